@@ -1,0 +1,72 @@
+"""Attention that spends only what the input needs: swap it in, measure it, decide.
+
+Every name is loaded when it is first used, so that ``import sparing`` costs nothing and the
+command line answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparing.core.catalogue import mechanism as mechanism
+    from sparing.core.errors import SparingError as SparingError
+    from sparing.core.errors import Unsupported as Unsupported
+    from sparing.core.errors import UsageError as UsageError
+    from sparing.core.heads import Heads as Heads
+    from sparing.core.mask import Mask as Mask
+    from sparing.core.mechanism import Mechanism as Mechanism
+    from sparing.core.recording import record as record
+    from sparing.core.traits import Traits as Traits
+    from sparing.core.workload import Cost as Cost
+    from sparing.core.workload import Workload as Workload
+    from sparing.layers.attention import Attention as Attention
+    from sparing.studies.advise import advise as advise
+    from sparing.studies.compare import compare as compare
+    from sparing.transfer.checkpoint import load as load
+    from sparing.transfer.swap import swap as swap
+    from sparing.transfer.swap import unswap as unswap
+
+    def mechanisms() -> list[str]:
+        """The names of all mechanisms, sorted."""
+
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Attention": "sparing.layers.attention",
+    "Cost": "sparing.core.workload",
+    "Heads": "sparing.core.heads",
+    "Mask": "sparing.core.mask",
+    "Mechanism": "sparing.core.mechanism",
+    "SparingError": "sparing.core.errors",
+    "Traits": "sparing.core.traits",
+    "Unsupported": "sparing.core.errors",
+    "UsageError": "sparing.core.errors",
+    "Workload": "sparing.core.workload",
+    "advise": "sparing.studies.advise",
+    "compare": "sparing.studies.compare",
+    "load": "sparing.transfer.checkpoint",
+    "mechanism": "sparing.core.catalogue",
+    "record": "sparing.core.recording",
+    "swap": "sparing.transfer.swap",
+    "unswap": "sparing.transfer.swap",
+}
+_PACKAGES = ("mechanisms", "testing")
+__all__ = ["__version__", *sorted((*_HOMES, *_PACKAGES))]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _PACKAGES:
+        value = importlib.import_module(f"sparing.{name}")
+    else:
+        raise AttributeError(f"module 'sparing' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""The words of the house: what every other folder speaks in. Imports torch only."""

@@ -1,0 +1,44 @@
+"""Mechanisms by name: list, look up, build."""
+
+from __future__ import annotations
+
+import inspect
+
+from sparing.core.errors import UsageError, nearest
+from sparing.core.folder import Folder
+from sparing.core.heads import Heads
+from sparing.core.mechanism import Mechanism, option_defaults
+
+MECHANISMS = Folder("sparing.mechanisms", "mechanism")
+
+
+def mechanism_class(name: str) -> type[Mechanism]:
+    """The class behind a name, or behind the dotted path of a third party's module.
+
+    Raises ``UsageError`` with the nearest names when there is none.
+    """
+    module = MECHANISMS.load(name)
+    own = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Mechanism)
+        and not inspect.isabstract(value)
+        and value.__module__ == module.__name__
+    ]
+    if len(own) != 1:
+        raise UsageError(f"{module.__name__} must define exactly one mechanism, has {len(own)}")
+    return own[0]
+
+
+def mechanism(name: str, heads: Heads, **options: object) -> Mechanism:
+    """Build a mechanism by name.
+
+    Raises ``UsageError`` for an unknown name or option, naming the nearest.
+    """
+    found = mechanism_class(name)
+    known = option_defaults(found)
+    for option in options:
+        if option not in known:
+            raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}")
+    return found(heads, **options)

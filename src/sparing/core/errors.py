@@ -1,0 +1,38 @@
+"""The errors that a user may see: each is one clear line that names the mistake."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SparingError(Exception):
+    """Base of all errors raised on purpose; the command line prints them without a traceback."""
+
+
+class UsageError(SparingError, ValueError):
+    """Something was asked for wrongly: an unknown name, a wrong shape, an impossible setting."""
+
+
+class Unsupported(UsageError):
+    """An option or input that this mechanism, layer or model cannot honour.
+
+    Raised instead of ignoring what was asked; the message names the option.
+    """
+
+
+class DataError(SparingError):
+    """A data file is missing, cut short or of another format; it says what to put where."""
+
+
+class CheckpointError(SparingError):
+    """A saved model or run is corrupt, foreign or from a newer version."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint such as ``; did you mean 'linformer'?``, or the list of what exists."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
+    if close:
+        return "; did you mean " + " or ".join(repr(match) for match in close) + "?"
+    return "; known: " + ", ".join(names) if names else ""

@@ -1,0 +1,78 @@
+"""Which keys a query may see, as an object that no linear mechanism has to square."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Padding and causality, with one polarity: true means a real token that may be seen.
+
+    ``keep`` is (batch, keys); pads may stand left, right or between real tokens. ``causal`` hides
+    the future; with fewer queries than keys the queries are the last ones. ``cross`` says that the
+    queries are another sequence than the keys; it is taken for granted when the lengths differ and
+    the mask is not causal. Otherwise query i stands at the position of key i.
+    """
+
+    keep: Bool[Tensor, "batch keys"] | None = None
+    causal: bool = False
+    cross: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and (self.keep.dtype != torch.bool or self.keep.ndim != 2):
+            raise UsageError(
+                "Mask(keep=...) must be a boolean tensor (batch, keys), true for real tokens; got "
+                f"{self.keep.dtype} of shape {tuple(self.keep.shape)}"
+            )
+        if self.causal and self.cross:
+            raise UsageError("Mask: causal and cross exclude each other")
+
+    def is_cross(self, queries: int, keys: int) -> bool:
+        """Whether the queries are another sequence than the keys."""
+        return self.cross or (queries != keys and not self.causal)
+
+    def dense(
+        self, queries: int, keys: int, device: torch.device | None = None
+    ) -> Bool[Tensor, "batch_or_1 1 queries keys"] | None:
+        """The square, for those that ask: true where the query may see the key; None if all may."""
+        allowed = None
+        if self.causal:
+            device = self.keep.device if self.keep is not None else device
+            allowed = torch.ones(queries, keys, dtype=torch.bool, device=device)
+            allowed = allowed.tril(keys - queries)[None, None]
+        if self.keep is not None:
+            keep = self.keep[:, None, None, :]
+            allowed = keep.expand(-1, 1, queries, -1) if allowed is None else allowed & keep
+        return allowed
+
+    def sees_any(self, queries: int) -> Bool[Tensor, "batch queries_or_1"] | None:
+        """Whether each query may see at least one key; None when all do (nothing is padded)."""
+        if self.keep is None:
+            return None
+        if self.causal:
+            return (self.keep.cumsum(1) > 0)[:, self.keep.shape[1] - queries :]
+        return self.keep.any(1, keepdim=True)
+
+    def keep_queries(self, queries: int) -> Bool[Tensor, "batch queries"] | None:
+        """Which queries are real tokens: known only where queries and keys are one sequence."""
+        if self.keep is None or self.is_cross(queries, self.keep.shape[1]):
+            return None
+        return self.keep[:, self.keep.shape[1] - queries :]
+
+    def first(self) -> Int[Tensor, " batch"]:
+        """The position of each sample's first real token (0 where there is none)."""
+        assert self.keep is not None
+        return self.keep.int().argmax(1)
+
+    def span(self) -> Int[Tensor, " batch"]:
+        """Tokens from each sample's first to its last real one: its length once cropped."""
+        assert self.keep is not None
+        after_last = self.keep.shape[1] - self.keep.flip(1).int().argmax(1)
+        return (after_last - self.first()).where(self.keep.any(1), 0)

@@ -1,0 +1,196 @@
+"""The contract: what a mechanism is given, what it owes, and what is checked for it."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+
+NO_MASK = Mask()
+
+
+class Mechanism(nn.Module, abc.ABC):
+    """Mixes tokens inside heads: after the projections, before the output projection.
+
+    A subclass sets ``traits`` on the class (what its defaults can do) and, where options change
+    them, again on the instance; stores each keyword-only option under its own name; and writes
+    ``mix`` and ``cost``. ``streams`` names what it is given: any of q, k, v and x, the layer's
+    input. Everything that holds for all mechanisms is done here, once.
+    """
+
+    traits: Traits
+    streams: ClassVar[tuple[str, ...]] = ("q", "k", "v")
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.heads = heads
+
+    @final
+    def forward(  # type: ignore[misc]  # nn.Module declares it as an attribute
+        self, *streams: Tensor, mask: Mask = NO_MASK
+    ) -> Tensor:
+        """Check, clean the pads, mix, and give zeros to queries that may see no key.
+
+        Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is
+        shaped like q. Raises ``Unsupported`` for a mask that the traits exclude and ``UsageError``
+        for wrong shapes, mixed types, or (on CPU) values that are not finite in real tokens.
+        """
+        tensors = self._named(streams, mask)
+        q, k = tensors["q"], tensors["k"]
+        queries, keys = q.shape[2], k.shape[2]
+        self._check_traits(mask, queries, keys)
+        if q.numel() == 0 or k.numel() == 0:
+            return torch.zeros_like(q)
+        if mask.keep is not None:
+            tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
+        mixed = self.mix(*tensors.values(), mask=mask)
+        sees_any = mask.sees_any(queries)
+        if sees_any is not None:
+            mixed = mixed.where(sees_any[:, None, :, None], 0)
+        _check_finite(tensors, mixed)
+        return mixed
+
+    @abc.abstractmethod
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The mechanism itself; one that names other ``streams`` takes those, in their order.
+
+        What it may rely on: shapes, types and traits are checked; nothing is empty; k, v and x are
+        zero at pads, and so is q where queries and keys are one sequence. Queries that ``mask``
+        lets see no key may get any finite value: they are set to zero afterwards.
+        """
+
+    @abc.abstractmethod
+    def cost(self, work: Workload) -> Cost:
+        """The closed form of what one call costs, in whole numbers."""
+
+    def init_from(self, weights: dict[str, Tensor]) -> None:
+        """Start own projections from the layer's, named q, k, v (weights) and q_bias, ...
+
+        A mechanism without own projections does nothing.
+        """
+        del weights
+
+    @final
+    def options(self) -> dict[str, object]:
+        """The keyword options that this instance was built with."""
+        names = option_defaults(type(self))
+        return {name: getattr(self, name) for name in names}
+
+    @final
+    def extra_repr(self) -> str:
+        """What ``print`` shows: heads and options."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
+        heads = f"{self.heads.count} heads of {self.heads.dim}"
+        return f"{heads}, {shown}" if shown else heads
+
+    def _named(self, streams: tuple[Tensor, ...], mask: Mask) -> dict[str, Tensor]:
+        if len(streams) != len(self.streams):
+            wanted = ", ".join(self.streams)
+            raise UsageError(f"{_name(self)} takes the streams {wanted}; got {len(streams)}")
+        tensors = dict(zip(self.streams, streams, strict=True))
+        q = tensors["q"]
+        for name, tensor in tensors.items():
+            self._check_stream(name, tensor, q)
+        keys = tensors["k"].shape[2]
+        if "v" in tensors and tensors["v"].shape != tensors["k"].shape:
+            k, v = tuple(tensors["k"].shape), tuple(tensors["v"].shape)
+            raise UsageError(f"{_name(self)}: k and v differ in shape: {k} and {v}")
+        if mask.keep is not None and tuple(mask.keep.shape) != (q.shape[0], keys):
+            raise UsageError(
+                f"{_name(self)}: Mask.keep must be (batch, keys) = ({q.shape[0]}, {keys}); got "
+                f"{tuple(mask.keep.shape)}"
+            )
+        return tensors
+
+    def _check_stream(self, name: str, tensor: Tensor, q: Tensor) -> None:
+        heads = self.heads
+        if name == "x":
+            fits = tensor.ndim == 3 and tensor.shape[2] == heads.width
+            wanted = f"(batch, tokens, {heads.width})"
+        else:
+            fits = tensor.ndim == 4 and (tensor.shape[1], tensor.shape[3]) == (
+                heads.count,
+                heads.dim,
+            )
+            wanted = f"(batch, {heads.count}, tokens, {heads.dim})"
+        if not fits:
+            raise UsageError(f"{_name(self)}: {name} must be {wanted}; got {tuple(tensor.shape)}")
+        if tensor.shape[0] != q.shape[0]:
+            raise UsageError(
+                f"{_name(self)}: {name} has batch {tensor.shape[0]}, q has {q.shape[0]}"
+            )
+        if tensor.dtype != q.dtype or not tensor.is_floating_point():
+            raise UsageError(
+                f"{_name(self)}: q, k, v must share one floating type; q is {q.dtype}, {name} is "
+                f"{tensor.dtype}"
+            )
+        if tensor.device != q.device:
+            raise UsageError(f"{_name(self)}: q is on {q.device}, {name} on {tensor.device}")
+
+    def _check_traits(self, mask: Mask, queries: int, keys: int) -> None:
+        if mask.causal and not self.traits.causal:
+            raise Unsupported(f"{_name(self)} cannot be causal: every output mixes all positions")
+        if mask.causal and queries > keys:
+            raise UsageError(
+                f"{_name(self)}: causal needs at least as many keys as queries; got {queries} "
+                f"queries and {keys} keys"
+            )
+        if mask.keep is not None and not self.traits.padding:
+            raise Unsupported(f"{_name(self)} cannot honour padding: Mask.keep must be None")
+        if mask.is_cross(queries, keys) and not self.traits.cross:
+            raise Unsupported(
+                f"{_name(self)} cannot do cross-attention: queries and keys must be one sequence"
+            )
+
+
+def option_defaults(mechanism: type[Mechanism]) -> dict[str, object]:
+    """The keyword options of a mechanism's constructor with their defaults."""
+    parameters = inspect.signature(mechanism.__init__).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _name(mechanism: Mechanism) -> str:
+    return type(mechanism).__module__.rpartition(".")[2]
+
+
+def _clean(name: str, tensor: Tensor, mask: Mask) -> Tensor:
+    """Zero what stands in padded slots: selected, not multiplied, since 0 x NaN is NaN."""
+    keep = mask.keep
+    if name == "q":
+        keep = mask.keep_queries(tensor.shape[2])
+    if keep is None:
+        return tensor
+    return tensor.where(keep[:, :, None] if name == "x" else keep[:, None, :, None], 0)
+
+
+def _check_finite(tensors: dict[str, Tensor], mixed: Tensor) -> None:
+    """Name the input that is not finite. On CPU only: elsewhere the look would stall the device.
+
+    One sum over the output finds trouble cheaply; the inputs are searched only then.
+    """
+    if mixed.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    if torch.isfinite(mixed.detach().sum(dtype=torch.float32)):
+        return
+    for name, tensor in tensors.items():
+        bad = (~torch.isfinite(tensor)).nonzero()
+        if len(bad):
+            place = tuple(bad[0].tolist())
+            raise UsageError(f"{name} is not finite in a real token: first at {place}")

@@ -1,0 +1,97 @@
+"""A number with everything that makes it a result: machine, count, spread, source."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from sparing.core.errors import DataError
+
+Obtained = Literal["measured", "integrated", "estimated", "modelled", "paper"]
+Label = str | int | float | bool | None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One result.
+
+    ``labels`` say what it belongs to (arm, seed, tokens, ...); ``interval`` is its 95 % interval,
+    ``count`` how many measurements stand behind it; ``obtained`` how it came about; ``machine``
+    and ``commit`` name where and with what code; ``cell`` is the key of the run that made it.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    obtained: Obtained
+    labels: dict[str, Label] = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
+    count: int = 1
+    cell: str = ""
+    machine: str = ""
+    commit: str = ""
+    time: str = field(default_factory=_now)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+
+
+def _from_dict(entry: dict[str, Any]) -> Record:
+    interval = entry.get("interval")
+    return Record(**{**entry, "interval": tuple(interval) if interval else None})
+
+
+class RecordLog:
+    """An append-only file of records that survives being killed in the middle of a write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, records: list[Record]) -> None:
+        """Add records as whole lines, on disk before this returns.
+
+        A line that an earlier run left half-written is cut off first.
+        """
+        self._drop_torn_line()
+        lines = "".join(record.to_json() + "\n" for record in records)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(lines.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> list[Record]:
+        """All whole records; a torn last line is ignored.
+
+        Raises ``DataError`` when another line is not a record.
+        """
+        return list(self._entries())
+
+    def _entries(self) -> Iterator[Record]:
+        if not self.path.exists():
+            return
+        lines = self.path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1], 1):
+            try:
+                yield _from_dict(json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{self.path}: line {number} is not a record") from error
+
+    def _drop_torn_line(self) -> None:
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            whole = content.rfind(b"\n") + 1
+            with self.path.open("rb+") as file:
+                file.truncate(whole)

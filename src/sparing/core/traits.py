@@ -1,0 +1,43 @@
+"""What a mechanism can do, declared once and checked in both directions by the contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Positive, checked facts about a mechanism, plus where it comes from.
+
+    causal: honours ``Mask(causal=True)``; padding: honours ``Mask(keep=...)``; cross: queries may
+    be another sequence than keys; any_length: serves every length (otherwise up to
+    ``Heads.tokens``); exact: equals softmax(q k^T / sqrt(dim)) v; permutable: permuting the keys
+    with their values changes nothing; random: draws random numbers at construction;
+    differentiable: gradients are the true ones (otherwise only finite); exportable:
+    ``torch.export`` at one length runs at another.
+    """
+
+    paper: str
+    year: int
+    causal: bool = False
+    padding: bool = True
+    cross: bool = False
+    any_length: bool = True
+    exact: bool = False
+    permutable: bool = False
+    random: bool = False
+    differentiable: bool = True
+    exportable: bool = True
+
+
+FLAGS: tuple[str, ...] = (
+    "causal",
+    "padding",
+    "cross",
+    "any_length",
+    "exact",
+    "permutable",
+    "random",
+    "differentiable",
+    "exportable",
+)

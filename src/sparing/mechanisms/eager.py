@@ -1,0 +1,75 @@
+"""Exact attention with its weights written out: the slow, obvious twin of ``softmax``."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.recording import report
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._shared import wide
+
+
+class Eager(Mechanism):
+    """Scaled dot-product attention, unfused: the square of weights is stored and can be looked at.
+
+    Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q_i . k_j / sqrt(dim).
+
+    Symbols: as in ``softmax``. While a log is open (``sparing.record``) the weights are reported
+    under ``weights``, (batch, heads, queries, keys).
+
+    Cost: 4 dim flops for each pair, hidden ones included; memory grows with the square of the
+    tokens. It equals ``softmax`` always.
+
+    Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1. What differs: scores and softmax
+    run in float32 under half precision; a query that may see no key returns zeros.
+    """
+
+    traits = Traits(
+        paper="Attention Is All You Need, arXiv 1706.03762",
+        year=2017,
+        causal=True,
+        cross=True,
+        exact=True,
+        permutable=True,
+    )
+
+    def __init__(self, heads: Heads, *, dropout: float = 0.0) -> None:
+        super().__init__(heads)
+        self.dropout = dropout
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Scores, softmax, weighted sum: three steps, each stored."""
+        scores = wide(q) @ wide(k).transpose(-1, -2) / math.sqrt(self.heads.dim)
+        allowed = mask.dense(q.shape[2], k.shape[2], q.device)
+        if allowed is not None:
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
+            scores = scores.masked_fill(~allowed, -torch.inf)
+        weights = scores.softmax(-1)
+        report(self, "weights", weights)
+        weights = F.dropout(weights, self.dropout, self.training)
+        return (weights @ wide(v)).to(q.dtype)
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products over all pairs; scores and weights are alive together."""
+        pairs = work.rows * work.queries * work.keys
+        return Cost(
+            matmul_flops=4 * pairs * work.dim,
+            other_flops=4 * pairs,
+            peak_bytes=2 * pairs * max(4, work.element_bytes),
+        )

@@ -1,0 +1,66 @@
+"""Exact attention through PyTorch's fused kernel: the baseline everything is held against."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._shared import fused_softmax
+
+
+class Softmax(Mechanism):
+    """Scaled dot-product attention, fused: no square of scores is ever stored.
+
+    Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q_i . k_j / sqrt(dim).
+
+    Symbols: i runs over queries, j over the keys that i may see; ``dropout`` is the share of
+    weights dropped while training.
+
+    Cost: 4 dim flops for each visible pair, memory linear in the tokens. It is the limit itself:
+    every other mechanism is measured against it.
+
+    Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1. What differs: a query that may see
+    no key returns zeros, where implementations return zeros or NaN depending on the kernel.
+    """
+
+    traits = Traits(
+        paper="Attention Is All You Need, arXiv 1706.03762",
+        year=2017,
+        causal=True,
+        cross=True,
+        exact=True,
+        permutable=True,
+    )
+
+    def __init__(self, heads: Heads, *, dropout: float = 0.0) -> None:
+        super().__init__(heads)
+        self.dropout = dropout
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Exact attention over the keys that the mask allows."""
+        queries, keys = q.shape[2], k.shape[2]
+        dropout = self.dropout if self.training else 0.0
+        if mask.causal and mask.keep is None and queries == keys:
+            return fused_softmax(q, k, v, causal=True, dropout=dropout)
+        return fused_softmax(q, k, v, mask.dense(queries, keys, q.device), dropout=dropout)
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products over the visible pairs; the kernel skips what causality hides."""
+        pairs = work.rows * work.visible_pairs
+        return Cost(
+            matmul_flops=4 * pairs * work.dim,
+            other_flops=4 * pairs,
+            peak_bytes=work.rows * work.queries * work.dim * work.element_bytes,
+        )
