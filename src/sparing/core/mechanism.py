@@ -183,11 +183,13 @@ def _clean(name: str, tensor: Tensor, mask: Mask) -> Tensor:
 def _check_finite(tensors: dict[str, Tensor], mixed: Tensor) -> None:
     """Name the input that is not finite. On CPU only: elsewhere the look would stall the device.
 
-    One sum over the output finds trouble cheaply; the inputs are searched only then.
+    Two sums find trouble cheaply (some kernels give zeros for a query that is NaN, so the output
+    alone does not tell); the inputs are searched only then.
     """
     if mixed.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    if torch.isfinite(mixed.detach().sum(dtype=torch.float32)):
+    total = mixed.detach().sum(dtype=torch.float32) + tensors["q"].detach().sum(dtype=torch.float32)
+    if torch.isfinite(total):
         return
     for name, tensor in tensors.items():
         bad = (~torch.isfinite(tensor)).nonzero()

@@ -1,0 +1,321 @@
+"""Checks of behaviour: lengths, batches, types, randomness, refusals, saving, exporting."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jaxtyping
+import torch
+from torch import Tensor, nn
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.tolerance import tolerance
+from sparing.testing.subject import (
+    DIM,
+    HEADS,
+    SEED,
+    TOKENS,
+    Subject,
+    Violation,
+    call,
+    crop,
+    masks,
+    require,
+    require_close,
+    streams,
+)
+
+LENGTHS = (1, 2, 7, 63, 64, 65, 200, 257)
+
+
+def check_lengths(subject: Subject) -> None:
+    """Every length works, primes included, and gives what the row gives inside a longer one."""
+    made = subject.make()
+    for causal in masks(subject):
+        for tokens in LENGTHS:
+            tensors = streams(made, 1, tokens)
+            alone = call(made, tensors, Mask(causal=causal))
+            require(bool(torch.isfinite(alone).all()), f"{tokens} tokens: not finite")
+            if not made.traits.padding:
+                continue
+            longer = tuple(nn.functional.pad(t, (0, 0, 0, 11), value=7.0) for t in tensors)
+            keep = torch.arange(tokens + 11)[None] < tokens
+            found = call(made, longer, Mask(keep, causal))[:, :, :tokens]
+            require_close(found, alone, f"{tokens} tokens inside {tokens + 11}, causal={causal}")
+
+
+def check_empty(subject: Subject) -> None:
+    """Empty batches and empty sequences give empty or zero results of the right shape."""
+    made = subject.make()
+    for batch, tokens in ((0, 5), (2, 0)):
+        out = call(made, streams(made, batch, tokens))
+        require(tuple(out.shape) == (batch, HEADS, tokens, DIM), f"batch {batch}, tokens {tokens}")
+
+
+def check_batch_invariance(subject: Subject) -> None:
+    """A sample gives the same alone as in a batch, with rows of different lengths beside it."""
+    made = subject.make()
+    for causal in masks(subject):
+        tensors = streams(made, 3, 33)
+        loud = tuple(t.clone() for t in tensors)
+        for tensor in loud:
+            tensor[2] *= 100
+        keep = torch.ones(3, 33, dtype=torch.bool)
+        keep[1, 17:] = False
+        for mask in [Mask(causal=causal)] + ([Mask(keep, causal)] if made.traits.padding else []):
+            together = call(made, loud, mask)
+            for sample in range(2):
+                own = None if mask.keep is None else mask.keep[sample : sample + 1]
+                alone = call(made, crop(loud, sample, 0, 33), Mask(own, causal))
+                real = 17 if mask.keep is not None and sample == 1 else 33
+                what = f"sample {sample} in a batch against alone, causal={causal}"
+                require_close(together[sample : sample + 1, :, :real], alone[:, :, :real], what)
+
+
+def check_heads_are_apart(subject: Subject) -> None:
+    """Heads do not mix: changing one head's input changes no other head's output."""
+    made = subject.make()
+    if "x" in made.streams:
+        return
+    tensors = streams(made, 1, 20)
+    before = call(made, tensors)
+    for tensor in tensors:
+        tensor[:, 1] = tensor[:, 1] * 3 + 1
+    require_close(call(made, tensors)[:, 0], before[:, 0], "head 0 when only head 1 changes")
+
+
+def check_half_precision(subject: Subject) -> None:
+    """float16 and bfloat16 stay near float64, and finite for inputs of standard deviation 10."""
+    exact = subject.make()
+    for dtype in (torch.float16, torch.bfloat16):
+        made = subject.make().to(dtype)
+        bound = tolerance(dtype)
+        for causal in masks(subject):
+            tensors = streams(made, 2, 65, dtype=dtype)
+            wanted = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
+            found = call(made, tensors, Mask(causal=causal))
+            require(found.dtype == dtype, f"{dtype} in, {found.dtype} out")
+            typical = wanted.abs().mean().item()
+            require_close(
+                found.double(),
+                wanted,
+                f"{dtype} against float64, causal={causal}",
+                relative=bound.relative * 2,
+                absolute=bound.absolute + 2 * bound.relative * typical,
+            )
+            loud = call(made, streams(made, 2, 65, dtype=dtype, scale=10.0), Mask(causal=causal))
+            require(bool(torch.isfinite(loud).all()), f"{dtype}, standard deviation 10: not finite")
+
+
+def check_single_precision(subject: Subject) -> None:
+    """float32 agrees with float64 within the tolerance table."""
+    made, exact = subject.make().float(), subject.make()
+    bound = tolerance(torch.float32)
+    tensors = streams(made, 2, 200, dtype=torch.float32)
+    for causal in masks(subject):
+        wanted = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
+        found = call(made, tensors, Mask(causal=causal)).double()
+        what = f"float32 against float64, causal={causal}"
+        require_close(found, wanted, what, relative=bound.relative, absolute=bound.absolute * 5)
+
+
+def check_determinism(subject: Subject) -> None:
+    """Two calls are bit-identical, also on memory that held NaN; input tensors stay untouched."""
+    made = subject.make()
+    before = torch.are_deterministic_algorithms_enabled()
+    tensors = streams(made, 2, 65)
+    copies = tuple(tensor.clone() for tensor in tensors)
+    try:
+        torch.use_deterministic_algorithms(True)  # fills fresh memory with NaN
+        first, second = call(made, tensors), call(made, tensors)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    require(torch.equal(first, second), "two calls in evaluation mode differ")
+    require(bool(torch.isfinite(first).all()), "reads memory that was never written")
+    require(torch.equal(first, call(made, tensors)), "deterministic mode changes the result")
+    for name, tensor, copy in zip(made.streams, tensors, copies, strict=True):
+        require(torch.equal(tensor, copy), f"writes into its input {name}")
+
+
+def check_private_randomness(subject: Subject) -> None:
+    """Global generators are untouched, at construction and at calls, and do not matter."""
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        made = subject.build(Heads(HEADS, DIM, tokens=TOKENS), **subject.options).double().eval()
+        call(made, streams(made, 1, 9))
+        require(
+            torch.equal(before, torch.get_rng_state()), "draws from the global random generator"
+        )
+        states.append(made.state_dict())
+    for name, value in states[0].items():
+        require(torch.equal(value, states[1][name]), f"{name} depends on the global generator")
+
+
+def check_random_trait(subject: Subject) -> None:
+    """``random`` says whether a seed changes what the mechanism computes."""
+    made = subject.make()
+    tensors = streams(made, 1, 100)
+    if not made.traits.random:
+        return
+    try:
+        other = subject.make(seed=12345)
+    except TypeError as error:
+        raise Violation("declares random=True but takes no seed") from error
+    same = torch.equal(call(made, tensors), call(other, tensors))
+    require(not same, "declares random=True, but another seed changes nothing")
+
+
+def check_any_length(subject: Subject) -> None:
+    """Longer than ``Heads.tokens`` works, or is refused with the length that does."""
+    made = subject.make(tokens=20)
+    call(made, streams(made, 1, 20))
+    tensors = streams(made, 1, 21)
+    if made.traits.any_length:
+        call(made, tensors)
+        return
+    try:
+        call(made, tensors)
+    except Unsupported as error:
+        require("20" in str(error), f"the refusal does not name the maximum: {error}")
+        return
+    raise Violation("declares any_length=False but accepts a longer sequence")
+
+
+def check_cross(subject: Subject) -> None:
+    """Cross-attention works with other numbers of queries than keys, or is refused."""
+    made = subject.make()
+    if made.traits.cross:
+        tensors = streams(made, 2, 5, 31)
+        keep = torch.ones(2, 31, dtype=torch.bool)
+        keep[1, 20:] = False
+        found = call(made, tensors, Mask(keep) if made.traits.padding else Mask())
+        require(tuple(found.shape) == (2, HEADS, 5, DIM), "cross-attention gives a wrong shape")
+        if made.traits.padding:
+            q, k, v = (tensor[1:] for tensor in tensors)
+            alone = call(made, (q, k[:, :, :20], v[:, :, :20]))
+            require_close(found[1:], alone, "padded cross-attention against cropped keys")
+        same = streams(made, 2, 31)
+        call(made, same, Mask(keep if made.traits.padding else None, cross=True))
+        return
+    if "x" in made.streams:
+        return
+    for tensors, mask in (
+        (streams(made, 1, 5, 7), Mask()),
+        (streams(made, 1, 5), Mask(cross=True)),
+    ):
+        try:
+            call(made, tensors, mask)
+        except Unsupported:
+            continue
+        raise Violation("declares cross=False but accepts other queries than keys")
+
+
+def check_refusals(subject: Subject) -> None:
+    """Wrong shapes, mixed types and unknown options are refused."""
+    made = subject.make()
+    good = streams(made, 2, 6)
+    wrong: list[tuple[str, tuple[Tensor, ...]]] = [
+        ("one stream too few", good[:-1]),
+        ("mixed types", (good[0].float(), *good[1:])),
+        ("another head width", tuple(tensor[..., :-1] for tensor in good)),
+        ("another batch", (good[0][:1], *good[1:])),
+    ]
+    for what, tensors in wrong:
+        try:
+            call(made, tensors)
+        except UsageError:
+            continue
+        raise Violation(f"accepts {what}")
+    try:
+        subject.make(no_such_option=1)
+    except TypeError:
+        return
+    raise Violation("swallows an option that it does not have")
+
+
+def check_not_finite_is_named(subject: Subject) -> None:
+    """NaN in a real token is an error that names the tensor."""
+    made = subject.make()
+    for index, name in enumerate(made.streams):
+        tensors = streams(made, 1, 6)
+        tensors[index][0, ..., 2, 3] = torch.nan
+        try:
+            call(made, tensors)
+        except UsageError as error:
+            require(str(error).startswith(f"{name} "), f"NaN in {name} is blamed on: {error}")
+            continue
+        raise Violation(f"NaN in {name} passes in silence")
+
+
+def check_state_round_trip(subject: Subject) -> None:
+    """A state dict restores everything that matters, draws included."""
+    made = subject.make()
+    file = io.BytesIO()
+    torch.save(made.state_dict(), file)
+    file.seek(0)
+    options = {"seed": 4711} if made.traits.random else {}
+    other = subject.build(
+        Heads(HEADS, DIM, tokens=TOKENS), **{**subject.options, **options}
+    ).double()
+    other.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    tensors = streams(made, 1, 65)
+    same = torch.equal(call(made, tensors), call(other.eval(), tensors))
+    require(same, "a restored copy computes something else")
+
+
+class _Exported(nn.Module):
+    """A mechanism as the module that is exported: tensors in, tensor out."""
+
+    def __init__(self, mechanism: nn.Module, causal: bool) -> None:
+        super().__init__()
+        self.mechanism = mechanism
+        self.causal = causal
+
+    def forward(self, tensors: list[Tensor], keep: Tensor) -> Tensor:
+        """Call with padding."""
+        result: Tensor = self.mechanism(*tensors, mask=Mask(keep, self.causal))
+        return result
+
+
+@contextmanager
+def _unchecked_shapes() -> Iterator[None]:
+    """Shape annotations compare sizes, which would tie symbolic sizes together while exporting."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
+
+
+def check_export(subject: Subject) -> None:
+    """``torch.export`` at one length runs at another and gives the eager answer."""
+    made = subject.make().float()
+    if not (made.traits.exportable and made.traits.padding):
+        return
+    batch, tokens = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("tokens", max=TOKENS)
+    for causal in masks(subject):
+        module = _Exported(made, causal)
+        tensors = list(streams(made, 2, 24, dtype=torch.float32))
+        keep = torch.ones(2, 24, dtype=torch.bool)
+        shapes = {
+            "tensors": [{0: batch, t.ndim - 2: tokens} for t in tensors],
+            "keep": {0: batch, 1: tokens},
+        }
+        with _unchecked_shapes():
+            program = torch.export.export(module, (tensors, keep), dynamic_shapes=shapes)
+        for length in (24, 61):
+            again = list(streams(made, 3, length, seed=SEED % 97, dtype=torch.float32))
+            keep = torch.ones(3, length, dtype=torch.bool)
+            keep[1, length // 2 :] = False
+            keep[2, :5] = False
+            wanted, found = module(again, keep), program.module()(again, keep)
+            real = keep[:, None, :, None].expand_as(wanted)
+            what = f"exported at 24 tokens, run at {length}, causal={causal}"
+            require_close(found[real], wanted[real], what, relative=1e-4, absolute=1e-5)

@@ -1,0 +1,95 @@
+"""Claims: limits in which a mechanism must equal something known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.catalogue import mechanism
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.testing.subject import DIM, HEADS, Subject, call, masks, require_close, streams
+
+CLAIM_TOKENS = 23
+
+
+@dataclass(frozen=True)
+class Equals:
+    """With the options ``full``, the mechanism equals the mechanism ``to``.
+
+    ``full`` may be a function of the number of tokens; ``prepare`` sets parameters (an identity
+    projection, for instance) before the comparison; ``relative`` is the tolerance in float64.
+    """
+
+    to: str
+    full: dict[str, Any] | Callable[[int], dict[str, Any]] = field(default_factory=dict)
+    prepare: Callable[[Mechanism], None] | None = None
+    relative: float = 1e-9
+
+    def check(self, subject: Subject) -> None:
+        """Compare the two, padded and causal where both can be."""
+        options = self.full(CLAIM_TOKENS) if callable(self.full) else self.full
+        limit = Subject(subject.build, options)
+        found, wanted = limit.make(CLAIM_TOKENS), mechanism(self.to, Heads(HEADS, DIM)).double()
+        if self.prepare is not None:
+            with torch.no_grad():
+                self.prepare(found)
+        shared = found.traits.causal and wanted.traits.causal
+        for causal in [False, True] if shared else [False]:
+            for mask in _both_masks(found, causal):
+                tensors = streams(found, 2, CLAIM_TOKENS)
+                what = f"with {options}, against {self.to}, {_say(mask)}"
+                a, b = call(found, tensors, mask), call(wanted.eval(), tensors, mask)
+                _compare(a, b, mask, what, self.relative)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """With the subject's own options, the mechanism matches a slow reference written out.
+
+    ``reference`` takes the mechanism (for its parameters), its streams and the mask.
+    """
+
+    reference: Callable[..., Tensor]
+    relative: float = 1e-9
+
+    def check(self, subject: Subject) -> None:
+        """Compare with the reference, padded and causal where the mechanism can be."""
+        made = subject.make()
+        for causal in masks(subject):
+            for mask in _both_masks(made, causal):
+                tensors = streams(made, 2, CLAIM_TOKENS)
+                found = call(made, tensors, mask)
+                with torch.no_grad():
+                    wanted = self.reference(made, *tensors, mask=mask)
+                what = f"against {self.reference.__name__}, {_say(mask)}"
+                _compare(found, wanted, mask, what, self.relative)
+
+
+Claim = Equals | Matches
+
+
+def _both_masks(made: Mechanism, causal: bool) -> list[Mask]:
+    if not made.traits.padding:
+        return [Mask(causal=causal)]
+    keep = torch.ones(2, CLAIM_TOKENS, dtype=torch.bool)
+    keep[1, 15:] = False
+    keep[1, :3] = False
+    return [Mask(causal=causal), Mask(keep, causal)]
+
+
+def _compare(found: Tensor, wanted: Tensor, mask: Mask, what: str, relative: float) -> None:
+    if mask.keep is not None:
+        real = mask.keep[:, None, :, None]
+        found, wanted = found.where(real, 0), wanted.where(real, 0)
+    require_close(found, wanted, what, relative=relative, absolute=relative)
+
+
+def _say(mask: Mask) -> str:
+    padded = "without pads" if mask.keep is None else "padded"
+    return f"{padded}, causal" if mask.causal else padded

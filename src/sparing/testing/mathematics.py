@@ -1,0 +1,185 @@
+"""Checks of mathematics: the claimed limit, exactness, row sums, gradients, cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import option_defaults
+from sparing.core.workload import Workload
+from sparing.testing.references import dense_softmax
+from sparing.testing.subject import (
+    DIM,
+    HEADS,
+    SEED,
+    Subject,
+    call,
+    masks,
+    require,
+    require_close,
+    streams,
+)
+
+
+def check_claims(subject: Subject) -> None:
+    """The mechanism equals something known in each limit that is claimed for it."""
+    require(bool(subject.claims), "states no limit in which it equals something known")
+    for claim in subject.claims:
+        claim.check(subject)
+
+
+def check_exact_trait(subject: Subject) -> None:
+    """``exact`` says whether the result is softmax attention."""
+    made = subject.make()
+    if "x" in made.streams:
+        return
+    keep = torch.ones(2, 40, dtype=torch.bool)
+    keep[1, 29:] = False
+    tensors = streams(made, 2, 40)
+    gaps = []
+    for causal in masks(subject):
+        mask = Mask(keep if made.traits.padding else None, causal)
+        real = keep if made.traits.padding else torch.ones_like(keep)
+        found = call(made, tensors, mask).transpose(1, 2)[real]
+        wanted = dense_softmax(*tensors, mask=mask).transpose(1, 2)[real]
+        if made.traits.exact:
+            require_close(found, wanted, f"exact, against softmax attention, causal={causal}")
+        gaps.append((found - wanted).abs().max().item())
+    if not made.traits.exact:
+        require(max(gaps) > 1e-6, "declares exact=False but equals softmax attention")
+
+
+def check_row_sums(subject: Subject) -> None:
+    """Where the weights of a row are claimed to sum to one, values of one come out as one."""
+    if not subject.row_sums:
+        return
+    made = subject.make()
+    q, k, v = streams(made, 2, 65)
+    for causal in masks(subject):
+        found = call(made, (q, k, torch.ones_like(v)), Mask(causal=causal))
+        require_close(found, torch.ones_like(v), f"row sums, causal={causal}", absolute=1e-5)
+
+
+def check_permutable(subject: Subject) -> None:
+    """``permutable`` says whether the order of the keys matters."""
+    made = subject.make()
+    if "x" in made.streams:
+        return
+    q, k, v = streams(made, 1, 37)
+    order = torch.randperm(37, generator=torch.Generator().manual_seed(SEED))
+    gap = (call(made, (q, k[:, :, order], v[:, :, order])) - call(made, (q, k, v))).abs().max()
+    if made.traits.permutable:
+        require(gap.item() < 1e-9, f"declares permutable=True; the order matters by {gap:.3g}")
+    else:
+        require(gap.item() > 1e-9, "declares permutable=False but the order of keys is nothing")
+
+
+def check_gradients(subject: Subject) -> None:
+    """Gradients are the true ones in float64, or at least finite where that is declared."""
+    made = subject.make()
+    for causal in masks(subject):
+        tensors = tuple(t.requires_grad_() for t in streams(made, 1, 5))
+        if made.traits.differentiable:
+            passed = torch.autograd.gradcheck(
+                lambda *leaves, causal=causal: made(*leaves, mask=Mask(causal=causal)),
+                tensors,
+                raise_exception=False,
+                fast_mode=True,
+            )
+            require(passed, f"gradients differ from finite differences, causal={causal}")
+        out = call(made, tensors, Mask(causal=causal))
+        out.square().sum().backward()
+        parameters = dict(made.named_parameters())
+        named = [*zip(made.streams, tensors, strict=True), *parameters.items()]
+        for name, leaf in named:
+            fine = leaf.grad is None or bool(torch.isfinite(leaf.grad).all())
+            require(fine, f"gradient of {name} is not finite, causal={causal}")
+        for name, parameter in parameters.items():
+            learns = parameter.grad is not None or not parameter.requires_grad
+            require(learns, f"parameter {name} gets no gradient, causal={causal}")
+
+
+def check_traits_of_defaults(subject: Subject) -> None:
+    """The class declares what its defaults can do."""
+    made = subject.build(_plain_heads())
+    require(type(made).traits == made.traits, "traits of the class are not those of its defaults")
+    for name in option_defaults(type(made)):
+        require(hasattr(made, name), f"option {name} is not stored under its own name")
+
+
+def check_cost(subject: Subject) -> None:
+    """Matrix products are counted as PyTorch counts them; parameters as there are."""
+    made = subject.make().float()
+    trainable = sum(p.numel() for p in made.parameters() if p.requires_grad)
+    for batch, tokens in ((1, 64), (2, 96), (1, 257)):
+        work = Workload(batch, HEADS, tokens, tokens, DIM)
+        cost = made.cost(work)
+        tensors = streams(made, batch, tokens, dtype=torch.float32)
+        with (
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            FlopCounterMode(display=False) as counter,
+        ):
+            call(made, tensors)
+        counted = counter.get_total_flops()
+        what = f"batch {batch}, {tokens} tokens: states {cost.matmul_flops}, counted {counted}"
+        require(cost.matmul_flops == counted, what)
+        require(cost.params == trainable, f"states {cost.params} parameters, has {trainable}")
+        whole = all(isinstance(value, int) for value in vars(cost).values())
+        require(whole and cost.other_flops >= 0 and cost.peak_bytes > 0, "costs are whole numbers")
+
+
+class _LargestTensor(TorchDispatchMode):
+    """Remembers the largest number of elements that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(
+        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        result = func(*args, **(kwargs or {}))  # type: ignore[operator, dict-item]
+        for tensor in _tensors(result):
+            stored = tensor.untyped_storage().nbytes() // max(1, tensor.element_size())
+            self.elements = max(self.elements, min(tensor.numel(), stored))
+        return result
+
+
+def _tensors(result: object) -> Iterator[Tensor]:
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for part in result:
+            yield from _tensors(part)
+
+
+def check_no_square(subject: Subject) -> None:
+    """A mechanism whose cost grows linearly stores nothing of queries x keys, not even a mask."""
+    made = subject.make(tokens=2048)
+    once, twice = (
+        made.cost(Workload(1, HEADS, tokens, tokens, DIM)).matmul_flops for tokens in (1024, 2048)
+    )
+    if math.log2(twice / once) > 1.5:
+        return
+    tokens = 2048
+    keep = torch.ones(1, tokens, dtype=torch.bool)
+    keep[0, -5:] = False
+    for causal in masks(subject):
+        for mask in [Mask(None, causal)] + ([Mask(keep, causal)] if made.traits.padding else []):
+            with torch.no_grad(), _LargestTensor() as largest:
+                call(made, streams(made, 1, tokens), mask)
+            share = largest.elements / tokens**2
+            require(share < 1, f"stores {share:.2g} of queries x keys at {tokens}, causal={causal}")
+
+
+def _plain_heads() -> Heads:
+    return Heads(HEADS, DIM, tokens=64)
