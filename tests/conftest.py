@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-from jaxtyping import install_import_hook
-
 install_import_hook("sparing", "beartype.beartype")
-
-import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)

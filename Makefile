@@ -1,0 +1,34 @@
+# Each target does all the set-up it needs; Python 3.11 or newer and make are enough.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+READY := $(VENV)/.ready
+# torch is named exactly, so that pip does not take a newer build that the library excludes.
+TORCH := torch==2.13.0
+
+.PHONY: demo test test-all check clean
+
+demo: $(READY)
+	$(RUN)/sparing compare digits --mechanisms softmax,window,linear,kerformer,linformer \
+		--seeds 3 --output-dir runs/demo
+
+test: $(READY)
+	$(RUN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-all: $(READY)
+	$(RUN)/python -m pytest -n 2
+
+check: $(READY)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("sparing needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --disable-pip-version-check --progress-bar off --quiet "$(TORCH)" -e ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,117 @@
+"""What every verb does alike: errors in one line, JSON on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+
+from sparing.core.errors import SparingError, UsageError
+
+FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def verb(function: Callable[P, R]) -> Callable[P, R]:
+    """Turn what goes wrong inside a verb into one line on stderr and an exit code."""
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except KeyboardInterrupt:
+            _say("interrupted; what was finished is kept, the same command goes on from there")
+            raise typer.Exit(INTERRUPTED) from None
+        except UsageError as error:
+            _say(str(error))
+            raise typer.Exit(USED_WRONGLY) from None
+        except (SparingError, OSError, MemoryError) as error:
+            _say(_one_line(error))
+            raise typer.Exit(FAILED) from None
+        except (typer.Exit, SystemExit):
+            raise
+        except Exception as error:
+            if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
+                traceback.print_exc()
+            kind = type(error).__name__
+            _say(f"internal error, {kind}: {_one_line(error)} (SPARING_LOG_LEVEL=debug says more)")
+            raise typer.Exit(FAILED) from None
+
+    return guarded
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        place = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{place}"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _say(message: str) -> None:
+    print(f"sparing: {message}", file=sys.stderr)
+
+
+def emit(value: object) -> None:
+    """Print one JSON object on stdout."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str))
+
+
+@contextmanager
+def progress_bar(quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr, plain lines where stderr is not a terminal, nothing when quiet."""
+    if quiet:
+        yield lambda fraction, text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _plain_lines()
+        return
+    columns = (
+        TextColumn("{task.description:<32.32}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+    )
+    with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda fraction, text: bar.update(task, completed=fraction, description=text)
+
+
+def _plain_lines() -> Callable[[float, str], None]:
+    last = ""
+
+    def show(fraction: float, text: str) -> None:
+        nonlocal last
+        if text != last:
+            print(f"{fraction:4.0%} {text}", file=sys.stderr, flush=True)
+            last = text
+
+    return show
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Whole numbers separated by commas; ``UsageError`` names the option."""
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise UsageError(
+            f"{option} takes whole numbers separated by commas, got {text!r}"
+        ) from error
+
+
+def words(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]

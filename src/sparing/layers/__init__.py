@@ -1,0 +1,1 @@
+"""Layers around a mechanism: projections, scorers, gates."""

@@ -1,0 +1,1 @@
+"""One file is one study: a task, arms and seeds, and the goals it declares."""

@@ -1,0 +1,181 @@
+"""A run's folder: what is finished stays, what was interrupted is done again, nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import DataError, SparingError, UsageError
+from sparing.core.record import Record, RecordLog
+
+FINISHED = "cell"
+ANALYSIS = "analysis"
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of work that is done whole or not at all; ``key`` names it within the run."""
+
+    key: str
+    work: Callable[[], list[Record]]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that ended with an error; the others went on."""
+
+    cell: str
+    error: str
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Replace a file in one step, so that a reader sees the old or the new one whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class Run:
+    """A folder with ``config.json`` and ``records.jsonl``.
+
+    ``config["identity"]`` holds what makes two runs the same one; everything else (machine,
+    command, time) may differ when a run is continued.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self.folder = folder
+        self.config = config
+        self.log = RecordLog(folder / "records.jsonl")
+        self.failures: list[Failure] = []
+
+    def records(self) -> list[Record]:
+        """The records of finished cells, analysis included; torn cells do not count."""
+        entries = self.log.read()
+        finished = {entry.cell for entry in entries if entry.name == FINISHED}
+        return [e for e in entries if e.cell in finished and e.name != FINISHED]
+
+    def finished(self) -> set[str]:
+        """The keys of the cells that need not be done again."""
+        return {entry.cell for entry in self.log.read() if entry.name == FINISHED}
+
+    def keep(self, key: str, records: Sequence[Record]) -> None:
+        """Write a cell's records and, last, the mark that it is finished."""
+        machine, commit = str(self.config["machine_id"]), str(self.config["commit"])
+        mark = Record(FINISHED, None, "", "measured")
+        stamped = [
+            replace(entry, cell=key, machine=machine, commit=commit) for entry in (*records, mark)
+        ]
+        self.log.append(stamped)
+
+    def replace_analysis(self, records: Sequence[Record]) -> None:
+        """Put what follows from the measurements in place of an earlier analysis."""
+        self._rewrite([e for e in self.log.read() if e.cell != ANALYSIS])
+        self.keep(ANALYSIS, records)
+
+    def do(self, cells: Sequence[Cell], on_progress: Progress) -> list[Failure]:
+        """Do the cells that are not finished; a failed one is noted and the others go on.
+
+        Interruptions and a full disk end the run at once; everything finished is kept.
+        """
+        self._drop_torn_cells()
+        finished, total = self.finished(), sum(cell.weight for cell in cells) or 1.0
+        done = 0.0
+        for cell in cells:
+            if cell.key not in finished:
+                on_progress(done / total, cell.key)
+                self._do_one(cell)
+            done += cell.weight
+        on_progress(1.0, "done")
+        failed = [vars(failure) for failure in self.failures]
+        write_atomically(self.folder / "failed.json", json.dumps(failed, indent=2) + "\n")
+        return self.failures
+
+    def _do_one(self, cell: Cell) -> None:
+        try:
+            records = cell.work()
+        except (SparingError, RuntimeError, ValueError) as error:
+            line = str(error).strip().splitlines() or [type(error).__name__]
+            self.failures.append(Failure(cell.key, line[0]))
+            return
+        self.keep(cell.key, records)
+
+    def _drop_torn_cells(self) -> None:
+        entries = self.log.read()
+        finished = {entry.cell for entry in entries if entry.name == FINISHED}
+        whole = [entry for entry in entries if entry.cell in finished]
+        if len(whole) < len(entries):
+            self._rewrite(whole)
+
+    def _rewrite(self, entries: Sequence[Record]) -> None:
+        lines = "".join(entry.to_json() + "\n" for entry in entries)
+        write_atomically(self.log.path, lines)
+
+
+@contextmanager
+def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -> Iterator[Run]:
+    """Open a run's folder for this process alone, new or continued.
+
+    Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
+    ``DataError`` when its files are corrupt.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(f"{folder} is in use by another run") from error
+        if overwrite:
+            (folder / "records.jsonl").unlink(missing_ok=True)
+        else:
+            _require_same(folder, config)
+        write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
+        yield Run(folder, config)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A run's configuration; raises ``DataError`` when the folder holds none."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(f"{folder} holds no run: there is no config.json") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a run's configuration") from error
+    if not isinstance(config, dict) or "identity" not in config:
+        raise DataError(f"{path} is not a run's configuration")
+    return config
+
+
+def _require_same(folder: Path, config: dict[str, Any]) -> None:
+    if not (folder / "config.json").exists():
+        strangers = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+        if strangers:
+            raise UsageError(f"{folder} is not empty and holds no run (found {strangers[0]})")
+        return
+    before, now = read_config(folder)["identity"], config["identity"]
+    different = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    if different:
+        key = different[0]
+        raise UsageError(
+            f"{folder} holds another run: {key} was {before.get(key)!r}, is {now.get(key)!r}; "
+            "choose another folder, or overwrite it"
+        )

@@ -1,0 +1,87 @@
+"""The words of the house: masks, heads, folders, recording."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import sparing
+from sparing.core.folder import Folder
+from sparing.core.recording import record, report
+
+
+def test_dense_mask_puts_fewer_causal_queries_last():
+    keep = torch.tensor([[True, True, False, True]])
+    dense = sparing.Mask(keep, causal=True).dense(2, 4)
+    assert dense[0, 0].tolist() == [[True, True, False, False], [True, True, False, True]]
+    assert sparing.Mask().dense(3, 3) is None
+
+
+def test_first_and_span_measure_the_cropped_row():
+    keep = torch.tensor([[0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]]).bool()
+    mask = sparing.Mask(keep)
+    assert mask.first().tolist() == [1, 0, 0]
+    assert mask.span().tolist() == [4, 0, 6]
+
+
+def test_sees_any_follows_causality():
+    keep = torch.tensor([[False, True, False]])
+    assert sparing.Mask(keep).sees_any(3).tolist() == [[True]]
+    assert sparing.Mask(keep, causal=True).sees_any(3).tolist() == [[False, True, True]]
+    assert sparing.Mask(keep, causal=True).sees_any(1).tolist() == [[True]]
+
+
+@pytest.mark.parametrize("keep", [torch.ones(2, 3), torch.ones(3, dtype=torch.bool)])
+def test_a_mask_of_another_kind_is_refused(keep):
+    with pytest.raises((sparing.UsageError, TypeError)):
+        sparing.Mask(keep)
+
+
+@pytest.mark.parametrize("count", [0, -1, True])
+def test_heads_must_be_positive(count):
+    with pytest.raises(sparing.UsageError, match="positive"):
+        sparing.Heads(count, 8)
+
+
+def test_heads_know_their_width():
+    assert sparing.Heads(3, 8).width == 24
+    assert sparing.Heads(3, 8, width=5).width == 5
+
+
+def test_the_folder_suggests_and_takes_dotted_paths():
+    folder = Folder("sparing.mechanisms", "mechanism")
+    with pytest.raises(sparing.UsageError, match="did you mean 'linformer'"):
+        folder.load("linformr")
+    with pytest.raises(sparing.UsageError, match=r"no module 'my_lab\.attention'"):
+        folder.load("my_lab.attention")
+    assert sparing.mechanism("sparing.mechanisms.eager", sparing.Heads(2, 4)).heads.count == 2
+
+
+def test_recording_hears_only_its_own_model_and_only_while_open():
+    inside, outside = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    model = torch.nn.Sequential(inside)
+    report(inside, "score", torch.ones(1))
+    with record(model) as log:
+        report(inside, "score", torch.ones(2))
+        report(outside, "score", torch.ones(3))
+        report(model, "loss", torch.zeros(1))
+    report(inside, "score", torch.ones(4))
+    assert {name: len(values) for name, values in log.items()} == {"0/score": 1, "loss": 1}
+
+
+def test_import_is_light():
+    code = (
+        "import sparing, sys; sparing.mechanisms(); assert 'torch' not in sys.modules\n"
+        "sparing.mechanism('softmax', sparing.Heads(2, 4))\n"
+        "heavy = {'transformers', 'datasets', 'scipy', 'sklearn', 'matplotlib', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_can_be_had():
+    assert {name for name in sparing.__all__ if not hasattr(sparing, name)} == set()

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sparing import Attention, Mask, Unsupported, UsageError
+
+
+def _twins(width=12, heads=3):
+    ours = Attention(width, heads).double()
+    theirs = torch.nn.MultiheadAttention(width, heads, batch_first=True).double()
+    projections = (ours.q_projection, ours.k_projection, ours.v_projection)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
+        theirs.out_proj.weight.copy_(ours.output_projection.weight)
+        theirs.out_proj.bias.copy_(ours.output_projection.bias)
+    return ours, theirs
+
+
+def test_equals_torch_multi_head_attention():
+    ours, theirs = _twins()
+    x = torch.randn(2, 7, 12, dtype=torch.float64)
+    keep = torch.ones(2, 7, dtype=torch.bool)
+    keep[1, 5:] = False
+    wanted, _ = theirs(x, x, x, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(ours(x, mask=Mask(keep))[keep], wanted[keep], rtol=0, atol=1e-12)
+
+
+def test_cross_attention_equals_torch():
+    ours, theirs = _twins()
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    context = torch.randn(2, 5, 12, dtype=torch.float64)
+    keep = torch.tensor([[True] * 5, [True, False, True, False, True]])
+    wanted, _ = theirs(x, context, context, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(ours(x, context, mask=Mask(keep)), wanted, rtol=0, atol=1e-12)
+
+
+def test_heads_that_do_not_divide_the_width():
+    with pytest.raises(UsageError, match="5 heads do not divide a width of 12"):
+        Attention(12, 5)
+
+
+def test_wrong_width_is_named():
+    with pytest.raises(UsageError, match=r"\(batch, tokens, 12\)"):
+        Attention(12, 3)(torch.zeros(2, 4, 11))
+
+
+def test_unknown_mechanism_and_option_suggest_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'softmax'"):
+        Attention(12, 3, "sofmax")
+    with pytest.raises(UsageError, match="no option 'drop_out'; did you mean 'dropout'"):
+        Attention(12, 3, "softmax", drop_out=0.1)
+
+
+def test_cross_attention_refuses_causality():
+    layer = Attention(12, 3)
+    with pytest.raises(UsageError, match="exclude each other"):
+        layer(torch.zeros(1, 4, 12), torch.zeros(1, 4, 12), mask=Mask(causal=True))
+
+
+def test_a_mechanism_that_cannot_cross_says_so():
+    layer = Attention(12, 3, "window", radius=2)
+    with pytest.raises(Unsupported, match="cross"):
+        layer(torch.zeros(1, 4, 12), torch.zeros(1, 6, 12))

@@ -1,0 +1,88 @@
+"""Imports go downwards only, read off the syntax trees."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "sparing"
+STOREYS = {
+    "core": 0,
+    "mechanisms": 1,
+    "layers": 2,
+    "testing": 2,
+    "models": 3,
+    "tasks": 3,
+    "train": 4,
+    "measure": 4,
+    "transfer": 5,
+    "export": 5,
+    "studies": 6,
+    "report": 6,
+    "cli": 7,
+}
+REGISTRIES = {"mechanisms", "models", "tasks", "studies", "cli"}
+HEAVY = {
+    "transformers": 3,
+    "datasets": 3,
+    "sklearn": 3,
+    "scipy": 3,
+    "accelerate": 4,
+    "matplotlib": 6,
+    "jinja2": 6,
+    "typer": 7,
+}
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
+
+
+def violations(source: str, place: tuple[str, ...]) -> list[str]:
+    """What a file at ``place`` (such as ("core", "mask")) imports that it must not."""
+    folder, *inner = place
+    entry = inner[0] if inner else "__init__"
+    found = []
+    for name in _imported(ast.parse(source)):
+        parts = name.split(".")
+        if parts[0] in HEAVY and STOREYS[folder] < HEAVY[parts[0]]:
+            found.append(f"{name} is imported above {folder} only")
+        if parts[0] != "sparing" or len(parts) < 2 or parts[1] not in STOREYS:
+            continue
+        there = parts[1]
+        if there != folder and STOREYS[there] >= STOREYS[folder]:
+            found.append(f"{folder} imports {there}")
+        sibling = parts[2] if len(parts) > 2 else ""
+        same_registry = there == folder and folder in REGISTRIES
+        entries = entry != "__init__" and not entry.startswith("_")
+        if same_registry and entries and sibling and not sibling.startswith("_"):
+            found.append(f"entry {entry} imports its sibling {sibling}")
+    return found
+
+
+def _imported(tree: ast.Module) -> list[str]:
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_downwards(path):
+    place = path.relative_to(SOURCE).with_suffix("").parts
+    assert violations(path.read_text(), place) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("from sparing.studies.compare import x", ("core", "mask")),
+        ("import transformers", ("mechanisms", "softmax")),
+        ("from sparing.mechanisms.eager import Eager", ("mechanisms", "softmax")),
+        ("from sparing.train.recipe import Recipe", ("measure", "latency")),
+    ],
+)
+def test_the_rule_can_fail(line, place):
+    assert violations(line, place)
