@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparing.api import advise as advise
+    from sparing.api import compare as compare
     from sparing.core.catalogue import mechanism as mechanism
     from sparing.core.errors import SparingError as SparingError
     from sparing.core.errors import Unsupported as Unsupported
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from sparing.core.workload import Cost as Cost
     from sparing.core.workload import Workload as Workload
     from sparing.layers.attention import Attention as Attention
-    from sparing.studies.advise import advise as advise
-    from sparing.studies.compare import compare as compare
     from sparing.transfer.checkpoint import load as load
     from sparing.transfer.swap import swap as swap
     from sparing.transfer.swap import unswap as unswap
@@ -45,8 +45,8 @@ _HOMES = {
     "Unsupported": "sparing.core.errors",
     "UsageError": "sparing.core.errors",
     "Workload": "sparing.core.workload",
-    "advise": "sparing.studies.advise",
-    "compare": "sparing.studies.compare",
+    "advise": "sparing.api",
+    "compare": "sparing.api",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
     "record": "sparing.core.recording",

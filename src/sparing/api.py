@@ -1,0 +1,76 @@
+"""The Python twins of the command line: a study, its page, and a table in the notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparing.core.record import Record
+from sparing.report import table_html, write_report
+from sparing.studies._run import Progress
+from sparing.studies._study import StudyResult
+
+
+def _silent(fraction: float, text: str) -> None:
+    """No progress is shown unless the caller gives a way to."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study's result with its page; in a notebook it shows as its table."""
+
+    study: StudyResult
+    pages: dict[str, Path]
+
+    @property
+    def records(self) -> list[Record]:
+        """Everything measured, and what was computed from it."""
+        return self.study.records
+
+    def _repr_html_(self) -> str:
+        return table_html(self.study.folder)
+
+
+def finish(result: StudyResult) -> Outcome:
+    """Write the page of a finished study."""
+    return Outcome(result, write_report(result.folder))
+
+
+def compare(
+    task: str = "digits",
+    mechanisms: Sequence[str] = ("softmax", "linformer", "kerformer"),
+    *,
+    seeds: int | Sequence[int] = 5,
+    output_dir: str | Path | None = None,
+    data: str | Path | None = None,
+    model: str = "",
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    on_progress: Progress = _silent,
+    overwrite: bool = False,
+    **settings: Any,
+) -> Outcome:
+    """Train and measure several attentions on one task and say which to use.
+
+    ``seeds`` is how many, or which; ``options`` are the mechanisms' own, by name; ``settings`` are
+    further fields of ``sparing.studies.compare.Options``. Records, page and figures lie in
+    ``output_dir`` (``runs/compare-TASK`` unless given); the same call again goes on from there.
+
+        outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
+    """
+    from sparing.studies import compare as study
+
+    chosen = study.Options(
+        task=task,
+        mechanisms=tuple(mechanisms),
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        model=model,
+        options=options or {},
+        **settings,
+    )
+    folder = Path(output_dir) if output_dir is not None else Path("runs") / f"compare-{task}"
+    place = None if data is None else Path(data)
+    return finish(
+        study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
+    )

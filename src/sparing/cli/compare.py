@@ -1,0 +1,54 @@
+"""``sparing compare TASK``: several attentions on one task, with a page that says which to use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparing.cli._finish import finish_study
+from sparing.cli._shared import Json, numbers, progress_bar, verb, words
+
+
+@verb
+def run(
+    task: Annotated[str, typer.Argument(help="A task, such as digits.")] = "digits",
+    mechanisms: Annotated[
+        str, typer.Option(help="Mechanisms, separated by commas.")
+    ] = "softmax,linformer,kerformer",
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 5 or 0,1,2.")] = "5",
+    model: Annotated[str, typer.Option(help="vit, bert, or a pretrained model's path.")] = "",
+    epochs: Annotated[int, typer.Option(help="Epochs of training; 0 takes the recipe's.")] = 0,
+    data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Default: runs/compare-TASK.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="path=value, such as options.linformer.slots=32."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare attentions on a task: accuracy, latency, memory, arithmetic and energy."""
+    from sparing.cli._settings import apply
+    from sparing.studies import compare
+
+    options = compare.Options(
+        task=task,
+        mechanisms=tuple(words(mechanisms)),
+        seeds=_seeds(seeds),
+        model=model,
+    )
+    if epochs:
+        options = replace(options, recipe=replace(options.recipe, epochs=epochs))
+    options = apply(options, settings or [])
+    folder = output_dir or Path("runs") / f"compare-{task}"
+    with progress_bar(quiet=as_json) as show:
+        result = compare.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
+    finish_study(result, as_json)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    found = numbers(text, "--seeds")
+    return tuple(range(found[0])) if len(found) == 1 else tuple(found)

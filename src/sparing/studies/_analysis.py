@@ -1,0 +1,153 @@
+"""What follows from a comparison's measurements: differences, ratios, verdicts, crossovers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparing.core.record import Label, Obtained, Record
+from sparing.measure.statistics import (
+    Ratio,
+    geometric_mean_ratio,
+    holm,
+    mean_difference,
+    sign_flip_p_value,
+    verdict,
+)
+
+RATIOS = {
+    "train_time_s": "train_time_ratio",
+    "train_energy_j": "train_energy_ratio",
+    "energy_j": "energy_ratio",
+}
+EXACT_RATIOS = {"peak_bytes": "peak_ratio", "flops": "flops_ratio"}
+
+
+def values(records: Sequence[Record], name: str, **labels: Label) -> dict[Label, float]:
+    """The values of records that carry the labels, by seed (or by round where there is one)."""
+    return {
+        record.labels.get("seed", record.labels.get("round")): record.value
+        for record in records
+        if record.name == name
+        and record.value is not None
+        and labels.items() <= record.labels.items()
+    }
+
+
+def paired(
+    ours: dict[Label, float], baseline: dict[Label, float]
+) -> tuple[list[float], list[float]]:
+    """Both arms' values where both have one, in the same order."""
+    shared = [key for key in ours if key in baseline]
+    return [ours[key] for key in shared], [baseline[key] for key in shared]
+
+
+def analyse(
+    records: Sequence[Record], arms: Sequence[str], baseline: str, margin: float, test_examples: int
+) -> list[Record]:
+    """Everything that is computed from the measurements rather than measured."""
+    others = [arm for arm in arms if arm != baseline]
+    found = _accuracy_differences(records, others, baseline, margin, test_examples)
+    for arm in others:
+        found += _ratios(records, arm, baseline)
+        found += _crossovers(records, arm)
+    return found
+
+
+def _accuracy_differences(
+    records: Sequence[Record], others: list[str], baseline: str, margin: float, examples: int
+) -> list[Record]:
+    dense = values(records, "accuracy", arm=baseline, split="test")
+    pairs = {
+        arm: paired(values(records, "accuracy", arm=arm, split="test"), dense) for arm in others
+    }
+    pairs = {arm: pair for arm, pair in pairs.items() if pair[0]}
+    adjusted = holm([sign_flip_p_value(*pair) for pair in pairs.values()]) if pairs else []
+    found = []
+    for (arm, pair), p_value in zip(pairs.items(), adjusted, strict=True):
+        gap = mean_difference(*pair, resolution=1 / examples)
+        labels: dict[str, Label] = {
+            "arm": arm,
+            "baseline": baseline,
+            "verdict": verdict(gap, margin),
+            "margin": margin,
+            "p_value": p_value,
+        }
+        found.append(
+            Record(
+                "accuracy_difference",
+                gap.value,
+                "share",
+                "measured",
+                labels,
+                gap.interval,
+                gap.count,
+            )
+        )
+    return found
+
+
+def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
+    found = []
+    for setting, obtained in _settings(records, arm).items():
+        name, *labels = setting
+        own = dict(labels)
+        ours = values(records, name, arm=arm, **own)
+        theirs = values(records, name, arm=baseline, **own)
+        pair = paired(ours, theirs)
+        if not pair[0] or min(*pair[0], *pair[1]) <= 0:
+            continue
+        ratio = geometric_mean_ratio(*pair)
+        if name in EXACT_RATIOS:
+            ratio = Ratio(ratio.value, None, ratio.count)
+        ratio_name = RATIOS.get(name) or EXACT_RATIOS[name]
+        found.append(
+            Record(
+                ratio_name,
+                ratio.value,
+                "ratio",
+                obtained,
+                {"arm": arm, **own},
+                ratio.interval,
+                ratio.count,
+            )
+        )
+    return found
+
+
+def _settings(
+    records: Sequence[Record], arm: str
+) -> dict[tuple[str | tuple[str, Label], ...], Obtained]:
+    """The quantities with a ratio, each at every size and component it was taken at."""
+    found: dict[tuple[str | tuple[str, Label], ...], Obtained] = {}
+    for record in records:
+        known = record.name in RATIOS or record.name in EXACT_RATIOS
+        if known and record.labels.get("arm") == arm:
+            sizes = {
+                key: value
+                for key, value in record.labels.items()
+                if key in ("scope", "tokens", "batch", "component")
+            }
+            found.setdefault((record.name, *sizes.items()), record.obtained)
+    return found
+
+
+def _crossovers(records: Sequence[Record], arm: str) -> list[Record]:
+    """From which length on the arm's attention core is faster, at that and every longer length."""
+    curve = sorted(
+        (int(record.labels["tokens"] or 0), record)
+        for record in records
+        if record.name == "latency_ratio"
+        and record.labels.get("scope") == "attention"
+        and record.labels.get("arm") == arm
+    )
+    if not curve:
+        return []
+    crossover: int | None = None
+    for tokens, record in reversed(curve):
+        high = record.interval[1] if record.interval else record.value
+        if high is None or high >= 1:
+            break
+        crossover = tokens
+    labels: dict[str, Label] = {"arm": arm, "longest_tokens": curve[-1][0]}
+    value = None if crossover is None else float(crossover)
+    return [Record("crossover_tokens", value, "tokens", "measured", labels)]

@@ -1,0 +1,66 @@
+"""What every study gives back, and the two files it leaves beside its records."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sparing import __version__
+from sparing.core.record import Record
+from sparing.measure.machine import commit, machine, machine_id
+from sparing.studies._goals import GoalResult
+from sparing.studies._run import Failure, write_atomically
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A finished study: its folder, records, goals, and the cells that failed."""
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    records: list[Record]
+    goals: list[GoalResult]
+    failures: list[Failure]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: goals first, then what failed and where everything lies."""
+        return {
+            "study": self.name,
+            "folder": str(self.folder),
+            "goals": [goal.to_dict() for goal in self.goals],
+            "failed": [vars(failure) for failure in self.failures],
+            "records": len(self.records),
+        }
+
+
+def base_config(study: str, identity: dict[str, Any]) -> dict[str, Any]:
+    """What every run's configuration holds: its identity, machine, versions and command.
+
+    The command is printed by its name alone: a path of this machine helps nobody elsewhere.
+    """
+    facts = machine()
+    program = Path(sys.argv[0]).name
+    arguments = sys.argv[1:] if program == "sparing" else []
+    return {
+        "study": study,
+        "identity": identity,
+        "machine": facts,
+        "machine_id": machine_id(facts),
+        "commit": commit(),
+        "command": shlex.join(["sparing", *arguments]) if arguments else "",
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sparing_version": __version__,
+    }
+
+
+def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:
+    """Leave the goals beside the records."""
+    content = json.dumps({"goals": [goal.to_dict() for goal in goals]}, indent=2)
+    write_atomically(folder / "goals.json", content + "\n")

@@ -1,0 +1,228 @@
+"""The main study: several attentions on one task, trained and measured on identical work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Record
+from sparing.studies import _cells
+from sparing.studies._analysis import analyse
+from sparing.studies._arms import DENSE, resolve_options
+from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._run import Cell, Progress, Run, open_run
+from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.tasks import Task, load_task
+from sparing.train import Recipe
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is compared, and how long it may take.
+
+    ``mechanisms`` are the arms, the dense one first or added; ``options`` are theirs, by name;
+    ``margin`` is the difference in accuracy that is too small to matter; ``lengths`` are the
+    tokens of the crossover curves, ``memory_lengths`` those at which memory is measured;
+    ``thread_count`` is the number of threads while latency is measured; ``examples`` keeps only
+    so many training examples.
+    """
+
+    task: str = "digits"
+    mechanisms: tuple[str, ...] = (DENSE, "linformer", "kerformer")
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    baseline: str = DENSE
+    model: str = ""
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+    margin: float = 0.01
+    lengths: tuple[int, ...] = LENGTHS
+    memory_lengths: tuple[int, ...] = (256, 1024, 4096)
+    rounds: int = 20
+    energy_seconds: float = 0.5
+    thread_count: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.mechanisms or not self.seeds or not self.lengths:
+            raise UsageError("a comparison needs at least one mechanism, one seed and one length")
+        for name, values in (("mechanisms", self.mechanisms), ("seeds", self.seeds)):
+            if len(set(values)) != len(values):
+                raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
+        if self.baseline not in self.mechanisms:
+            object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
+
+
+BUDGETS = {
+    "quick": Options(
+        seeds=(0, 1),
+        mechanisms=(DENSE, "window", "linear", "kerformer", "linformer"),
+        lengths=(64, 256, 1024, 4096),
+        memory_lengths=(1024, 4096),
+    ),
+    "standard": Options(
+        mechanisms=(
+            DENSE,
+            "eager",
+            "window",
+            "linear",
+            "kerformer",
+            "linformer",
+            "nystrom",
+            "probabilistic",
+        ),
+    ),
+}
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+) -> StudyResult:
+    """Compare, in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated. Raises ``UsageError`` for unknown names and for a folder
+    that holds another run; a cell that fails is noted in the result, and the others go on.
+    """
+    from sparing.models import default_model
+
+    task = load_task(options.task, data=data, **options.task_options)
+    options = replace(options, model=options.model or default_model(task))
+    resolved = resolve_options(options.mechanisms, options.options, task.tokens)
+    config = base_config("compare", _identity(options, resolved))
+    config |= _described(options, task, resolved, folder.name)
+    arms = _arms(options, task, resolved, folder)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = opened.do(_cells_of(options, arms), on_progress)
+        return _finish(opened, options, task, failures)
+
+
+def _arms(
+    options: Options, task: Task, resolved: dict[str, dict[str, Any]], folder: Path
+) -> _cells.Arms:
+    return _cells.Arms(
+        task=task,
+        model=options.model,
+        sizes=dict(options.sizes),
+        options=resolved,
+        given={name: dict(given) for name, given in options.options.items()},
+        baseline=options.baseline,
+        folder=folder,
+        rounds=options.rounds,
+        thread_count=options.thread_count,
+    )
+
+
+def _cells_of(options: Options, arms: _cells.Arms) -> list[Cell]:
+    """Latency first, while nothing has heated the machine; training last, seed by seed."""
+    cells = [_cells.attention_latency_cell(arms, tokens) for tokens in options.lengths]
+    cells += [_cells.model_latency_cell(arms, batch) for batch in _cells.MODEL_BATCHES]
+    cells.append(_cells.energy_cell(arms, 32, options.energy_seconds))
+    for arm in arms.names:
+        cells.append(_cells.flops_cell(arms, arm))
+        cells += [_cells.memory_cell(arms, arm, tokens) for tokens in options.memory_lengths]
+    for number, seed in enumerate(options.seeds):
+        turn = number % len(arms.names)  # no arm is always first
+        for arm in (*arms.names[turn:], *arms.names[:turn]):
+            recipe = replace(options.recipe, seed=seed)
+            cells.append(_cells.training_cell(arms, arm, seed, recipe))
+    return cells
+
+
+def _finish(opened: Run, options: Options, task: Task, failures: list[Any]) -> StudyResult:
+    measured = [r for r in opened.records() if r.cell != "analysis"]
+    found = analyse(measured, options.mechanisms, options.baseline, options.margin, len(task.test))
+    opened.replace_analysis(found)
+    records = opened.records()
+    goals = _judge(records, options, task)
+    write_goals(opened.folder, goals)
+    return StudyResult("compare", opened.folder, opened.config, records, goals, list(failures))
+
+
+def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResult]:
+    """Dense beats chance; each arm is as accurate as dense, and faster at the task's length."""
+    dense = [
+        record
+        for record in records
+        if record.name == "accuracy" and record.labels.get("arm") == options.baseline
+    ]
+    above = [record.value - task.chance for record in dense if record.value is not None]
+    lowest = (min(above), max(above)) if above else None
+    goals = [
+        Goal(f"{options.baseline} above chance in every seed", 0.05, "share").judge(
+            min(above, default=None), lowest
+        )
+    ]
+    for arm in options.mechanisms:
+        if arm == options.baseline:
+            continue
+        gap = _find(records, "accuracy_difference", arm)
+        name = f"{arm}: accuracy less dense"
+        goals.append(Goal(name, -options.margin, "share").judge(*_value(gap)))
+        ratio = _find(records, "latency_ratio", arm, scope="model", batch=1)
+        name = f"{arm}: model latency over dense at {task.tokens} tokens"
+        goals.append(Goal(name, 1.0, "ratio", at_most=True).judge(*_value(ratio)))
+    return goals
+
+
+def _find(records: list[Record], name: str, arm: str, **labels: Any) -> Record | None:
+    wanted = {"arm": arm, **labels}.items()
+    return next((r for r in records if r.name == name and wanted <= r.labels.items()), None)
+
+
+def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
+    return (None, None) if record is None else (record.value, record.interval)
+
+
+def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What makes two runs the same one, as plain JSON values."""
+    from dataclasses import asdict
+
+    plain = asdict(replace(options, options={}))
+    plain.pop("options")
+    return _plain({**plain, "arm_options": resolved})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _described(
+    options: Options, task: Task, resolved: dict[str, dict[str, Any]], name: str
+) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    splits = {split: len(task.split(split)) for split in ("train", "validation", "test")}
+    return {
+        "name": name,
+        "task": {
+            "name": task.name,
+            "kind": task.kind,
+            "metric": task.metric,
+            "chance": task.chance,
+            "classes": task.classes,
+            "licence": task.licence,
+            "source": task.source,
+            "tokens": task.tokens,
+            "examples": splits,
+        },
+        "model": {"name": Path(options.model).name, **dict(options.sizes)},
+        "arms": list(options.mechanisms),
+        "arm_options": resolved,
+        "baseline": options.baseline,
+        "seeds": list(options.seeds),
+        "margin": options.margin,
+        "threads": options.thread_count,
+    }
