@@ -240,9 +240,13 @@ def check_refusals(subject: Subject) -> None:
 
 
 def check_not_finite_is_named(subject: Subject) -> None:
-    """NaN in a real token is an error that names the tensor."""
+    """NaN in a real token is an error that names the tensor, where the tensor is used at all."""
     made = subject.make()
+    leaves = tuple(tensor.requires_grad_() for tensor in streams(made, 1, 6))
+    used = torch.autograd.grad(call(made, leaves).sum(), leaves, allow_unused=True)
     for index, name in enumerate(made.streams):
+        if used[index] is None:
+            continue
         tensors = streams(made, 1, 6)
         tensors[index][0, ..., 2, 3] = torch.nan
         try:

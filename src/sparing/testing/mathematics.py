@@ -168,7 +168,7 @@ def check_no_square(subject: Subject) -> None:
     once, twice = (
         made.cost(Workload(1, HEADS, tokens, tokens, DIM)).matmul_flops for tokens in (1024, 2048)
     )
-    if math.log2(twice / once) > 1.5:
+    if once and math.log2(twice / once) > 1.5:
         return
     tokens = 2048
     keep = torch.ones(1, tokens, dtype=torch.bool)
