@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from sparing.core.record import Record
+from sparing.studies._analysis import analyse
+
+
+def _accuracy(arm, seed, value):
+    labels = {"arm": arm, "seed": seed, "split": "test"}
+    return Record("accuracy", value, "share", "measured", labels)
+
+
+def _ratio(arm, tokens, value, high):
+    labels = {"arm": arm, "scope": "attention", "tokens": tokens, "batch": 1}
+    return Record("latency_ratio", value, "ratio", "measured", labels, (value * 0.9, high))
+
+
+def _analyse(records, arms=("softmax", "linear")):
+    return analyse(records, arms, "softmax", 0.01, 1000)
+
+
+def test_accuracy_is_paired_by_seed():
+    records = [_accuracy("softmax", s, 0.9 + s / 100) for s in range(5)]
+    records += [_accuracy("linear", s, 0.8 + s / 100 + (s % 2) / 1000) for s in range(5)]
+    (gap,) = _analyse(records)
+    assert gap.name == "accuracy_difference"
+    assert gap.value == pytest.approx(-0.1, abs=1e-3)
+    assert gap.labels["verdict"] == "worse"
+    assert gap.count == 5
+
+
+def test_one_seed_decides_nothing():
+    (gap,) = _analyse([_accuracy("softmax", 0, 0.9), _accuracy("linear", 0, 0.2)])
+    assert gap.labels["verdict"] == "undecided"
+    assert gap.interval is None
+
+
+def test_an_arm_without_its_seeds_pair_is_left_out():
+    assert _analyse([_accuracy("softmax", 0, 0.9), _accuracy("linear", 1, 0.9)]) == []
+
+
+def test_times_become_ratios_of_pairs():
+    records = [
+        Record("train_time_s", base * (2 if arm == "linear" else 1), "s", "measured", labels)
+        for seed, base in enumerate((3.0, 5.0, 4.0))
+        for arm in ("softmax", "linear")
+        for labels in [{"arm": arm, "seed": seed}]
+    ]
+    (ratio,) = _analyse(records)
+    assert (ratio.name, ratio.count) == ("train_time_ratio", 3)
+    assert ratio.value == pytest.approx(2)
+
+
+def test_estimates_stay_estimates():
+    records = [
+        Record("energy_j", 1.0, "J", "estimated", {"arm": arm, "round": 0, "component": "cpu"})
+        for arm in ("softmax", "linear")
+    ]
+    (ratio,) = _analyse(records)
+    assert (ratio.name, ratio.obtained) == ("energy_ratio", "estimated")
+
+
+def test_exact_quantities_have_no_interval():
+    records = [
+        Record("flops", value, "FLOP", "modelled", {"arm": arm, "scope": "model", "tokens": 65})
+        for arm, value in (("softmax", 4.0), ("linear", 1.0))
+    ]
+    (ratio,) = _analyse(records)
+    assert (ratio.name, ratio.value, ratio.interval) == ("flops_ratio", 0.25, None)
+
+
+@pytest.mark.parametrize(
+    ("curve", "crossover"),
+    [
+        ([(64, 1.5, 1.6), (256, 0.8, 0.9), (1024, 0.3, 0.4)], 256),
+        ([(64, 0.8, 0.9), (256, 1.1, 1.2), (1024, 0.3, 0.4)], 1024),
+        ([(64, 1.5, 1.6), (256, 0.95, 1.05)], None),
+    ],
+)
+def test_the_crossover_holds_from_there_on(curve, crossover):
+    (found,) = _analyse([_ratio("linear", *point) for point in curve])
+    assert found.value == crossover
+    assert found.labels["longest_tokens"] == curve[-1][0]

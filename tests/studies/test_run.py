@@ -1,0 +1,143 @@
+"""A run survives what happens to runs: errors, kills, other runs, strangers' folders."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparing.core.errors import DataError, UsageError
+from sparing.core.record import Record
+from sparing.studies._goals import Goal
+from sparing.studies._run import Cell, open_run, read_config
+
+SILENT = lambda fraction, text: None  # noqa: E731
+
+
+def _config(**identity):
+    return {"identity": identity, "machine_id": "m", "commit": "c"}
+
+
+def _cell(key, calls, records=1, error=None):
+    def work():
+        calls.append(key)
+        if error is not None:
+            raise error
+        return [Record("value", float(number), "x", "measured") for number in range(records)]
+
+    return Cell(key, work)
+
+
+def _do(folder, cells, **options):
+    with open_run(folder, _config(a=1), **options) as run:
+        run.do(cells, SILENT)
+        return run.records(), run.failures
+
+
+def test_finished_cells_are_not_repeated(tmp_path):
+    calls = []
+    _do(tmp_path, [_cell("one", calls)])
+    records, _ = _do(tmp_path, [_cell("one", calls), _cell("two", calls, records=2)])
+    assert calls == ["one", "two"]
+    assert [r.cell for r in records] == ["one", "two", "two"]
+    assert {r.machine for r in records} == {"m"}
+
+
+def test_a_cell_killed_while_writing_is_done_again_and_counts_once(tmp_path):
+    calls = []
+    _do(tmp_path, [_cell("one", calls, records=3), _cell("two", calls, records=3)])
+    path = tmp_path / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:6]) + lines[6][:20])  # the mark of "two" is torn
+    records, _ = _do(tmp_path, [_cell("one", calls, records=3), _cell("two", calls, records=3)])
+    assert calls == ["one", "two", "two"]
+    assert [r.cell for r in records] == ["one"] * 3 + ["two"] * 3
+
+
+def test_a_failed_cell_is_noted_and_tried_again(tmp_path):
+    calls = []
+    cells = [_cell("bad", calls, error=UsageError("no\nway")), _cell("good", calls)]
+    records, failures = _do(tmp_path, cells)
+    assert [(f.cell, f.error) for f in failures] == [("bad", "no")]
+    assert json.loads((tmp_path / "failed.json").read_text())[0]["cell"] == "bad"
+    assert [r.cell for r in records] == ["good"]
+    _, failures = _do(tmp_path, [_cell("bad", calls), _cell("good", calls)])
+    assert failures == []
+    assert calls == ["bad", "good", "bad"]
+
+
+def test_interruption_keeps_what_is_finished(tmp_path):
+    calls = []
+    with pytest.raises(KeyboardInterrupt):
+        _do(tmp_path, [_cell("one", calls), _cell("two", calls, error=KeyboardInterrupt())])
+    records, _ = _do(tmp_path, [_cell("one", calls), _cell("two", calls)])
+    assert calls == ["one", "two", "two"]
+    assert len(records) == 2
+
+
+def test_another_run_is_refused_and_named(tmp_path):
+    _do(tmp_path, [])
+    with pytest.raises(UsageError, match="a was 1, is 2"), open_run(tmp_path, _config(a=2)):
+        pass
+
+
+def test_overwriting_begins_again(tmp_path):
+    calls = []
+    _do(tmp_path, [_cell("one", calls)])
+    _do(tmp_path, [_cell("one", calls)], overwrite=True)
+    assert calls == ["one", "one"]
+
+
+def test_a_strangers_folder_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with (
+        pytest.raises(UsageError, match=r"holds no run \(found thesis\.tex\)"),
+        open_run(tmp_path, _config()),
+    ):
+        pass
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path):
+    with (
+        open_run(tmp_path, _config()),
+        pytest.raises(UsageError, match="in use"),
+        open_run(tmp_path, _config()),
+    ):
+        pass
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"), open_run(tmp_path / "file", _config()):
+        pass
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}'])
+def test_a_foreign_configuration_is_refused(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(DataError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def test_the_analysis_is_replaced_and_not_doubled(tmp_path):
+    with open_run(tmp_path, _config(a=1)) as run:
+        run.do([_cell("one", [])], SILENT)
+        for value in (1.0, 2.0):
+            run.replace_analysis([Record("ratio", value, "ratio", "measured")])
+        assert [(r.cell, r.value) for r in run.records()] == [("one", 0.0), ("analysis", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("interval", "at_most", "met"),
+    [
+        ((0.2, 0.3), False, True),
+        ((0.0, 0.05), False, False),
+        ((0.0, 0.3), False, "undecided"),
+        (None, False, "undecided"),
+        ((0.0, 0.1), True, True),
+        ((0.2, 0.3), True, False),
+    ],
+)
+def test_a_goal_is_met_only_by_a_whole_interval(interval, at_most, met):
+    goal = Goal("name", 0.1, "share", at_most=at_most)
+    assert goal.judge(0.1, interval).met == met
