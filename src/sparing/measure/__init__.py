@@ -1,0 +1,1 @@
+"""One file is one measured quantity: latency, memory, arithmetic, energy; plus statistics."""

@@ -1,0 +1,141 @@
+"""Where a number was obtained: the machine, its versions, the code, the thread count."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import torch
+
+import sparing
+from sparing.core.errors import UsageError
+
+Facts = dict[str, str | int | float]
+
+
+def machine() -> Facts:
+    """The fingerprint that goes beside every number.
+
+    ``cores`` are physical cores and ``threads`` the logical processors that this process may use
+    (what a container or an affinity mask leaves); ``accelerator`` is empty without one. No host
+    name, user name or path is in it.
+    """
+    return {
+        "cpu": _cpu_name(),
+        "cores": psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+        "threads": _usable_processors(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "accelerator": _accelerator_name(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "transformers": _version("transformers"),
+        "sparing": sparing.__version__,
+    }
+
+
+def machine_id(facts: Facts) -> str:
+    """Eight hexadecimal digits: the same only for the same hardware and the same versions.
+
+    Memory counts in whole gibibytes, since the kernel's own share changes from start to start.
+    """
+    rounded = {**facts, "memory_bytes": round(float(facts.get("memory_bytes", 0)) / 2**30)}
+    text = json.dumps(rounded, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def commit() -> str:
+    """The commit of the code that runs, with ``+`` when tracked files differ from it.
+
+    Empty when the code is not in a git checkout: installed, for instance, even if the environment
+    lies inside somebody else's checkout.
+    """
+    source = Path(__file__).resolve()
+    if not _git(source.parent, "ls-files", "--error-unmatch", source.name):
+        return ""
+    revision = _git(source.parent, "rev-parse", "--short=12", "HEAD")
+    changed = _git(source.parent, "status", "--porcelain", "--untracked-files=no", "--", ":/")
+    return revision + ("+" if revision and changed else "")
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[int]:
+    """Pin PyTorch's thread count while the block runs, and give the count that holds there.
+
+    ``None`` leaves it as it is. Raises ``UsageError`` for a count below one.
+    """
+    if count is not None and count < 1:
+        raise UsageError(f"threads must be at least 1, got {count}")
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+def synchronize() -> None:
+    """Wait for the accelerator, if this process has used one: its calls return before they end."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    elif torch.backends.mps.is_available():
+        torch.mps.synchronize()
+
+
+def _cpu_name() -> str:
+    """The processor's name; the kernel's word for it first, since Python's is often empty."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "cpu model") and value.strip():
+            return value.strip()
+    if platform.system() == "Darwin":
+        brand = _output(["sysctl", "-n", "machdep.cpu.brand_string"])
+        if brand:
+            return brand
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _accelerator_name() -> str:
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return ", ".join(names)
+    return "Apple MPS" if torch.backends.mps.is_available() else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return _output(["git", "-C", str(folder), *arguments])
+
+
+def _output(command: list[str]) -> str:
+    """What a command prints, or nothing when it fails or does not exist."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,292 @@
+"""How much memory a call needs at its peak: one fresh process for each measurement.
+
+A process keeps what its allocator once took, so a second measurement in it would find the memory
+of the first one ready for use and report too little. On a GPU the allocator itself counts.
+
+``python -m sparing.measure.memory`` is the child: a request as JSON on standard input, the answer
+as JSON on standard output, and nothing else there, whatever the measured code prints.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+import torch.nn.functional as F
+
+from sparing.core.errors import SparingError, UsageError, nearest
+
+SAMPLE_EVERY_S = 0.001
+_FROM_KERNEL = "the kernel's highest resident set during the call, less the one before it"
+_FROM_LIFETIME = "the process's highest resident set ever, less the one before the call"
+_FROM_SAMPLES = "resident set sampled every millisecond, less the one before: a lower bound"
+_FROM_ALLOCATOR = "the CUDA allocator's peak during a second call, less what was held before it"
+
+
+class MeasurementError(SparingError):
+    """The measured code failed, so there is no number."""
+
+
+class OutOfMemory(MeasurementError):
+    """The measured code needed more memory than there was."""
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """The peak growth of memory during one call over the state before it.
+
+    What stays from building (weights, inputs) is not in it; the call's output is. ``method`` says
+    in a sentence how it was obtained; ``device`` is ``cpu`` (resident memory of the process) or
+    ``cuda`` (memory of the device).
+    """
+
+    bytes: int
+    obtained: Literal["measured"]
+    device: str
+    method: str
+
+
+def peak_memory(
+    target: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    threads: int = 1,
+    timeout_s: float | None = None,
+) -> PeakMemory:
+    """Run one call in a fresh process and say how far memory grew.
+
+    ``target`` names a function as ``package.module:function``; called with ``arguments`` (what
+    JSON can carry) it builds model and inputs and returns a call without arguments: that is what
+    is measured. The process sees this one's import path and runs on ``threads`` threads.
+
+    Raises ``UsageError`` for a target or arguments that cannot be sent or found, ``OutOfMemory``
+    when memory ran out, also when the kernel killed the process, and ``MeasurementError`` for
+    every other failure.
+    """
+    request = _request(target, arguments or {}, threads)
+    paths = [path or os.getcwd() for path in sys.path]
+    count = str(threads)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "sparing.measure.memory"],
+            input=request,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MeasurementError(f"{target} did not finish within {timeout_s:g} seconds") from error
+    return _answer(target, done)
+
+
+def _request(target: str, arguments: Mapping[str, Any], threads: int) -> str:
+    module, colon, function = target.partition(":")
+    if not (module and colon and function):
+        raise UsageError(f"{target!r} must be of the form 'package.module:function'")
+    if threads < 1:
+        raise UsageError(f"threads must be at least 1, got {threads}")
+    try:
+        return json.dumps({"target": target, "arguments": dict(arguments), "threads": threads})
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"arguments for {target} must be what JSON can carry: {error}") from error
+
+
+def _answer(target: str, done: subprocess.CompletedProcess[str]) -> PeakMemory:
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise _death(target, done) from None
+    if "error" not in answer:
+        return PeakMemory(**answer)
+    kinds = {"usage": UsageError, "memory": OutOfMemory}
+    raise kinds.get(answer["kind"], MeasurementError)(f"{target}: {answer['error']}")
+
+
+def _death(target: str, done: subprocess.CompletedProcess[str]) -> MeasurementError:
+    """The error for a process that ended without an answer."""
+    if done.returncode == -signal.SIGKILL:
+        return OutOfMemory(f"{target}: the process was killed, most likely for lack of memory")
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        return MeasurementError(f"{target}: the process was ended by {name}")
+    lines = done.stderr.strip().splitlines() or ["no message"]
+    return MeasurementError(f"{target}: the process ended ({done.returncode}): {lines[-1]}")
+
+
+def _child() -> None:
+    """Answer the request on standard input; prints of the measured code go to standard error."""
+    sys.stdout.flush()
+    answer_to = os.dup(1)
+    os.dup2(2, 1)
+    request = json.loads(sys.stdin.read())
+    try:
+        answer = _measure(**request)
+    except UsageError as error:
+        answer = {"error": str(error), "kind": "usage"}
+    except BaseException as error:
+        answer = {
+            "error": f"{type(error).__name__}: {_first_line(error)}",
+            "kind": "memory" if _lacked_memory(error) else "other",
+        }
+    with os.fdopen(answer_to, "w") as file:
+        json.dump(answer, file)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def _lacked_memory(error: BaseException) -> bool:
+    """Whether memory ran out; PyTorch's CPU allocator says so in words only."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
+def _measure(target: str, arguments: dict[str, Any], threads: int) -> dict[str, Any]:
+    torch.set_num_threads(threads)
+    build = _find(target)
+    call = build(**arguments)
+    if not callable(call):
+        raise UsageError(f"it must return a call without arguments, not {type(call).__name__}")
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        grown, method, device = _cuda_growth(call), _FROM_ALLOCATOR, "cuda"
+    else:
+        (grown, method), device = _resident_growth(call), "cpu"
+    return {"bytes": grown, "obtained": "measured", "device": device, "method": method}
+
+
+def _find(target: str) -> Callable[..., Any]:
+    name, _, function = target.partition(":")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"no module {error.name!r}") from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise UsageError(f"{name} has no function {function!r}{nearest(function, vars(module))}")
+    return found  # type: ignore[no-any-return]
+
+
+def _cuda_growth(call: Callable[[], object]) -> int:
+    """Growth of the device's memory in a second call: libraries take their workspace in the first.
+
+    The allocator counts exactly, so memory that it kept from the first call does not matter.
+    """
+    call()
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    output = call()
+    torch.cuda.synchronize()
+    del output
+    return max(0, torch.cuda.max_memory_allocated() - before)
+
+
+def _resident_growth(call: Callable[[], object]) -> tuple[int, str]:
+    """Growth of resident memory in the first call, and how it was found."""
+    _load_kernels()
+    gc.collect()
+    _return_free_memory()
+    lifetime_before = _lifetime_peak()
+    before = psutil.Process().memory_info().rss
+    if _reset_kernel_peak():
+        output = call()
+        peak = _kernel_peak()
+        del output
+        return max(0, peak - before), _FROM_KERNEL
+    sampled = _sampled_peak(call)
+    lifetime = _lifetime_peak()
+    if lifetime > lifetime_before:
+        return max(0, lifetime - before), _FROM_LIFETIME
+    return max(0, sampled - before), _FROM_SAMPLES
+
+
+def _load_kernels() -> None:
+    """Let PyTorch load what any first call loads, on tensors too small to count."""
+    x = torch.ones(1, 2, 8, 8, requires_grad=True)
+    mixed = F.scaled_dot_product_attention(x, x, x)
+    torch.autograd.grad((F.linear(mixed, torch.ones(8, 8)).softmax(-1) @ x).sum(), x)
+
+
+def _return_free_memory() -> None:
+    """Give freed heap back to the system (glibc): the call must not find it ready for use."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def _reset_kernel_peak() -> bool:
+    """Set the kernel's record of our highest resident set to the present one, where allowed."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _kernel_peak() -> int:
+    """The highest resident set since the reset, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise MeasurementError("/proc/self/status tells no VmHWM")
+
+
+def _lifetime_peak() -> int:
+    """The highest resident set since the process began, in bytes; macOS counts in bytes itself."""
+    peak = int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _sampled_peak(call: Callable[[], object]) -> int:
+    """The highest resident set that a sampling thread saw during the call, in bytes."""
+    process, done = psutil.Process(), threading.Event()
+    seen: list[int] = [process.memory_info().rss]
+
+    def sample() -> None:
+        while not done.is_set():
+            seen.append(process.memory_info().rss)
+            time.sleep(SAMPLE_EVERY_S)
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    try:
+        output = call()
+        seen.append(process.memory_info().rss)
+        del output
+    finally:
+        done.set()
+        sampler.join()
+    return max(seen)
+
+
+if __name__ == "__main__":
+    _child()

@@ -1,0 +1,172 @@
+"""Attention through features: sums over the keys taken once, instead of a score for each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from sparing.core.workload import Cost, Workload
+
+BLOCK = 64
+"""Tokens that causal attention compares pair by pair; what lies before them comes as a sum."""
+
+_CACHED_ELEMENTS = 65536
+"""Elements of one stream that one thread works on at a time: 256 KiB in float32."""
+
+LEAST_EXPONENT = -40.0
+"""Feature maps rise no lower than exp(-40) = 4e-18: products of two stay normal in float32."""
+
+Rows = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def rows_at_once(tokens: int, dim: int) -> int:
+    """How many rows (a head of a sample) fit the cache together, at least one for each thread."""
+    threads = torch.get_num_threads()
+    return max(threads, threads * _CACHED_ELEMENTS // (tokens * dim))
+
+
+def in_cache(
+    mix_rows: Rows,
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    keep: Bool[Tensor, "batch keys"] | None,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """``mix_rows(q, k, v, keep)`` for a few heads at a time, in q's type and memory layout.
+
+    Heads do not depend on each other, and temporaries that stay in the cache save most of the
+    time: fresh memory costs more than the arithmetic. All heads are taken at once where that does
+    not hold (other devices), where gradients keep the temporaries anyway, and in export.
+    """
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
+    if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
+        return mix_rows(q, k, v, keep).to(q.dtype)
+    mixed = torch.empty_like(q)
+    for samples, heads in _groups(q.shape[0], q.shape[1], max(q.shape[2], k.shape[2]), q.shape[3]):
+        part = samples, heads
+        own_keep = None if keep is None else keep[samples]
+        mixed[part] = mix_rows(q[part], k[part], v[part], own_keep)
+    return mixed
+
+
+def _groups(batch: int, heads: int, tokens: int, dim: int) -> Iterator[tuple[slice, slice]]:
+    """Cover all heads of all samples by groups of about ``rows_at_once``."""
+    rows = rows_at_once(tokens, dim)
+    samples, step = max(1, rows // heads), min(rows, heads)
+    for sample in range(0, batch, samples):
+        for head in range(0, heads, step):
+            yield slice(sample, sample + samples), slice(head, head + step)
+
+
+def attend(
+    queries: Float[Tensor, "batch heads queries features"],
+    keys: Float[Tensor, "batch heads keys features"],
+    v: Float[Tensor, "batch heads keys dim"],
+    weights: Float[Tensor, "batch _ keys"] | None = None,
+    *,
+    causal: bool = False,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = weights_j (queries_i . keys_j), over j.
+
+    Features must not be negative; ``weights`` (1 unless given) are 0 at pads. Causal, j runs up to
+    i, the queries being the last tokens. A query whose weights are all zero gets zeros.
+    """
+    if weights is not None:
+        keys = keys * weights[..., None]
+    if causal:
+        return _attend_past(queries, keys, v)
+    sums = keys.transpose(-1, -2) @ v
+    return (queries @ sums) / _guarded(dots(queries, keys.sum(-2)))[..., None]
+
+
+def dots(
+    rows: Float[Tensor, "*batch count features"], vector: Float[Tensor, "*batch features"]
+) -> Float[Tensor, "*batch count"]:
+    """Each row's dot product with one vector; the vector on the left is five times faster."""
+    return (vector[..., None, :] @ rows.transpose(-1, -2))[..., 0, :]
+
+
+def _attend_past(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    """``attend`` with causality: pairs inside a block, sums of all earlier blocks before it.
+
+    Keys that stand before the first query make one sum. The sums are shifted by a block, never
+    subtracted, so that no rounding carries the future back.
+    """
+    count = queries.shape[2]
+    early = keys.shape[2] - count
+    old_sums = keys[:, :, :early].transpose(-1, -2) @ v[:, :, :early]
+    old_totals = keys[:, :, :early].sum(-2)
+    queries, keys, v = _blocks(queries), _blocks(keys[:, :, early:]), _blocks(v[:, :, early:])
+    sums = _sums_before(old_sums, keys.transpose(-1, -2) @ v)
+    totals = _sums_before(old_totals, keys.sum(-2))
+    scores = (queries @ keys.transpose(-1, -2)).tril()
+    mixed = scores @ v + queries @ sums
+    mixed = mixed / _guarded(scores.sum(-1) + dots(queries, totals))[..., None]
+    return _first_tokens(mixed.flatten(2, 3), count)
+
+
+def _blocks(tensor: Tensor) -> Tensor:
+    """Fold tokens into blocks, (batch, heads, blocks, size, features), filling up with zeros.
+
+    In export there are two blocks or more at any length: one would be taken for a constant.
+    """
+    tokens = tensor.shape[2]
+    if torch.compiler.is_compiling():
+        size, blocks = BLOCK, tokens // BLOCK + 2
+    else:
+        size = min(BLOCK, tokens)
+        blocks = -(-tokens // size)
+    padded = F.pad(tensor, (0, 0, 0, blocks * size - tokens))
+    return padded.unfold(2, size, size).transpose(-1, -2)
+
+
+def _first_tokens(tensor: Tensor, count: int) -> Tensor:
+    """The tokens before the filling; in export picked one by one, as a slice would tie sizes."""
+    if torch.compiler.is_compiling():
+        return tensor.index_select(2, torch.arange(count, device=tensor.device))
+    return tensor[:, :, :count]
+
+
+def _sums_before(old: Tensor, blocks: Tensor) -> Tensor:
+    """What stands before each block, summed: ``old`` and the blocks before it."""
+    return torch.cat([old[:, :, None], blocks], 2).cumsum(2)[:, :, :-1]
+
+
+def _guarded(sums: Tensor) -> Tensor:
+    """The denominator, never zero: where no key has weight the numerator is zero too."""
+    return sums.clamp_min(torch.finfo(sums.dtype).tiny)
+
+
+def feature_cost(
+    work: Workload,
+    *,
+    key_copies: int = 1,
+    matmul_flops: int = 0,
+    other_flops: int = 0,
+    params: int = 0,
+) -> Cost:
+    """The cost of ``attend`` within ``in_cache``, plus what the caller adds.
+
+    The peak is the output and the temporaries of one group of rows: key features (``key_copies``
+    times), query features, their product and the quotient; causal, also blocks, sums and scores.
+    """
+    dim, queries, keys = work.dim, work.queries, work.keys
+    own = 2 * dim * (keys * dim + queries * dim + queries)
+    held = dim * (3 * queries + key_copies * keys)
+    if work.causal:
+        size = min(BLOCK, queries)
+        blocks = -(-queries // size)
+        own += 4 * dim * size * size * blocks
+        held += blocks * (2 * dim * dim + size * size + 3 * size * dim)
+    rows = min(work.rows, rows_at_once(max(queries, keys), dim))
+    output = work.rows * queries * dim * work.element_bytes
+    return Cost(
+        matmul_flops=work.rows * own + matmul_flops,
+        other_flops=work.rows * (keys + queries) * dim + other_flops,
+        peak_bytes=output + rows * held * max(4, work.element_bytes),
+        params=params,
+    )

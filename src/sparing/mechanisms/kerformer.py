@@ -1,0 +1,242 @@
+"""Kerformer: sigmoid queries, softmax keys, and key weights from a squeeze-and-excitation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, dots, feature_cost, in_cache
+from sparing.mechanisms._shared import wide
+
+_LEAST_HIDDEN = 4
+_CHOICES = {
+    "se": ("content", "fixed", "none"),
+    "axis": ("feature", "token"),
+    "query_map": ("sigmoid", "softmax"),
+}
+
+
+class Kerformer(Mechanism):
+    """Linear attention with different maps for queries and keys, and a learned weight for each key.
+
+    Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = w_j (phi(q_i) . psi(k_j)),
+    phi = sigmoid, psi = softmax over the features, z = mean over j of psi(k_j), and
+    se="content": w_j = sigmoid(sqrt(dim) (B A z) . psi(k_j) + b), B (dim, hidden);
+    se="fixed": w_j = sigmoid((B A z)_p + b_p), B (tokens, hidden), p the position of key j;
+    se="none": w_j = 1.
+
+    Symbols: i runs over queries, j over the keys that i may see; A (hidden, dim) squeezes,
+    hidden = dim / ``reduction`` but at least 4. ``axis="token"`` takes the softmax over the tokens
+    instead; z_p is then the mean over the features of key p and A is (hidden, tokens).
+    ``query_map="softmax"`` takes it over the features of a query. ``temperature`` divides queries
+    and keys first. A and B are shared by all heads and drawn with ``seed``; b starts at 2, so that
+    all weights start out near 0.88 and nearly cancel.
+
+    Cost: 4 dim^2 flops for each token and no square, causal or not. With se="none", axis="token"
+    and query_map="softmax" it equals Efficient Attention (arXiv 1812.01243).
+
+    Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, equations 6 to 9 and section 3.5.
+    What differs: w stands in the denominator too (equation 9 leaves it out; rows would not sum to
+    1). The paper weights positions, so that its length is fixed: that is se="fixed"; the default
+    weights keys by their content and takes any length. The bias b, and ``reduction``, are ours:
+    the paper names none. Causal, z is the mean up to key j, and w_j is taken then and there: a z
+    for each query would cost a square. Sigmoid features lie in (0, 1) and key features sum to 1,
+    so weights are close to uniform unless queries and keys are large. Queries are cut off at -40,
+    so that no denominator underflows.
+    """
+
+    traits = Traits(
+        paper="A novel approach to attention mechanism using kernel functions: Kerformer, "
+        "doi 10.3389/fnbot.2023.1214203",
+        year=2023,
+        causal=True,
+        cross=True,
+        permutable=True,
+        random=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        se: str = "content",
+        axis: str = "feature",
+        query_map: str = "sigmoid",
+        reduction: int = 16,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        self.se = se
+        self.axis = axis
+        self.query_map = query_map
+        self.reduction = reduction
+        self.temperature = temperature
+        self.seed = seed
+        self._check_options()
+        self.traits = dataclasses.replace(
+            type(self).traits,
+            causal=axis == "feature",
+            any_length=se != "fixed",
+            permutable=se != "fixed",
+            random=se != "none",
+        )
+        if se != "none":
+            self._create_parameters()
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Map queries and keys, weight the keys, then sums over the keys."""
+        self._check_length(k.shape[2])
+
+        def mix_rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+            features = self._map_keys(wide(k), keep)
+            weights = self._weights(features, keep, mask.causal)
+            queries = self._map_queries(wide(q))
+            return attend(queries, features, wide(v), weights, causal=mask.causal)
+
+        return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def cost(self, work: Workload) -> Cost:
+        """The sums over the keys, the two small layers of the excitation, and the maps."""
+        dim, keys = work.dim, work.keys
+        pools = keys if work.causal else 1
+        matmul_flops = other_flops = params = 0
+        if self.se != "none":
+            hidden, pooled = self.squeeze.shape
+            matmul_flops = 2 * hidden * (keys if self.axis == "token" else pools * pooled)
+            other_flops = keys * (3 * dim + 2)
+            params = self.squeeze.numel() + self.excite.numel() + self.bias.numel()
+        if self.se == "content":
+            matmul_flops += 2 * pools * hidden * dim
+            other_flops += 2 * keys * dim if work.causal else 0
+            matmul_flops += 0 if work.causal else 2 * keys * dim
+        if self.se == "fixed":
+            other_flops += 2 * keys * hidden
+        return feature_cost(
+            work,
+            key_copies=1 if self.se == "none" else 2,
+            matmul_flops=work.rows * matmul_flops,
+            other_flops=work.rows * (other_flops + 4 * (work.queries + keys) * dim),
+            params=params,
+        )
+
+    def _check_options(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                choices = ", ".join(known)
+                raise UsageError(f"kerformer: {name} is {getattr(self, name)!r}; one of {choices}")
+        if self.reduction < 1 or not self.temperature > 0:
+            raise UsageError("kerformer: reduction must be at least 1 and temperature above 0")
+        if self.axis == "token" and self.se == "content":
+            raise Unsupported(
+                "kerformer: axis='token' has no se='content' (its excitation is one number for "
+                "each position); take se='fixed' or se='none'"
+            )
+        if self.se == "fixed" and self.heads.tokens is None:
+            raise UsageError("kerformer: se='fixed' needs Heads(tokens=...), the longest sequence")
+
+    def _check_length(self, keys: int) -> None:
+        if torch.compiler.is_compiling() or self.se != "fixed":
+            return
+        assert self.heads.tokens is not None
+        if keys > self.heads.tokens:
+            raise Unsupported(
+                f"kerformer: se='fixed' has weights for {self.heads.tokens} tokens, got {keys}; "
+                "build it with more Heads.tokens, or take se='content'"
+            )
+
+    def _create_parameters(self) -> None:
+        """Two layers as torch draws linear ones, but from a private generator."""
+        tokens = self.heads.tokens or 0
+        pooled = tokens if self.axis == "token" else self.heads.dim
+        outputs = tokens if self.se == "fixed" else self.heads.dim
+        hidden = max(min(_LEAST_HIDDEN, pooled), pooled // self.reduction)
+        generator = torch.Generator().manual_seed(self.seed)
+        self.squeeze = _uniform((hidden, pooled), generator)
+        self.excite = _uniform((outputs, hidden), generator)
+        self.bias = nn.Parameter(torch.full((outputs if self.se == "fixed" else 1,), 2.0))
+
+    def _map_queries(self, q: Tensor) -> Tensor:
+        q = q if self.temperature == 1 else q / self.temperature
+        if self.query_map == "softmax":
+            return q.softmax(-1)
+        return q.clamp(min=LEAST_EXPONENT).sigmoid_()
+
+    def _map_keys(self, k: Tensor, keep: Tensor | None) -> Tensor:
+        k = k if self.temperature == 1 else k / self.temperature
+        if self.axis == "feature":
+            return k.softmax(-1)
+        if keep is not None:
+            k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
+        return k.softmax(-2)
+
+    def _weights(self, features: Tensor, keep: Tensor | None, causal: bool) -> Tensor | None:
+        """w for each key, (batch, heads or 1, keys), zero at pads; None where all are 1."""
+        real = None if keep is None else keep[:, None].to(features.dtype)
+        if self.se == "none":
+            return real
+        if self.se == "content":
+            weights = self._content_weights(features, real, causal)
+        else:
+            weights = self._fixed_weights(features, real, keep, causal)
+        return weights if real is None else weights * real
+
+    def _content_weights(self, features: Tensor, real: Tensor | None, causal: bool) -> Tensor:
+        hidden = F.linear(_mean(features, real, causal), self.squeeze.to(features.dtype))
+        gates = F.linear(hidden, self.excite.to(features.dtype)) * math.sqrt(self.heads.dim)
+        logits = (gates * features).sum(-1) if causal else dots(features, gates[:, :, 0])
+        return (logits + self.bias.to(features.dtype)).sigmoid()
+
+    def _fixed_weights(
+        self, features: Tensor, real: Tensor | None, keep: Tensor | None, causal: bool
+    ) -> Tensor:
+        """The position of a key is counted from its sample's first real token."""
+        positions = torch.arange(features.shape[2], device=features.device)[None]
+        if keep is not None:
+            positions = (positions - Mask(keep).first()[:, None]).clamp(min=0)
+        squeeze = self.squeeze.to(features.dtype)
+        if self.axis == "token":
+            pooled = features.mean(-1) if real is None else features.mean(-1) * real
+            hidden = pooled[:, :, None] @ squeeze.t()[positions][:, None]
+        else:
+            hidden = F.linear(_mean(features, real, causal), squeeze)
+        excite = self.excite.to(features.dtype)[positions][:, None]
+        bias = self.bias.to(features.dtype)[positions][:, None]
+        return ((hidden * excite).sum(-1) + bias).sigmoid()
+
+
+def _uniform(shape: tuple[int, int], generator: torch.Generator) -> nn.Parameter:
+    """A weight between -1/sqrt(inputs) and 1/sqrt(inputs)."""
+    drawn = torch.rand(shape, generator=generator, device="cpu") * 2 - 1
+    weight = torch.empty(shape)
+    return nn.Parameter(weight.copy_(drawn / math.sqrt(shape[1])))
+
+
+def _mean(features: Tensor, real: Tensor | None, causal: bool) -> Tensor:
+    """Mean over real keys, (batch, heads, 1, dim); causal: up to each key, one for each."""
+    if real is not None:
+        features = features * real[..., None]
+    if not causal:
+        if real is None:
+            return features.mean(2, keepdim=True)
+        return features.sum(2, keepdim=True) / real.sum(-1).clamp_min(1)[:, :, None, None]
+    counts = torch.ones_like(features[:1, :1, :, 0]) if real is None else real
+    return features.cumsum(2) / counts.cumsum(-1).clamp_min(1)[..., None]

@@ -1,0 +1,67 @@
+"""Linear attention with elu + 1 features: the keys are summed once, for all queries."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, feature_cost, in_cache
+from sparing.mechanisms._shared import wide
+
+
+class Linear(Mechanism):
+    """Attention whose weights are dot products of positive features, in time linear in tokens.
+
+    Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = phi(q_i) . phi(k_j) and
+    phi(x) = elu(x) + 1.
+
+    Symbols: i runs over queries, j over the keys that i may see; phi works on each element.
+
+    Cost: 4 dim^2 flops for each token and no square, causal or not. There is no setting in which
+    it equals softmax; it equals its own square form, s written out.
+
+    Source: Katharopoulos et al., 2020, arXiv 2006.16236, equations 5 to 7 (causal: 8 to 12). What
+    differs: phi is max(x, 0) + exp(min(x, 0)), since expm1(x) + 1 rounds small features away, and
+    ends at exp(-40), so that no denominator underflows; the paper's 1e-6 in the denominator is
+    therefore not needed, and rows sum to 1. Causality works in blocks of 64 tokens instead of
+    token by token: the same sums, without a dim x dim state for each token.
+    """
+
+    traits = Traits(
+        paper="Transformers are RNNs: Fast Autoregressive Transformers, arXiv 2006.16236",
+        year=2020,
+        causal=True,
+        cross=True,
+        permutable=True,
+    )
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Features of queries and keys, then sums over the keys."""
+
+        def mix_rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+            features = positive(wide(k))
+            weights = None if keep is None else keep[:, None].to(features.dtype)
+            return attend(positive(wide(q)), features, wide(v), weights, causal=mask.causal)
+
+        return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products with a dim x dim state; four operations for each feature."""
+        features = work.rows * (work.queries + work.keys) * work.dim
+        return feature_cost(work, other_flops=4 * features)
+
+
+def positive(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """elu(x) + 1 without cancellation; its slope at 0 is 1, its least value exp(-40)."""
+    return x.clamp(LEAST_EXPONENT, 0).exp_() + x.relu()

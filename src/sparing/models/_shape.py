@@ -1,0 +1,96 @@
+"""What a model needs to know of a task, and how its weights are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+
+from sparing.core.errors import UsageError
+
+
+@runtime_checkable
+class TaskShape(Protocol):
+    """The sizes that a task gives a model; ``sparing.tasks.Task`` has them all."""
+
+    @property
+    def name(self) -> str:
+        """The task's public name."""
+
+    @property
+    def kind(self) -> Literal["image", "tokens"]:
+        """What the model is given."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes."""
+
+    @property
+    def tokens(self) -> int:
+        """The longest sequence that the model sees."""
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token numbers there are; 0 for images."""
+
+    @property
+    def pad_id(self) -> int:
+        """The token number that fills up a batch."""
+
+    @property
+    def image_size(self) -> int:
+        """Pixels along one side; 0 for tokens."""
+
+    @property
+    def channels(self) -> int:
+        """Colour channels; 0 for tokens."""
+
+    @property
+    def patch_size(self) -> int:
+        """Pixels along one side of a patch; 0 for tokens."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The pretrained tokenizer that made the token numbers, or None."""
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights drawn inside follow from ``seed`` alone; the CPU generator is put back afterwards.
+
+    Models are built on the CPU, so no other generator is drawn from or touched.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def check_kind(model: str, kind: Literal["image", "tokens"], task: TaskShape) -> None:
+    """Raise ``UsageError`` unless the task gives what the model reads."""
+    if task.kind != kind:
+        reads = {"image": "images", "tokens": "tokens"}
+        raise UsageError(
+            f"model {model} reads {reads[kind]}, but task {task.name} gives {reads[task.kind]}; "
+            f"use {'vit' if task.kind == 'image' else 'bert'}"
+        )
+
+
+def check_sizes(model: str, **sizes: int) -> None:
+    """Raise ``UsageError`` for a size below 1, or heads that do not divide the width."""
+    for name, value in sizes.items():
+        if value < 1:
+            raise UsageError(f"model {model}: {name} must be at least 1, got {value}")
+    if sizes["width"] % sizes["heads"]:
+        raise UsageError(
+            f"model {model}: {sizes['heads']} heads do not divide the width {sizes['width']}"
+        )
+
+
+def label_names(task: TaskShape) -> dict[str, Any]:
+    """The configuration's words for the classes, both ways round."""
+    return {
+        "id2label": dict(enumerate(task.labels)),
+        "label2id": {label: number for number, label in enumerate(task.labels)},
+    }

@@ -1,0 +1,247 @@
+"""What a page says around its table and figures, shared by its HTML and Markdown forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparing.core.record import Record
+from sparing.report import wording
+from sparing.report.results import Results
+from sparing.report.run import Run
+from sparing.report.tables import Column, dense_name
+
+Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A titled table of plain text; ``explain`` stands above it, or alone when it is empty."""
+
+    key: str
+    title: str
+    explain: str
+    heads: Texts = ()
+    rows: tuple[Texts, ...] = ()
+
+
+def name_of(run: Run) -> str:
+    """The run's name on one line."""
+    named = run.config.get("name") or run.config["task"].get("name") or "run"
+    return wording.shortened(str(named), 80)
+
+
+def headline(results: Results) -> list[str]:
+    """The few facts that stand above the verdict."""
+    config, task = results.config, results.config["task"]
+    facts = [str(task[key]) for key in ("name", "kind") if task.get(key)]
+    if results.task_tokens:
+        facts.append(wording.length(results.task_tokens))
+    facts.append(wording.count_of(len(results.arms), "arm"))
+    seeds = _seeds(config.get("seeds"))
+    if seeds:
+        facts.append(wording.count_of(seeds, "seed"))
+    if isinstance(config.get("started"), str):
+        facts.append(config["started"][:10])
+    own_name = name_of(Run(config, [], [], []))
+    return [fact for fact in map(_line, facts) if fact != own_name]
+
+
+def notices(run: Run, results: Results) -> list[str]:
+    """What a reader must know before believing a number here."""
+    found = []
+    seeds = _seeds(run.config.get("seeds"))
+    planned = len(run.config["arms"]) * seeds
+    done = sum(len(results.accuracies(arm)) for arm in run.config["arms"])
+    if done < planned:
+        found.append(
+            f"This run is not complete: {done:,} of {wording.count_of(planned, 'training')} "
+            "have ended. What is missing says so."
+        )
+    if seeds == 1:
+        found.append("One seed says nothing about the spread between trainings.")
+    if run.failed:
+        found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
+    machines = {record.machine for record in run.records if record.obtained != "paper"} - {""}
+    if len(machines) > 1:
+        found.append(
+            f"The records come from {len(machines)} machines: times between them do not compare."
+        )
+    if any(record.commit.endswith("+") for record in run.records):
+        found.append("The code had changes that no commit holds when this was measured.")
+    return found
+
+
+def caption(columns: Sequence[Column]) -> tuple[list[Column], str]:
+    """The columns without the notes that several share, and one sentence that says those."""
+    shared: dict[str, list[str]] = {}
+    for column in columns:
+        shared.setdefault(column.note, []).append(column.title)
+    sentences = [
+        f"{wording.listing(titles, 9)}: {note}."
+        for note, titles in shared.items()
+        if note and len(titles) > 1
+    ]
+    kept = [Column(c.key, c.title, "" if len(shared[c.note]) > 1 else c.note) for c in columns]
+    return kept, " ".join(sentences)
+
+
+def crossings(results: Results) -> list[tuple[str, str]]:
+    """Each arm with where its attention core becomes faster than the baseline's, first first."""
+    found: list[tuple[float, str, str]] = []
+    for arm in results.others:
+        tokens = results.value("crossover_tokens", arm=arm)
+        empty = results.empty("crossover_tokens", arm=arm)
+        if tokens is not None:
+            found.append((tokens, arm, f"faster from about {wording.length(tokens)} on"))
+        elif empty is not None:
+            longest = empty.labels.get("longest_tokens")
+            until = f" up to {wording.length(longest)}" if isinstance(longest, int) else ""
+            found.append((float("inf"), arm, f"not faster{until}"))
+    return [(arm, text) for _, arm, text in sorted(found)]
+
+
+def shares(results: Results) -> list[tuple[str, str, str]]:
+    """(tokens, attention's share of the model's time, largest gain) as texts, by length."""
+    lines = []
+    for tokens in results.lengths("attention_share"):
+        share = results.value("attention_share", tokens=tokens)
+        gain = results.value("largest_gain", tokens=tokens)
+        shown = "not measured" if gain is None else wording.factor(gain)
+        lines.append((f"{tokens:,}", wording.share(share or 0.0, 0), shown))
+    return lines
+
+
+def blocks(run: Run, results: Results) -> list[Block]:
+    """Goals, failed cells and the papers' claims; the goals always, the others if there are any."""
+    found = [_goals(run)]
+    if run.failed:
+        rows = tuple((_line(_text(f.get("cell"))), _text(f.get("error"))) for f in run.failed)
+        explain = "These cells ended in an error; everything else went on without them."
+        found.append(Block("failed", "Failed cells", explain, ("Cell", "Error"), rows))
+    if results.claims:
+        found.append(_claims(results))
+    return found
+
+
+def _goals(run: Run) -> Block:
+    if not run.goals:
+        return Block("goals", "Goals", "This run declared no goals.")
+    verdicts = {"True": "met", "False": "not met"}
+    rows = tuple(
+        (
+            _line(_text(goal.get("name"))),
+            _with_unit(goal.get("target"), goal.get("unit")),
+            _with_unit(goal.get("value"), goal.get("unit")),
+            _interval(goal.get("interval")),
+            verdicts.get(str(goal.get("met")), "undecided"),
+        )
+        for goal in run.goals
+    )
+    heads = ("Goal", "Target", "Value", "95 % interval", "Verdict")
+    return Block("goals", "Goals", "Declared in the study's code before it ran.", heads, rows)
+
+
+def _claims(results: Results) -> Block:
+    rows = []
+    for claim in results.claims:
+        labels = {k: v for k, v in claim.labels.items() if k not in ("source", "reason")}
+        where = ", ".join(f"{key} {value}" for key, value in labels.items() if key != "arm")
+        what = f"{labels.get('arm', 'model')}: {claim.name.replace('_', ' ')}"
+        ours = results.find(claim.name, **labels)
+        rows.append(
+            (
+                _line(f"{what} ({where})" if where else what),
+                _claimed(results, claim),
+                _claimed(results, ours),
+                _line(_text(claim.labels.get("source"))),
+                _text(claim.labels.get("reason")),
+            )
+        )
+    explain = "Quoted from papers, never measured here; ours stands beside them."
+    heads = ("Claim", "Paper", "Here", "Source", "Why they differ")
+    return Block("claims", "What the papers say", explain, heads, tuple(rows))
+
+
+def _claimed(results: Results, record: Record | None) -> str:
+    if record is None or record.value is None:
+        return "not measured"
+    value = _with_unit(record.value, record.unit)
+    if record.name.endswith("_ratio"):
+        value += f" of {dense_name(results.config)}"
+    return f"{value} ({_interval(record.interval)})" if record.interval else value
+
+
+def facts(run: Run, results: Results) -> list[tuple[str, str]]:
+    """Task, model, machine and versions as pairs of words."""
+    config = run.config
+    found: list[tuple[str, Any]] = [("task", config["task"]), ("model", config["model"])]
+    found += [("baseline", f"{results.baseline} ({dense_name(config)})")]
+    if results.baseline != "softmax":
+        found[-1] = ("baseline", results.baseline)
+    found += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
+    found += list(config["machine"].items())
+    found += [("machine id", config.get("machine_id"))]
+    if "sparing" not in config["machine"]:
+        found.append(("sparing", config.get("sparing_version")))
+    return [
+        (_line(str(key).removesuffix("_bytes").replace("_", " ")), _fact(str(key), value))
+        for key, value in found
+        if value not in (None, "", {}, [])
+    ]
+
+
+def _fact(key: str, value: Any) -> str:
+    if key.endswith("_bytes") and isinstance(value, (int, float)):
+        return wording.size_of_bytes(value)
+    if isinstance(value, dict):
+        return ", ".join(_part(str(k), v) for k, v in value.items() if v not in (None, ""))
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if key == "started":
+        return str(value).replace("T", " ").replace("+00:00", " UTC")
+    return _text(value)
+
+
+def _part(key: str, value: Any) -> str:
+    """One entry of a fact that has several: a name speaks for itself."""
+    shown = _fact(key, value)
+    if key == "name":
+        return shown
+    named = key.removesuffix("_bytes").replace("_", " ")
+    return f"{named} ({shown})" if isinstance(value, dict) else f"{named} {shown}"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(entry)}" for key, entry in value.items())
+    if isinstance(value, float):
+        return wording.trimmed(value)
+    return str(value)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _with_unit(value: object, unit: object) -> str:
+    if value is None:
+        return "not measured"
+    shown = _text(value)
+    plain = isinstance(value, str) or unit in (None, "", "ratio", "share")
+    return shown if plain else f"{shown} {unit}"
+
+
+def _interval(interval: object) -> str:
+    if not isinstance(interval, (list, tuple)) or len(interval) != 2:
+        return ""
+    return " to ".join(_text(float(end)) for end in interval)
+
+
+def _seeds(seeds: object) -> int:
+    if isinstance(seeds, list):
+        return len(seeds)
+    return seeds if isinstance(seeds, int) else 0

@@ -1,0 +1,138 @@
+"""Accuracy against latency, with the arms that nothing beats joined."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from sparing.report import wording
+from sparing.report.drawing import Box, Plot, Sheet, free_place
+from sparing.report.palette import Look, marker
+from sparing.report.results import Results
+from sparing.report.tables import metric_name
+
+
+class _Point(NamedTuple):
+    """One arm of the Pareto plot: accuracy in per cent against milliseconds."""
+
+    arm: str
+    latency_ms: float
+    accuracy: float
+    interval: tuple[float, float] | None
+
+
+def pareto(results: Results) -> Plot:
+    """Mean accuracy against the median latency of one call."""
+    metric = metric_name(results.config)
+    title = f"{metric.capitalize()} against latency"
+    setting = results.setting("latency_ratio", "latency_ms")
+    points = []
+    for arm in results.arms if setting else ():
+        accuracy = results.accuracy(arm)
+        assert setting is not None
+        labels = setting.labels()
+        time_ms = results.value("latency_ms", arm=arm, statistic="p50", **labels)
+        if accuracy and time_ms:
+            spread_of = accuracy[1]
+            interval = (100 * spread_of[0], 100 * spread_of[1]) if spread_of else None
+            points.append(_Point(arm, time_ms, 100 * accuracy[0], interval))
+    if not points or setting is None:
+        missing = "No arm has both an accuracy and a latency in this run so far."
+        return Plot("pareto", title, "", None, missing=missing)
+    scope = "the whole model" if setting.scope == "model" else "the attention core alone"
+    description = (
+        f"Median latency of {scope} at {wording.length(setting.tokens)}, batch {setting.batch}; "
+        "up and to the left is better. The grey line joins the arms that no other arm beats in "
+        "both. Bars are 95 % intervals over the seeds."
+    )
+
+    def draw(look: Look, narrow: bool) -> Figure:
+        sheet = Sheet(350, 320, look, True) if narrow else Sheet(520, 400, look)
+        return _draw_pareto(results, sheet, points, metric)
+
+    return Plot("pareto", title, description, draw, tuple(point.arm for point in points))
+
+
+def _draw_pareto(results: Results, sheet: Sheet, points: list[_Point], metric: str) -> Figure:
+    figure = sheet.figure()
+    axes = sheet.axes(figure, 42 if sheet.narrow else 52, 38, 16, 44)
+    times = [point.latency_ms for point in points]
+    reach = max(max(times) - min(times), 0.1 * max(times))
+    axes.set_xlim(min(times) - 0.12 * reach, max(times) + 0.22 * reach)
+    front = _front(points)
+    axes.step(
+        [p.latency_ms for p in front] + [max(times) + 0.22 * reach],
+        [p.accuracy for p in front] + [front[-1].accuracy],
+        where="post",
+        color=sheet.look.muted,
+        linewidth=1,
+        alpha=0.55,
+        zorder=1,
+    )
+    for point in points:
+        position = results.position(point.arm)
+        colour = sheet.look.colour(position)
+        if point.interval:
+            axes.vlines(point.latency_ms, *point.interval, color=colour, linewidth=1.2, alpha=0.5)
+        axes.plot(
+            [point.latency_ms],
+            [point.accuracy],
+            marker=marker(position),
+            markersize=9,
+            color=colour,
+            markeredgewidth=0,
+            linestyle="none",
+            zorder=3,
+        )
+    heights = [end for p in points for end in (p.interval or (p.accuracy, p.accuracy))]
+    margin = 0.12 * ((max(heights) - min(heights)) or 1.0)
+    axes.set_ylim(min(heights) - margin, max(heights) + margin)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="y", nbins=6)
+    sheet.caption(axes, f"{metric.capitalize()}, test split")
+    towards = "latency, ms (\N{LEFTWARDS ARROW} faster)"
+    axes.set_xlabel(towards, fontsize=sheet.text, color=sheet.look.muted, labelpad=6)
+    _label_points(sheet, axes, points)
+    return figure
+
+
+def _front(points: list[_Point]) -> list[_Point]:
+    """The arms that no other arm beats in both latency and accuracy, by latency."""
+    front: list[_Point] = []
+    for point in sorted(points, key=lambda p: (p.latency_ms, -p.accuracy)):
+        if not front or point.accuracy > front[-1].accuracy:
+            front.append(point)
+    return front
+
+
+def _label_points(sheet: Sheet, axes: Axes, points: list[_Point]) -> None:
+    """Names beside the points where they find room; the markers say the rest."""
+    centres = [axes.transData.transform((p.latency_ms, p.accuracy)) for p in points]
+    taken: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in centres]
+    edge = axes.get_window_extent()
+    bounds = (edge.x0, edge.y0, edge.x1 + 10, edge.y1)
+    for point, (x, y) in zip(points, centres, strict=True):
+        text = wording.shortened(point.arm, 14)
+        size = (0.62 * sheet.text * len(text), sheet.text * 1.25)
+        place = free_place((float(x), float(y)), size, taken, bounds)
+        if place is None:
+            continue
+        left, bottom = place
+        taken.append((left, bottom, left + size[0], bottom + size[1]))
+        centred = left < x < left + size[0]
+        axes.annotate(
+            text,
+            xy=(x if centred else left if left > x else left + size[0], bottom + size[1] / 2),
+            xycoords="figure points",
+            fontsize=sheet.text,
+            color=sheet.look.ink,
+            horizontalalignment="center" if centred else "left" if left > x else "right",
+            verticalalignment="center_baseline",
+            parse_math=False,
+            annotation_clip=False,
+        )

@@ -1,0 +1,155 @@
+"""Records by question: which arms, which lengths, what value; the papers' figures kept apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy
+from scipy import special
+
+from sparing.core.record import Label, Record
+from sparing.report.run import Config
+
+
+@dataclass(frozen=True)
+class Setting:
+    """At which size a quantity was taken: of the whole model or the attention core alone."""
+
+    scope: str
+    tokens: int
+    batch: int
+
+    def labels(self) -> dict[str, Label]:
+        """As the labels that its records carry."""
+        return {"scope": self.scope, "tokens": self.tokens, "batch": self.batch}
+
+
+class Results:
+    """One run's own records, indexed.
+
+    Where a cell was measured twice (a run that was resumed) the later record counts. Figures
+    quoted from papers are in ``claims`` and nowhere else.
+    """
+
+    def __init__(self, records: Sequence[Record], config: Config) -> None:
+        self.config = config
+        self.claims = [record for record in records if record.obtained == "paper"]
+        own = [_real(record) for record in records if record.obtained != "paper"]
+        latest = {
+            (record.name, *sorted(map(repr, record.labels.items()))): record for record in own
+        }
+        self._by_name: dict[str, list[Record]] = {}
+        for record in latest.values():
+            self._by_name.setdefault(record.name, []).append(record)
+        self.baseline: str = config["baseline"]
+        named = [record.labels.get("arm") for record in own]
+        seen = (arm for arm in named if isinstance(arm, str))
+        self.arms: list[str] = list(dict.fromkeys([*config["arms"], *seen]))
+        self.others = [arm for arm in self.arms if arm != self.baseline]
+
+    def all(self, name: str, **labels: Label) -> list[Record]:
+        """All records of that name that carry these labels and have a value."""
+        return [r for r in self._matching(name, labels) if r.value is not None]
+
+    def find(self, name: str, **labels: Label) -> Record | None:
+        """The newest such record with a value, or None."""
+        found = self.all(name, **labels)
+        return found[-1] if found else None
+
+    def value(self, name: str, **labels: Label) -> float | None:
+        """Its value, or None."""
+        found = self.find(name, **labels)
+        return None if found is None else found.value
+
+    def empty(self, name: str, **labels: Label) -> Record | None:
+        """A record that says itself that it has no value, or None."""
+        return next((r for r in self._matching(name, labels) if r.value is None), None)
+
+    def _matching(self, name: str, labels: dict[str, Label]) -> list[Record]:
+        wanted = labels.items()
+        return [r for r in self._by_name.get(name, []) if wanted <= r.labels.items()]
+
+    def setting(self, *names: str) -> Setting | None:
+        """At which size to compare the arms by these quantities.
+
+        The whole model before the attention core, the length nearest to the task's own, then the
+        smallest batch; the same for all arms.
+        """
+        wanted = self.task_tokens
+        sizes = (_size(r.labels) for name in names for r in self.all(name))
+        found = {size for size in sizes if size is not None}
+        return min(found, key=lambda s: _preference(s, wanted), default=None)
+
+    def position(self, arm: str) -> int:
+        """What gives an arm its colour and marker in every figure; the baseline is 0."""
+        return 0 if arm == self.baseline else 1 + self.others.index(arm)
+
+    @property
+    def task_tokens(self) -> int | None:
+        """The longest sequence that the task gives the model."""
+        tokens = self.config["task"].get("tokens")
+        return tokens if isinstance(tokens, int) else None
+
+    def lengths(self, name: str, **labels: Label) -> list[int]:
+        """The lengths at which there are values, ascending."""
+        found = (r.labels.get("tokens") for r in self.all(name, **labels))
+        return sorted({tokens for tokens in found if isinstance(tokens, int)})
+
+    def core_batch(self, name: str) -> Label:
+        """The batch of the curves over the length: the one with most records."""
+        batches = Counter(r.labels.get("batch") for r in self.all(name, scope="attention"))
+        return batches.most_common(1)[0][0] if batches else None
+
+    def curve(self, name: str, arm: str, **labels: Label) -> list[tuple[int, float]]:
+        """(tokens, value) of one arm's attention core, ascending by length."""
+        found = self.all(name, arm=arm, scope="attention", batch=self.core_batch(name), **labels)
+        pairs = ((r.labels.get("tokens"), r.value) for r in found)
+        return sorted((t, v) for t, v in pairs if isinstance(t, int) and v is not None and v > 0)
+
+    def accuracies(self, arm: str) -> list[Record]:
+        """The accuracy on the test split, one record a seed."""
+        return self.all("accuracy", arm=arm, split="test")
+
+    def accuracy(self, arm: str) -> tuple[float, tuple[float, float] | None] | None:
+        """Mean accuracy over the seeds with its 95 % interval, or None.
+
+        The interval is Student's over the seeds; with one seed it is the record's own, if any.
+        """
+        found = self.accuracies(arm)
+        if not found:
+            return None
+        if len(found) == 1:
+            return float(found[0].value or 0.0), found[0].interval
+        return mean_interval([float(r.value or 0.0) for r in found])
+
+
+def mean_interval(values: list[float]) -> tuple[float, tuple[float, float]]:
+    """The mean of at least two shares and its 95 % interval by Student's t, kept within 0 to 1."""
+    sample = numpy.asarray(values, dtype=float)
+    error = sample.std(ddof=1) / numpy.sqrt(len(sample))
+    reach = float(special.stdtrit(len(sample) - 1, 0.975) * error)
+    mean = float(sample.mean())
+    return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
+
+
+def _real(record: Record) -> Record:
+    """The record with real numbers where whole ones stood."""
+    value, interval = record.value, record.interval
+    if isinstance(value, int) or (interval and any(isinstance(end, int) for end in interval)):
+        ends = (float(interval[0]), float(interval[1])) if interval else None
+        return replace(record, value=None if value is None else float(value), interval=ends)
+    return record
+
+
+def _size(labels: dict[str, Label]) -> Setting | None:
+    scope, tokens, batch = (labels.get(name) for name in ("scope", "tokens", "batch"))
+    if scope in ("model", "attention") and isinstance(tokens, int) and isinstance(batch, int):
+        return Setting(str(scope), tokens, batch)
+    return None
+
+
+def _preference(setting: Setting, wanted: int | None) -> tuple[bool, int, int]:
+    distance = setting.tokens if wanted is None else abs(setting.tokens - wanted)
+    return setting.scope != "model", distance, setting.batch

@@ -1,0 +1,135 @@
+"""What a study left in its folder, read and checked; everything else here works on this."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import DataError
+from sparing.core.record import Record, RecordLog
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's configuration, records, declared goals and failed cells."""
+
+    config: Config
+    records: list[Record]
+    goals: list[dict[str, Any]]
+    failed: list[dict[str, Any]]
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder.
+
+    Raises ``DataError`` in one line when the folder is missing, is not a run, or a file in it is
+    damaged. A record that the run was writing when it was stopped is left out.
+    """
+    if not (folder / "config.json").is_file():
+        raise DataError(
+            f"{folder} is not a run: it has no config.json; name a folder that compare wrote"
+        )
+    config = _read_json(folder / "config.json", dict)
+    _check_config(config, folder / "config.json")
+    records = [_check_record(record, folder) for record in _read_records(folder)]
+    goals = _read_json(folder / "goals.json", dict, optional=True).get("goals", [])
+    failed = _read_json(folder / "failed.json", list, optional=True)
+    return Run(
+        config, records, _dictionaries(goals, "goals.json"), _dictionaries(failed, "failed.json")
+    )
+
+
+def clean(value: Any) -> Any:
+    """Text without what would break a page or a figure, in whatever it is nested in.
+
+    Control characters, lone surrogates and direction overrides become a replacement sign; line
+    breaks and tabs stay.
+    """
+    if isinstance(value, str):
+        return "".join(map(_clean_character, value))
+    if isinstance(value, dict):
+        return {clean(key): clean(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [clean(entry) for entry in value]
+    return value
+
+
+def _clean_character(character: str) -> str:
+    if character in "\n\t":
+        return character
+    category = unicodedata.category(character)
+    joiner = character in "\u200c\u200d"
+    unwanted = category in ("Cc", "Cs", "Cn") or (category == "Cf" and not joiner)
+    return "\N{REPLACEMENT CHARACTER}" if unwanted else character
+
+
+def _read_json(path: Path, kind: type, *, optional: bool = False) -> Any:
+    if optional and not path.exists():
+        return kind()
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: it is damaged or of another program") from error
+    if not isinstance(content, kind):
+        raise DataError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}")
+    return clean(content)
+
+
+def _read_records(folder: Path) -> list[Record]:
+    try:
+        return RecordLog(folder / "records.jsonl").read()
+    except OSError as error:
+        raise DataError(f"cannot read {folder / 'records.jsonl'}: {error.strerror}") from error
+    except (AttributeError, RecursionError) as error:
+        raise DataError(f"{folder / 'records.jsonl'} has a line that is not a record") from error
+
+
+def _check_config(config: Config, path: Path) -> None:
+    arms = config.get("arms")
+    if not isinstance(arms, list) or not arms or not all(isinstance(arm, str) for arm in arms):
+        raise DataError(f"{path} is of another program: it has no list of names under 'arms'")
+    if not isinstance(config.get("baseline"), str):
+        raise DataError(f"{path} is of another program: it has no name under 'baseline'")
+    for name in ("task", "model", "machine"):
+        if not isinstance(config.setdefault(name, {}), dict):
+            raise DataError(f"{path}: {name!r} must be a JSON object")
+
+
+def _check_record(record: Record, folder: Path) -> Record:
+    """The record with clean labels; what is not a finite number is no value."""
+    place = f"{folder / 'records.jsonl'}: record {record.name!r}"
+    if not isinstance(record.name, str) or not isinstance(record.labels, dict):
+        raise DataError(f"{place} has no name or no labels")
+    if not (record.value is None or _is_number(record.value)):
+        raise DataError(f"{place} has a value that is no number: {record.value!r}")
+    interval = record.interval
+    if interval is not None and (len(interval) != 2 or not all(map(_is_number, interval))):
+        raise DataError(f"{place} has an interval that is not two numbers")
+    finite = record.value is not None and math.isfinite(record.value)
+    spread = interval is not None and all(map(math.isfinite, interval))
+    return replace(
+        record,
+        value=float(record.value) if finite and record.value is not None else None,
+        interval=(float(interval[0]), float(interval[1]))
+        if interval and finite and spread
+        else None,
+        labels=clean(record.labels),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _dictionaries(entries: object, name: str) -> list[dict[str, Any]]:
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise DataError(f"{name} must list JSON objects")
+    return entries

@@ -1,0 +1,52 @@
+"""A vocabulary of whole words, with bytes for the words that it does not know."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparing.core.errors import UsageError
+
+PAD, CLASS, FIRST_BYTE = 0, 1, 2
+FIRST_WORD = FIRST_BYTE + 256
+
+
+@dataclass(frozen=True)
+class Words:
+    """Token numbers for text: 0 pads, 1 opens each example, then 256 bytes, then the words.
+
+    A word that is not in ``numbers`` is spelled in its UTF-8 bytes, so nothing is ever unknown.
+    """
+
+    numbers: dict[str, int]
+
+    @property
+    def size(self) -> int:
+        """How many token numbers there are."""
+        return FIRST_WORD + len(self.numbers)
+
+    def encode(self, text: str, max_tokens: int) -> list[int]:
+        """The class token and the text's tokens, cut to ``max_tokens`` in all."""
+        tokens = [CLASS]
+        for word in text.split():
+            number = self.numbers.get(word)
+            if number is None:
+                tokens.extend(FIRST_BYTE + byte for byte in word.encode())
+            else:
+                tokens.append(number)
+        return tokens[:max_tokens]
+
+
+def words_from(texts: Iterable[str], size: int) -> Words:
+    """The vocabulary of the most frequent words, ``size`` token numbers in all at most.
+
+    Words that occur once are spelled in bytes, so that the bytes are trained too. Equally frequent
+    words stand in alphabetical order: the same texts always give the same numbers.
+    """
+    if size < FIRST_WORD:
+        raise UsageError(f"a vocabulary needs at least {FIRST_WORD} tokens, got {size}")
+    counts = Counter(word for text in texts for word in text.split())
+    frequent = sorted((-count, word) for word, count in counts.items() if count > 1)
+    kept = [word for _, word in frequent[: size - FIRST_WORD]]
+    return Words({word: number for number, word in enumerate(kept, start=FIRST_WORD)})

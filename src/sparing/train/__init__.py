@@ -1,0 +1,32 @@
+"""Recipes, training on transformers' Trainer, distillation, and evaluation."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparing.train.evaluation import Evaluation as Evaluation
+    from sparing.train.evaluation import evaluate as evaluate
+    from sparing.train.recipe import Distillation as Distillation
+    from sparing.train.recipe import Recipe as Recipe
+    from sparing.train.trainer import TrainResult as TrainResult
+    from sparing.train.trainer import train as train
+
+_HOMES = {
+    "Distillation": "sparing.train.recipe",
+    "Evaluation": "sparing.train.evaluation",
+    "Recipe": "sparing.train.recipe",
+    "TrainResult": "sparing.train.trainer",
+    "evaluate": "sparing.train.evaluation",
+    "train": "sparing.train.trainer",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,164 @@
+"""Weights and run state on disk: written so that they can be trusted, read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from sparing.core.errors import CheckpointError
+
+WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
+PREFIX = "checkpoint-"
+
+
+def save_weights(model: nn.Module, folder: Path) -> None:
+    """Write the model's state under its own names, what is shared once.
+
+    transformers' ``save_pretrained`` renames some weights to older layouts (ViT's, for one), which
+    Trainer reads back without renaming, matching nothing and saying nothing; so checkpoints are
+    not written that way.
+    """
+    kept: dict[str, Tensor] = {}
+    seen: set[tuple[object, ...]] = set()
+    for name, tensor in model.state_dict().items():
+        if _place(tensor) not in seen:
+            kept[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            seen.add(_place(tensor))
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(kept, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def load_weights(model: nn.Module, folder: Path) -> None:
+    """Read into ``model`` what ``save_weights`` wrote.
+
+    Raises ``CheckpointError`` when the file is missing or damaged or holds another model's
+    weights: nothing is left out and nothing is left over.
+    """
+    reason = weights_problem(model, folder)
+    if reason:
+        raise CheckpointError(f"{folder}: {reason}")
+    model.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+
+
+def weights_problem(model: nn.Module, folder: Path) -> str:
+    """Why the folder's weights cannot be read into the model; empty when they can."""
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        return f"{WEIGHTS} cannot be read ({error})"
+    state = model.state_dict()
+    held = {_place(tensor) for name, tensor in state.items() if name in found}
+    for name, shape in found.items():
+        if name not in state:
+            return f"it holds {name}, which the model does not have"
+        if shape != tuple(state[name].shape):
+            return f"its {name} is {shape}, the model's is {tuple(state[name].shape)}"
+    for name, tensor in state.items():
+        if name not in found and _place(tensor) not in held:
+            return f"it does not hold {name}"
+    return ""
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    """Equal for two names of one tensor only; an empty tensor has no place of its own."""
+    if tensor.numel() == 0:
+        return (id(tensor),)
+    return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint folders of a run, newest first."""
+    found = [path for path in folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdigit()]
+    return sorted(found, key=_step, reverse=True)
+
+
+def _step(path: Path) -> int:
+    return int(path.name[len(PREFIX) :])
+
+
+def last_good(folder: Path, model: nn.Module) -> tuple[Path | None, list[str]]:
+    """The newest sound checkpoint, if any, and a note on each damaged one that was passed over.
+
+    Damaged folders are renamed, so that they are neither tried again nor counted. Raises
+    ``CheckpointError`` when there are checkpoints but none is sound.
+    """
+    notes: list[str] = []
+    candidates = checkpoints(folder)
+    for path in candidates:
+        reason = _problem(path, model)
+        if not reason:
+            for damaged in candidates[: candidates.index(path)]:
+                target = folder / f"damaged-{_step(damaged)}"
+                shutil.rmtree(target, ignore_errors=True)
+                damaged.rename(target)
+            return path, notes
+        notes.append(f"{path.name} passed over: {reason}")
+    if notes:
+        raise CheckpointError(
+            f"{folder}: no checkpoint can be used; {notes[0]}; start afresh with resume='never'"
+        )
+    return None, notes
+
+
+def _problem(path: Path, model: nn.Module) -> str:
+    """Why a checkpoint cannot be resumed from; empty when it can."""
+    try:
+        state = json.loads((path / STATE).read_text())
+        if state["global_step"] != _step(path):
+            return f"{STATE} is of step {state['global_step']}"
+        for name in ("optimizer.pt", "scheduler.pt", *_generator_states(path)):
+            with zipfile.ZipFile(path / name) as file:
+                broken = file.testzip()
+            if broken:
+                return f"{name} is damaged"
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        return f"it is not whole ({error})"
+    return weights_problem(model, path)
+
+
+def _generator_states(path: Path) -> list[str]:
+    """The files with the state of the random generators, one for each process."""
+    return sorted(file.name for file in path.glob("rng_state*.pth")) or ["rng_state.pth"]
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    torn = path.with_name(path.name + ".part")
+    with torn.open("w") as file:
+        json.dump(content, file, indent=1, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    torn.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; raises ``CheckpointError`` when it is not one."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return content
+
+
+def clear(folder: Path, keep: int | None = None) -> None:
+    """Remove a run's checkpoints; of step ``keep`` the weights alone stay."""
+    for path in [*checkpoints(folder), *folder.glob("damaged-*")]:
+        if keep is None or path.name != f"{PREFIX}{keep}":
+            shutil.rmtree(path)
+            continue
+        for file in path.iterdir():
+            if file.name != WEIGHTS:
+                file.unlink()

@@ -1,0 +1,237 @@
+"""Trainer, bent to our needs: loss, order of examples, evaluation, and what is written down."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
+
+from sparing.core.errors import UsageError
+from sparing.tasks import Task
+from sparing.train._checkpoints import save_weights
+from sparing.train._metrics import MetricsFile
+from sparing.train.distillation import distillation_loss
+from sparing.train.evaluation import evaluate
+from sparing.train.order import LengthGrouped
+from sparing.train.recipe import Recipe
+
+PROGRESS_SECONDS = 0.2
+
+
+class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers is untyped
+    """What happened so far: times, losses, validations; saved in every checkpoint.
+
+    It also ends the training: when patience runs out, or, after saving, when ``interrupted``.
+    """
+
+    def __init__(
+        self, recipe: Recipe, metrics: MetricsFile, on_progress: Callable[[float, str], None] | None
+    ) -> None:
+        self.recipe = recipe
+        self.metrics = metrics
+        self.on_progress = on_progress
+        self.sampler: LengthGrouped | None = None
+        self.interrupted = False
+        self.train_time_s = 0.0
+        self.examples_seen = 0
+        self.curve: list[dict[str, float | int]] = []
+        self.best: dict[str, float | int] = {}
+        self.waits = 0
+        self.since_log: list[float] = []
+        self.since_validation: list[float] = []
+        self._started = 0.0
+        self._told = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run goes on from."""
+        names = ("train_time_s", "examples_seen", "curve", "best", "waits")
+        lists = ("since_log", "since_validation")
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names + lists}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what ``state`` gave."""
+        for name, value in state["attributes"].items():
+            setattr(self, name, value)
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether so many validations without a better one have passed."""
+        return self.recipe.patience is not None and self.waits >= self.recipe.patience
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell the order of examples which epoch it is."""
+        assert self.sampler is not None
+        self.sampler.epoch = state.global_step * state.num_train_epochs // state.max_steps
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock: the batch has been loaded."""
+        self._started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Stop the clock, write the loss down when it is due, and heed an interruption."""
+        if args.device.type != "cpu":
+            torch.accelerator.synchronize(args.device)
+        self.train_time_s += time.perf_counter() - self._started
+        epoch_steps = state.max_steps // state.num_train_epochs
+        every = self.recipe.log_every_steps or epoch_steps
+        if state.global_step % every == 0 and self.since_log:
+            entry = {"step": state.global_step, "epoch": round(state.epoch, 6)}
+            self.metrics.append({"kind": "train", **entry, "loss": _mean(self.since_log)})
+            self.since_log = []
+        self._tell(state)
+        if self.interrupted:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_validation(self, state: Any, control: Any, accuracy: float, loss: float) -> None:
+        """Write a validation down, keep the best, and stop when patience has run out."""
+        entry = {
+            "epoch": round(state.epoch, 6),
+            "step": state.global_step,
+            "validation_accuracy": accuracy,
+            "validation_loss": loss,
+            "train_loss": _mean(self.since_validation),
+        }
+        self.since_validation = []
+        self.curve.append(entry)
+        self.metrics.append({"kind": "validation", **entry})
+        if not self.best or _rank(entry) > _rank(self.best):
+            self.best, self.waits = entry, 0
+            state.best_global_step = state.global_step
+        else:
+            self.waits += 1
+        control.should_save = True
+        control.should_training_stop = control.should_training_stop or self.out_of_patience
+
+    def _tell(self, state: Any) -> None:
+        """Report progress, but not so often that reporting costs time."""
+        now = time.perf_counter()
+        done = state.global_step >= state.max_steps
+        if self.on_progress is None or (now - self._told < PROGRESS_SECONDS and not done):
+            return
+        self._told = now
+        text = f"epoch {math.ceil(state.epoch)} of {state.num_train_epochs}"
+        if self.best:
+            text += f", best validation accuracy {self.best['validation_accuracy']:.1%}"
+        self.on_progress(state.global_step / state.max_steps, text)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+def _rank(entry: dict[str, float | int]) -> tuple[float, float]:
+    """Higher accuracy is better; on small splits many tie, and then the lower loss decides."""
+    return entry["validation_accuracy"], -entry["validation_loss"]
+
+
+class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyped
+    """transformers' Trainer with our loss, order, evaluation and checkpoints."""
+
+    control: Any
+
+    def __init__(
+        self,
+        model: nn.Module,
+        arguments: Any,
+        task: Task,
+        recipe: Recipe,
+        journal: Journal,
+        teacher: nn.Module | None,
+    ) -> None:
+        super().__init__(
+            model,
+            arguments,
+            data_collator=task.collate,
+            train_dataset=task.train,
+            eval_dataset=task.validation,
+            callbacks=[journal],
+        )
+        self.remove_callback(transformers.PrinterCallback)
+        self.task, self.recipe, self.journal, self.teacher = task, recipe, journal, teacher
+        # The loss below is a mean over the batch and takes no keyword arguments.
+        self.model_accepts_loss_kwargs = False
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthGrouped:
+        """The order of the examples, a function of seed and epoch alone."""
+        lengths = self.task.train.lengths
+        sampler = LengthGrouped(lengths, self.recipe.batch_size, self.recipe.seed)
+        self.journal.sampler = sampler
+        return sampler
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Tensor:
+        """Cross-entropy, or with a teacher the loss of distillation."""
+        if self.teacher is not None:
+            return distillation_loss(model, self.teacher, inputs, self.recipe.distillation)
+        given = {name: value for name, value in inputs.items() if name != "labels"}
+        return F.cross_entropy(model(**given).logits.float(), inputs["labels"])
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Any = None
+    ) -> Tensor:
+        """One step; a loss that is not finite stops the training and names where it began."""
+        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise UsageError(
+                f"the loss is {value} at step {self.state.global_step + 1}: "
+                f"{first_not_finite(self.model, inputs)}"
+            )
+        self.journal.since_log.append(value)
+        self.journal.since_validation.append(value)
+        self.journal.examples_seen += len(inputs["labels"])
+        return loss
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Accuracy and loss on the validation split."""
+        found = evaluate(self.model, self.task, "validation", batch_size=self.args.eval_batch_size)
+        if not math.isfinite(found.loss):
+            raise UsageError(
+                f"the validation loss is {found.loss} at step {self.state.global_step}: "
+                f"{first_not_finite(self.model, {})}"
+            )
+        metrics = {"eval_accuracy": found.accuracy, "eval_loss": found.loss}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        self.journal.on_validation(self.state, self.control, found.accuracy, found.loss)
+        return metrics
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the weights of a checkpoint."""
+        if self.args.should_save:
+            save_weights(self.model, Path(output_dir or self.args.output_dir))
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Nothing: Trainer's estimate ignores attention and walks the whole model at each step."""
+        return 0
+
+
+def first_not_finite(model: nn.Module, inputs: dict[str, Tensor]) -> str:
+    """Where numbers stop being finite first: an input, a parameter, or a gradient."""
+    for name, value in inputs.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            return f"the input {name} is not finite"
+    for name, value in model.named_parameters():
+        if not bool(value.isfinite().all()):
+            return f"the parameter {name} is not finite; a lower learning rate may help"
+    for name, value in model.named_parameters():
+        if value.grad is not None and not bool(value.grad.isfinite().all()):
+            return f"the gradient of {name} is not finite; a lower learning rate may help"
+    return "all inputs and parameters are finite; the forward pass overflows"

@@ -1,0 +1,88 @@
+"""Learning from a dense model: its answers, and its hidden states layer by layer."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sparing.core.errors import UsageError
+from sparing.train.recipe import Distillation
+
+
+def distillation_loss(
+    student: nn.Module, teacher: nn.Module, batch: dict[str, Tensor], weights: Distillation
+) -> Float[Tensor, ""]:
+    """The loss of one batch: labels, the teacher's softened answers, and its hidden states.
+
+    Formula: a CE(z, y) + b T^2 KL(softmax(t / T) || softmax(z / T)) + c mean_l MSE(h_l, g_m(l)).
+
+    Symbols: z and t are the student's and the teacher's logits, h and g their hidden states at
+    real tokens, T the temperature; student layer l of S is matched with teacher layer
+    round(l M / S) of M, the embeddings with the embeddings.
+
+    Source: Hinton et al., 2015, arXiv 1503.02531, section 2 (the factor T^2 keeps the gradients'
+    size); Jiao et al., 2020, arXiv 1909.10351, equation 8, for hidden states. What differs: no
+    projection between widths; a student of another width raises ``UsageError`` unless the weight
+    of the hidden states is 0.
+    """
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    follow = weights.hidden_states > 0
+    answer = student(**inputs, output_hidden_states=follow)
+    with torch.no_grad():
+        goal = teacher(**inputs, output_hidden_states=follow)
+    if answer.logits.shape != goal.logits.shape:
+        raise UsageError(
+            f"the teacher answers with {goal.logits.shape[-1]} classes, the model with "
+            f"{answer.logits.shape[-1]}"
+        )
+    loss = weights.labels * F.cross_entropy(answer.logits.float(), batch["labels"])
+    loss = loss + weights.outputs * output_divergence(
+        answer.logits.float(), goal.logits.float(), weights.temperature
+    )
+    if follow:
+        distance = hidden_distance(
+            answer.hidden_states, goal.hidden_states, batch.get("attention_mask")
+        )
+        loss = loss + weights.hidden_states * distance
+    return loss
+
+
+def output_divergence(
+    student: Float[Tensor, "batch classes"],
+    teacher: Float[Tensor, "batch classes"],
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """T^2 times the mean divergence of the student's softened answers from the teacher's."""
+    divergence = F.kl_div(
+        F.log_softmax(student / temperature, -1),
+        F.log_softmax(teacher / temperature, -1),
+        reduction="batchmean",
+        log_target=True,
+    )
+    return divergence * temperature**2
+
+
+def hidden_distance(
+    student: tuple[Float[Tensor, "batch tokens width"], ...],
+    teacher: tuple[Float[Tensor, "batch tokens teacher_width"], ...],
+    keep: Int[Tensor, "batch tokens"] | None,
+) -> Float[Tensor, ""]:
+    """The mean over matched layers of the mean squared distance at real tokens.
+
+    Both tuples begin with the embeddings; ``keep`` is 1 at real tokens. Raises ``UsageError`` when
+    the shapes differ.
+    """
+    last, teacher_last = len(student) - 1, len(teacher) - 1
+    distances = []
+    for layer, hidden in enumerate(student):
+        goal = teacher[round(layer * teacher_last / last)]
+        if hidden.shape != goal.shape:
+            raise UsageError(
+                f"the teacher's hidden states are {tuple(goal.shape[1:])}, the model's "
+                f"{tuple(hidden.shape[1:])}: set distillation.hidden_states to 0"
+            )
+        squares = (hidden.float() - goal.float()).square().mean(-1)
+        distances.append(squares.mean() if keep is None else squares[keep.bool()].mean())
+    return torch.stack(distances).mean()

@@ -1,0 +1,308 @@
+"""Train one model on one task; stop at any moment, and go on bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import PreTrainedModel, TrainingArguments
+
+from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.models._quiet import quiet
+from sparing.tasks import Task
+from sparing.train import _checkpoints
+from sparing.train._loop import Journal, Loop
+from sparing.train._metrics import MetricsFile
+from sparing.train._surroundings import generators_kept, interrupts_to
+from sparing.train.recipe import PRECISIONS, Recipe
+
+RESULT, RUN, METRICS = "result.json", "run.json", "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a training run came to.
+
+    ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
+    ``curve`` has one entry for each validation: epoch, step, validation_accuracy, validation_loss
+    and train_loss (the mean since the last one). The ``best_*`` fields are of the validation whose
+    weights the model now has. ``notes`` tell what was unusual.
+    """
+
+    train_time_s: float
+    steps: int
+    examples_seen: int
+    best_step: int
+    best_epoch: float
+    validation_accuracy: float
+    validation_loss: float
+    stopped_early: bool
+    curve: list[dict[str, float | int]]
+    notes: list[str]
+
+
+def train(
+    model: PreTrainedModel,
+    task: Task,
+    recipe: Recipe | None = None,
+    *,
+    output_dir: Path,
+    teacher: nn.Module | None = None,
+    resume: Literal["auto", "never"] = "auto",
+    on_progress: Callable[[float, str], None] | None = None,
+) -> TrainResult:
+    """Train ``model`` in place; at the end it has the weights that did best on validation.
+
+    ``output_dir`` receives the model (``save_pretrained``), metrics.jsonl, result.json and, while
+    the run lasts, checkpoints. With ``resume="auto"`` an unfinished run in that folder goes on
+    from its last sound checkpoint and ends with the same weights, bit for bit, as if it had never
+    stopped; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
+    distillation weights apply. ``on_progress`` is told a fraction and a text. The user's random
+    generators are left as they were.
+
+    On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
+    second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
+    cannot be written, ``CheckpointError`` for a folder that holds another run or no sound
+    checkpoint.
+    """
+    recipe = Recipe() if recipe is None else recipe
+    folder = Path(output_dir)
+    try:
+        with quiet(), generators_kept():
+            return _run(model, task, recipe, folder, teacher, resume, on_progress)
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"cannot write to {folder}: {error}") from error
+
+
+def _run(
+    model: PreTrainedModel,
+    task: Task,
+    recipe: Recipe,
+    folder: Path,
+    teacher: nn.Module | None,
+    resume: str,
+    on_progress: Callable[[float, str], None] | None,
+) -> TrainResult:
+    folder.mkdir(parents=True, exist_ok=True)
+    _open_run(folder, _description(model, task, recipe, teacher), resume)
+    if (folder / RESULT).exists():
+        return _read_back(model, folder)
+    start, notes = _checkpoints.last_good(folder, model)
+    journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress)
+    steps = 0
+    if start is not None:
+        state = _checkpoints.read_json(start / _checkpoints.STATE)
+        journal.restore(state["stateful_callbacks"]["Journal"])
+        steps = state["global_step"]
+        notes.append(f"resumed from step {steps}")
+    journal.metrics.rewind(steps)
+    if not journal.out_of_patience:
+        steps = _train(model, task, recipe, folder, teacher, journal, start)
+    return _finish(model, folder, journal, steps, recipe, notes, task)
+
+
+def _train(
+    model: PreTrainedModel,
+    task: Task,
+    recipe: Recipe,
+    folder: Path,
+    teacher: nn.Module | None,
+    journal: Journal,
+    start: Path | None,
+) -> int:
+    """Run the loop to its end; gives the number of steps taken in all."""
+    arguments = _arguments(recipe, task, folder)
+    with _as_it_came(model):
+        try:
+            loop = Loop(model, arguments, task, recipe, journal, teacher)
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise _refused(error) from error
+        if teacher is not None:
+            teacher.to(loop.args.device).eval()
+        with interrupts_to(journal):
+            loop.train(resume_from_checkpoint=None if start is None else str(start))
+    if journal.interrupted:
+        raise KeyboardInterrupt
+    steps: int = loop.state.global_step
+    return steps
+
+
+@contextmanager
+def _as_it_came(model: PreTrainedModel) -> Iterator[None]:
+    """Undo what Trainer does to a model besides training it.
+
+    It sets the cache flag, and mixed precision replaces ``forward`` on the instance.
+    """
+    training, forward = model.training, model.__dict__.get("forward")
+    use_cache = getattr(model.config, "use_cache", None)
+    try:
+        yield
+    finally:
+        model.train(training)
+        model.zero_grad()
+        if use_cache is not None:
+            model.config.use_cache = use_cache
+        model.__dict__.pop("_original_forward", None)
+        model.__dict__.pop("forward", None)
+        if forward is not None:
+            model.forward = forward
+
+
+def _refused(error: Exception) -> UsageError:
+    reason = str(error).strip().partition("\n")[0]
+    return UsageError(f"Trainer refuses the recipe: {reason}")
+
+
+def _finish(
+    model: PreTrainedModel,
+    folder: Path,
+    journal: Journal,
+    steps: int,
+    recipe: Recipe,
+    notes: list[str],
+    task: Task,
+) -> TrainResult:
+    """Put the best weights back, save the model and the result, drop what is needed no more."""
+    best = journal.best
+    best_step = int(best["step"])
+    _checkpoints.load_weights(model, folder / f"{_checkpoints.PREFIX}{best_step}")
+    result = TrainResult(
+        train_time_s=journal.train_time_s,
+        steps=steps,
+        examples_seen=journal.examples_seen,
+        best_step=best_step,
+        best_epoch=best["epoch"],
+        validation_accuracy=best["validation_accuracy"],
+        validation_loss=best["validation_loss"],
+        stopped_early=journal.out_of_patience,
+        curve=journal.curve,
+        notes=notes,
+    )
+    model.save_pretrained(folder)
+    if task.tokenizer is not None:
+        task.tokenizer.save_pretrained(folder)
+    _checkpoints.write_json(folder / RESULT, asdict(result))
+    _checkpoints.clear(folder, keep=best_step)
+    return result
+
+
+def _read_back(model: nn.Module, folder: Path) -> TrainResult:
+    """The result of a finished run; the model gets its weights."""
+    content = _checkpoints.read_json(folder / RESULT)
+    try:
+        result = TrainResult(**content)
+    except TypeError as error:
+        raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
+    _checkpoints.load_weights(model, folder / f"{_checkpoints.PREFIX}{result.best_step}")
+    return result
+
+
+def _description(
+    model: nn.Module, task: Task, recipe: Recipe, teacher: nn.Module | None
+) -> dict[str, Any]:
+    """What must be equal for a run to be the same run, flat, as JSON gives it back."""
+    facts = {
+        "task": task.name,
+        "examples": len(task.train),
+        "model": _structure(model),
+        "teacher": "none" if teacher is None else _structure(teacher),
+    }
+    whole = {**facts, **{f"recipe.{name}": value for name, value in asdict(recipe).items()}}
+    described: dict[str, Any] = json.loads(json.dumps(whole))
+    return described
+
+
+def _structure(model: nn.Module) -> str:
+    """The model's class, and a digest of its modules, shapes and what was swapped into it."""
+    parts = [f"{name} {type(module).__name__}" for name, module in model.named_modules()]
+    parts += [f"{name} {tuple(tensor.shape)}" for name, tensor in model.state_dict().items()]
+    swapped = getattr(getattr(model, "config", None), "sparing", None)
+    parts.append(json.dumps(swapped, sort_keys=True, default=str))
+    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
+    return f"{type(model).__name__} {digest}"
+
+
+def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
+    """Begin a run in the folder, or make sure that the one in it is the same."""
+    if resume not in ("auto", "never"):
+        raise UsageError(f"resume must be 'auto' or 'never', got {resume!r}")
+    run = folder / RUN
+    if resume == "never":
+        _checkpoints.clear(folder)
+        for name in (RESULT, RUN, METRICS):
+            (folder / name).unlink(missing_ok=True)
+    if run.exists():
+        found = _checkpoints.read_json(run)
+        for name, value in description.items():
+            if found.get(name) != value:
+                raise CheckpointError(
+                    f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
+                    f"{value!r}; choose another folder or start afresh with resume='never'"
+                )
+        return
+    if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
+        raise CheckpointError(f"{folder} holds a run without {RUN}: choose another folder")
+    _checkpoints.write_json(run, description)
+
+
+def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
+    """The recipe in Trainer's words."""
+    cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
+    precision = resolve_precision(recipe.precision, cpu=cpu)
+    epoch_steps = -(-len(task.train) // recipe.batch_size)
+    every = epoch_steps * recipe.evaluate_every_epochs
+    try:
+        arguments = TrainingArguments(
+            output_dir=str(folder),
+            num_train_epochs=recipe.epochs,
+            per_device_train_batch_size=recipe.batch_size,
+            per_device_eval_batch_size=max(128, recipe.batch_size),
+            learning_rate=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            warmup_steps=round(recipe.warmup_share * epoch_steps * recipe.epochs),
+            lr_scheduler_type=recipe.schedule,
+            max_grad_norm=recipe.max_gradient_norm,
+            seed=recipe.seed,
+            bf16=precision == "bfloat16",
+            fp16=precision == "float16",
+            use_cpu=cpu,
+            eval_strategy="steps",
+            eval_steps=every,
+            save_strategy="steps",
+            save_steps=min(every, recipe.save_every_steps or every),
+            save_total_limit=2,
+            logging_strategy="steps",
+            logging_steps=recipe.log_every_steps or epoch_steps,
+            logging_nan_inf_filter=False,
+            report_to=list(recipe.trackers) or "none",
+            disable_tqdm=True,
+            log_level="error",
+            remove_unused_columns=False,
+            dataloader_pin_memory=not cpu,
+        )
+    except (ValueError, RuntimeError, ImportError) as error:
+        raise _refused(error) from error
+    return arguments
+
+
+def resolve_precision(wanted: str, *, cpu: bool) -> str:
+    """The precision to train in: what was asked for, or the best that the device does well.
+
+    Raises ``UsageError`` for float16 on a CPU, which Trainer's loss scaling does not serve.
+    """
+    if wanted not in PRECISIONS:
+        raise UsageError(f"unknown precision {wanted!r}{nearest(wanted, PRECISIONS)}")
+    if wanted == "float16" and cpu:
+        raise UsageError("precision float16 needs an accelerator; use float32 or bfloat16")
+    if wanted != "auto":
+        return wanted
+    bfloat16 = not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return "bfloat16" if bfloat16 else "float32"

@@ -1,0 +1,1 @@
+"""Into Hugging Face models: swap attention, put it back, save, load, measure the distance."""

@@ -1,0 +1,166 @@
+"""Load a model that was saved with its swap; ``model.save_pretrained`` is all that saving takes.
+
+The configuration carries the entry ``sparing``, which transformers writes into config.json with
+everything else. Loading builds the model, attaches the same mechanisms, lets transformers read the
+weights (and rename them, as it does for some families), and accepts nothing missing or left over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from sparing.core.errors import CheckpointError, SparingError
+from sparing.transfer.layers import find_layers
+from sparing.transfer.plan import Assignment
+from sparing.transfer.registry import NAME
+from sparing.transfer.swap import ENTRY_VERSION, Placement, activate, attach, build, share
+
+_ENTRY_KEYS = {"version", "swap"}
+_LAYER_KEYS = {"layer": int, "name": str, "mechanism": str, "options": dict}
+
+
+def load(path: str | Path) -> PreTrainedModel:
+    """Load a saved transformers model, with its swapped attention where it has one.
+
+    ``path`` is a folder that ``save_pretrained`` wrote. Values and types come back as saved. A
+    model saved without a swap loads as transformers would load it, as the class it was saved from.
+    Raises ``CheckpointError`` for a corrupt, foreign, incomplete or newer checkpoint.
+    """
+    folder = Path(path)
+    config = _read_config(folder)
+    kind = _model_class(config, folder)
+    entry = config.get(NAME)
+    if entry is None:
+        return _read_weights(kind, folder)[0]
+    rows = _check_entry(entry, folder)
+    try:
+        model, found = _read_weights(_with_mechanisms(kind, rows), folder)
+        _refuse_differences(found, folder)
+        model.__class__ = kind
+        _refresh(model, rows)
+    except CheckpointError:
+        raise
+    except (SparingError, TypeError) as error:
+        raise CheckpointError(f"{folder}: the saved swap does not fit: {error}") from error
+    return model
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise CheckpointError(f"{folder} holds no config.json; give a folder that was saved whole")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise CheckpointError(f"{file} is not a transformers configuration: it has no model_type")
+    return config
+
+
+def _model_class(config: dict[str, Any], folder: Path) -> type[PreTrainedModel]:
+    """The class that was saved, as config.json names it."""
+    names = config.get("architectures") or []
+    kind = getattr(transformers, str(names[0]), None) if isinstance(names, list) and names else None
+    if not isinstance(kind, type) or not issubclass(kind, PreTrainedModel):
+        raise CheckpointError(
+            f"{folder / 'config.json'} names no model class of transformers under architectures: "
+            f"{names!r}"
+        )
+    return kind
+
+
+def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
+    """The saved swap, one row a layer, or one clear line about what is wrong with it."""
+    place = f"{folder / 'config.json'}: the entry {NAME!r}"
+    version = entry.get("version") if isinstance(entry, dict) else None
+    if not isinstance(version, int):
+        raise CheckpointError(f"{place} is not one that sparing wrote")
+    if version > ENTRY_VERSION or not entry.keys() <= _ENTRY_KEYS:
+        raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
+    rows = entry.get("swap")
+    if not isinstance(rows, list) or not rows:
+        raise CheckpointError(f"{place} lists no layers")
+    for row in rows:
+        good = isinstance(row, dict) and all(
+            isinstance(row.get(key), kind) for key, kind in _LAYER_KEYS.items()
+        )
+        if not good or not isinstance(row.get("tokens"), int | None):
+            raise CheckpointError(f"{place} has a damaged layer: {row!r}")
+    return rows
+
+
+def _placements(model: PreTrainedModel, rows: list[dict[str, Any]]) -> list[Placement]:
+    """The saved mechanisms, built for the layers that they were saved from."""
+    layers = {layer.index: layer for layer in find_layers(model)}
+    placements = []
+    for row in rows:
+        # by number: transformers renames its modules from one version to another
+        layer = layers.get(row["layer"])
+        if layer is None:
+            raise CheckpointError(f"the model has no self-attention layer {row['layer']}")
+        assignment = Assignment(row["mechanism"], row["options"])
+        placements.append(
+            Placement(layer, assignment, build(model, layer, assignment, row["tokens"]))
+        )
+    share(placements)
+    return placements
+
+
+def _with_mechanisms(
+    kind: type[PreTrainedModel], rows: list[dict[str, Any]]
+) -> type[PreTrainedModel]:
+    """The model's class, with mechanisms in place before transformers reads the weights."""
+
+    def build_with_mechanisms(
+        self: PreTrainedModel, config: Any, *args: Any, **options: Any
+    ) -> None:
+        kind.__init__(self, config, *args, **options)
+        # transformers builds on the meta device, where nothing random can be drawn
+        with torch.device("cpu"):
+            attach(self, _placements(self, rows))
+
+    names = {"__init__": build_with_mechanisms, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), {**names, "__qualname__": kind.__qualname__})
+
+
+def _read_weights(
+    kind: type[PreTrainedModel], folder: Path
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Let transformers load the weights, quietly, and tell what did not fit."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        return kind.from_pretrained(folder, output_loading_info=True)  # type: ignore[no-any-return]
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"{folder}: the weights cannot be read: {first}") from error
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+
+
+def _refuse_differences(found: Mapping[str, Any], folder: Path) -> None:
+    """Accept nothing missing, left over or of another shape."""
+    for kind in ("missing", "unexpected", "mismatched"):
+        names = sorted(str(name) for name in found.get(f"{kind}_keys") or ())
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise CheckpointError(f"{folder}: {kind} weights: {names[0]}{more}")
+
+
+def _refresh(model: PreTrainedModel, rows: list[dict[str, Any]]) -> None:
+    """Build the mechanisms again outside transformers' loading, which spoils unsaved buffers."""
+    placements = _placements(model, rows)
+    for placement in placements:
+        loaded = placement.layer.module.get_submodule(NAME)
+        placement.mechanism.load_state_dict(loaded.state_dict())
+    attach(model, placements)
+    activate(model)

@@ -1,0 +1,254 @@
+"""Find a model's attention layers, and what is known of each before anything is changed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.transfer.registry import Own
+
+_REGISTRY = "ALL_ATTENTION_FUNCTIONS"
+_SPLIT_PROJECTIONS = (
+    ("query", "key", "value"),
+    ("q_proj", "k_proj", "v_proj"),
+    ("q_lin", "k_lin", "v_lin"),
+)
+_FUSED_PROJECTIONS = ("c_attn", "Wqkv")
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """One attention module of a model.
+
+    ``index`` counts the self-attention layers in the order of the model's modules (transformers'
+    own ``layer_idx`` is not always there); None for cross-attention. ``obstacle`` says why no
+    mechanism can serve it; empty where one may. ``dropout`` is the share of attention weights that
+    the layer drops in training.
+    """
+
+    name: str
+    module: nn.Module
+    index: int | None
+    obstacle: str
+    heads: int
+    dim: int
+    width: int
+    causal: bool
+    dropout: float
+
+
+def find_layers(model: nn.Module) -> list[AttentionLayer]:
+    """All attention layers that transformers dispatches by name, in the order of the modules.
+
+    Raises ``Unsupported`` naming the family when there is none, and ``UsageError`` when this is
+    not a transformers model.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(
+            f"swap needs a transformers model, got {type(model).__name__}; "
+            "a model of your own can use sparing.Attention"
+        )
+    found: list[AttentionLayer] = []
+    for name, module in model.named_modules():
+        if forward_of(type(module)) is None:  # type: ignore[arg-type]
+            continue
+        cross = _is_cross(name, module)
+        index = None if cross else sum(layer.index is not None for layer in found)
+        found.append(_describe(model, name, module, index))
+    if not found:
+        raise Unsupported(
+            f"{model.config.model_type} ({type(model).__name__}) computes its attention without "
+            "transformers' attention registry, so there is nothing to swap; choose a family that "
+            "uses it, such as bert, roberta, modernbert, vit, gpt2 or llama"
+        )
+    return found
+
+
+@functools.cache
+def forward_of(kind: type) -> FunctionType | None:
+    """The method of a module class that calls the attention registry; None when there is none."""
+    for parent in kind.__mro__:
+        if parent in (nn.Module, PreTrainedModel):
+            break
+        for method in vars(parent).values():
+            method = inspect.unwrap(method) if callable(method) else method
+            if isinstance(method, FunctionType) and _REGISTRY in method.__code__.co_names:
+                return method
+    return None
+
+
+def own_attention(module: Any) -> Own:
+    """transformers' own attention of a layer, as its configuration names it now."""
+    forward = forward_of(type(module))  # type: ignore[arg-type]
+    assert forward is not None
+    name = module.config._attn_implementation
+    build_mask = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.get(name)
+    if name != "eager":
+        return Own(name, forward.__globals__[_REGISTRY][name], build_mask)
+    if getattr(module, "reorder_and_upcast_attn", False):
+        return Own(name, _reordered, build_mask)
+    eager = [each for each in forward.__code__.co_names if each.endswith("eager_attention_forward")]
+    return Own(name, forward.__globals__[eager[0]], build_mask)
+
+
+def _reordered(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **_: Any
+) -> tuple[Tensor, Tensor | None]:
+    """GPT-2's upcast attention, which it chooses itself only while it is called eager."""
+    return module._upcast_and_reordered_attn(query, key, value, mask)  # type: ignore[no-any-return]
+
+
+def token_limit(model: PreTrainedModel, layer: AttentionLayer) -> int | None:
+    """The longest sequence that the layer's tower has positions for; None when it does not say."""
+    config: Any = layer.module.config
+    limit = getattr(config, "max_position_embeddings", None)
+    parents = layer.name.split(".")
+    while parents:
+        parents.pop()
+        tower = model.get_submodule(".".join(parents))
+        for name, embedding in tower.named_modules():
+            if _is_of_positions(name) and isinstance(embedding, nn.Embedding):
+                first = 0 if embedding.padding_idx is None else embedding.padding_idx + 1
+                if limit in (None, embedding.num_embeddings):
+                    return int(embedding.num_embeddings - first)
+        for name, parameter in tower.named_parameters():
+            if limit is None and _is_of_positions(name) and parameter.ndim == 3:
+                return int(parameter.shape[1])
+    return limit if isinstance(limit, int) else None
+
+
+def _is_of_positions(name: str) -> bool:
+    return name.rpartition(".")[2] in ("position_embeddings", "position_embedding", "pos_embed")
+
+
+def projection_names(module: nn.Module) -> dict[str, str]:
+    """The names of the modules that make q, k and v; a fused one stands for all three."""
+    for names in _SPLIT_PROJECTIONS:
+        if all(isinstance(getattr(module, name, None), nn.Module) for name in names):
+            return dict(zip("qkv", names, strict=True))
+    for name in _FUSED_PROJECTIONS:
+        if isinstance(getattr(module, name, None), nn.Module):
+            return dict.fromkeys("qkv", name)
+    return {}
+
+
+def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
+    """The layer's projections as q, k, v (heads x dim, width) and q_bias, ..., one row per head.
+
+    Keys and values of grouped models are repeated for every query head. Empty when the layer keeps
+    its projections in an unknown form.
+    """
+    names = projection_names(layer.module)
+    weights: dict[str, Tensor] = {}
+    for place, (stream, name) in enumerate(names.items()):
+        projection = getattr(layer.module, name)
+        weight, bias = projection.weight.detach(), getattr(projection, "bias", None)
+        if type(projection).__name__ == "Conv1D":
+            weight = weight.T
+        if len(set(names.values())) == 1:
+            weight = weight.chunk(3)[place]
+            bias = None if bias is None else bias.chunk(3)[place]
+        weights[stream] = _per_query_head(weight, layer)
+        if bias is not None:
+            weights[f"{stream}_bias"] = _per_query_head(bias.detach(), layer)
+    return weights
+
+
+def _per_query_head(rows: Tensor, layer: AttentionLayer) -> Tensor:
+    groups = rows.shape[0] // layer.dim
+    heads = rows.reshape(groups, layer.dim, *rows.shape[1:])
+    return heads.repeat_interleave(layer.heads // groups, 0).flatten(0, 1)
+
+
+def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None) -> AttentionLayer:
+    config = module.config
+    heads = _first(module, "num_attention_heads", "num_heads", "n_heads") or getattr(
+        config, "num_attention_heads", 0
+    )
+    width = _first(module, "embed_dim") or getattr(config, "hidden_size", 0)
+    dim = _first(module, "attention_head_size", "head_dim") or (width // heads if heads else 0)
+    obstacle = _obstacle(model, name, module)
+    if not obstacle and not (heads and dim and width):
+        obstacle = "the number or the width of its heads is unknown"
+    causal = bool(getattr(module, "is_causal", True))
+    return AttentionLayer(
+        name, module, index, obstacle, heads, dim, width, causal, _dropout(module)
+    )
+
+
+def _first(module: nn.Module, *names: str) -> int:
+    values = (getattr(module, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int)), 0)
+
+
+def _dropout(module: nn.Module) -> float:
+    for name in ("attention_dropout", "attn_dropout", "dropout"):
+        value = getattr(module, name, None)
+        value = value.p if isinstance(value, nn.Dropout) else value
+        if isinstance(value, float):
+            return value
+    return 0.0
+
+
+def _is_cross(name: str, module: nn.Module) -> bool:
+    nearby = name.lower().split(".")[-2:]
+    said = getattr(module, "is_cross_attention", False) is True
+    named = "cross" in "".join((type(module).__name__.lower(), *nearby))
+    return said or named or nearby[-1].startswith("encoder_attn")
+
+
+def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
+    """Why no mechanism can take this layer's place; empty when nothing is known against it."""
+    config = module.config
+    if _is_cross(name, module):
+        return "it is cross-attention"
+    if model.config.is_encoder_decoder and "decoder" in name.split("."):
+        return "it belongs to the decoder of an encoder-decoder model"
+    if _is_sliding(module):
+        return "it attends within a sliding window of its own"
+    if any(getattr(module, cap, None) for cap in ("attn_logit_softcapping", "softcap")):
+        return "it caps its scores"
+    if isinstance(getattr(module, "sinks", None), Tensor):
+        return "it has attention sinks"
+    if _has_position_bias(module):
+        return "it adds a position bias to its scores"
+    if getattr(config, "v_head_dim", None) != getattr(config, "qk_head_dim", None):
+        return "its values are of another width than its keys"
+    return ""
+
+
+def _is_sliding(module: Any) -> bool:
+    config = module.config
+    kinds = getattr(config, "layer_types", None)
+    place = getattr(module, "layer_idx", None)
+    if kinds and isinstance(place, int) and place < len(kinds):
+        return bool(kinds[place] != "full_attention")
+    if hasattr(module, "sliding_window"):
+        return module.sliding_window is not None
+    return getattr(config, "sliding_window", None) is not None and bool(
+        getattr(config, "use_sliding_window", True)
+    )
+
+
+def _has_position_bias(module: nn.Module) -> bool:
+    parts = [name for name, _ in module.named_parameters()]
+    return hasattr(module, "has_relative_attention_bias") or any(
+        "relative" in part for part in parts
+    )
+
+
+def parameter_kind(module: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """The device and floating type of a layer's parameters."""
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            return parameter.device, parameter.dtype
+    raise Unsupported(f"{type(module).__name__} has no floating parameters to go by")

@@ -1,0 +1,294 @@
+"""The one attention function and the one mask function that transformers calls by name.
+
+transformers looks both up under the name of the implementation in a model's configuration. A name
+with an attention function alone would get no mask at all, in silence, so both are registered
+together. There is one name for a whole model; which layer does what is decided here, on the layer.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+from transformers.utils import output_capturing
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.mask import Mask
+
+NAME = "sparing"
+# What a mechanism cannot honour; transformers passes most of these only to some families.
+_REFUSED = frozenset(
+    {"softcap", "position_bias", "s_aux", "sliding_window", "head_mask", "cache", "attention_bias"}
+)
+_ALL_STREAMS = ("q", "k", "v")
+_PLAIN = Mask()
+_PLAIN_CAUSAL = Mask(causal=True)
+
+
+@dataclass(frozen=True)
+class Own:
+    """transformers' own attention of one layer: its name, its function, its mask function.
+
+    ``build_mask`` is None where transformers has none for that name and so passes no mask.
+    """
+
+    name: str
+    attend: Callable[..., tuple[Tensor, Tensor | None]]
+    build_mask: Callable[..., Any] | None
+
+
+@dataclass
+class LayerState:
+    """What sparing keeps on an attention layer besides the mechanism; nothing of it is saved.
+
+    ``inputs`` holds the layer's input between its pre-hook and the attention call, for mechanisms
+    that read x; ``hook`` is that pre-hook.
+    """
+
+    name: str
+    own: Own
+    inputs: list[Tensor] = field(default_factory=list)
+    hook: RemovableHandle | None = None
+
+
+@dataclass
+class HandedMask:
+    """What a model hands to its layers in place of a dense mask.
+
+    ``mask`` is for swapped layers, None where it is neither plain causal nor plain bidirectional
+    (a sliding window, packed sequences, a caller's overlay). Keys from ``end`` on are slots of a
+    cache that are not filled yet; None where all are. ``dense`` builds transformers' own mask for
+    the other layers, once for each kind of attention that asks.
+    """
+
+    mask: Mask | None
+    end: int | None
+    request: dict[str, Any]
+    built: dict[str, Any] = field(default_factory=dict)
+    # ``generate`` may prepare the mask itself and treats it as the 4-D tensor that it stands for
+    ndim: ClassVar[int] = 4
+
+    def contiguous(self) -> HandedMask:
+        """The mask itself, for callers that expect a tensor."""
+        return self
+
+    def dense(self, own: Own) -> Any:
+        """The mask exactly as transformers would have built it for this attention."""
+        if own.name not in self.built:
+            build = own.build_mask
+            self.built[own.name] = None if build is None else build(**self.request)
+        return self.built[own.name]
+
+
+def register() -> None:
+    """Make the name known to transformers: the attention and its mask, always both."""
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, hand_on_mask)
+
+
+def hand_on_mask(**request: Any) -> HandedMask:
+    """transformers' mask function: keep the padding as it is and the square unbuilt.
+
+    The padding's values are looked at (is anything padded at all?) only where nothing is traced.
+    """
+    if isinstance(request["attention_mask"], HandedMask):
+        return request["attention_mask"]
+    function = request["mask_function"]
+    causal = function is causal_mask_function
+    if not causal and function is not bidirectional_mask_function:
+        return HandedMask(None, None, request)
+    end = _filled(request) if causal else None
+    keep = _keep(request["attention_mask"], request["kv_length"], request["kv_offset"])
+    if keep is None:
+        return HandedMask(_PLAIN_CAUSAL if causal else _PLAIN, end, request)
+    return HandedMask(Mask(keep if end is None else keep[:, :end], causal), end, request)
+
+
+def _filled(request: dict[str, Any]) -> int | None:
+    """How many of the keys the last query may see; None for all, as but for a cache with room."""
+    end = request["q_offset"] + request["q_length"] - request["kv_offset"]
+    if isinstance(end, Tensor):
+        if torch.compiler.is_compiling():
+            raise Unsupported(
+                "a cache of fixed size cannot be compiled with swapped attention; "
+                "generate with the dynamic cache or with use_cache=False"
+            )
+        end = int(end)
+    return None if end == request["kv_length"] else end
+
+
+def _keep(padding: Tensor | None, keys: int, offset: int) -> Tensor | None:
+    """The padding (batch, keys), true for real tokens; None when no key is padded."""
+    if padding is None:
+        return None
+    if padding.shape[1] < keys + offset:
+        padding = F.pad(padding, (0, keys + offset - padding.shape[1]))
+    if offset or padding.shape[1] > keys:
+        padding = padding[:, offset : offset + keys]
+    if not torch.compiler.is_compiling() and bool(padding.all()):
+        return None
+    return padding
+
+
+def attention(
+    module: nn.Module,
+    query: Float[Tensor, "batch heads queries dim"],
+    key: Float[Tensor, "batch key_heads keys dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    attention_mask: Any,
+    **kwargs: Any,
+) -> tuple[Float[Tensor, "batch queries heads value_dim"], Tensor | None]:
+    """transformers' attention function: the layer's mechanism, or transformers' own attention.
+
+    Key and value may have fewer heads than the query (grouped keys). Weights are never returned by
+    a mechanism. Raises ``Unsupported`` for what the mechanism would have to ignore.
+    """
+    mechanism = module._modules.get(NAME)
+    if mechanism is None:
+        return _own_attention(module, query, key, value, attention_mask, kwargs)
+    obstacle = _obstacle(attention_mask, kwargs)
+    if obstacle:
+        _warn_of_own(module, obstacle)
+        return _own_attention(module, query, key, value, attention_mask, kwargs)
+    if not _REFUSED.isdisjoint(kwargs):
+        _refuse(module, kwargs)
+    mask = _mask(module, query, attention_mask, kwargs)
+    if mask.keep is not None and mask.keep.shape[1] != key.shape[2]:
+        keys = mask.keep.shape[1]
+        key, value = key[:, :, :keys], value[:, :, :keys]
+    elif attention_mask is not None and attention_mask.end is not None:
+        key, value = key[:, :, : attention_mask.end], value[:, :, : attention_mask.end]
+    scaling = kwargs.get("scaling")
+    if scaling is not None and scaling != query.shape[3] ** -0.5:
+        query = query * (scaling * math.sqrt(query.shape[3]))
+    if key.shape[1] != query.shape[1]:
+        key, value = _repeat(key, query.shape[1]), _repeat(value, query.shape[1])
+    streams = _streams(module, mechanism, query, key, value, mask)
+    return mechanism(*streams, mask=mask).transpose(1, 2).contiguous(), None
+
+
+def _own_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    handed: Any,
+    kwargs: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """transformers' own attention with its own mask, bit for bit."""
+    state = _state(module)
+    state.inputs.clear()
+    own = state.own
+    mask = handed.dense(own) if isinstance(handed, HandedMask) else handed
+    if isinstance(mask, Tensor) and mask.device != query.device:
+        mask = mask.to(query.device)
+    return own.attend(module, query, key, value, mask, **kwargs)
+
+
+def _state(module: nn.Module) -> LayerState:
+    state = module.__dict__.get("sparing_state")
+    if state is None:
+        raise UsageError(
+            f"{type(module).__name__} was told to use {NAME!r} attention by name; "
+            "call sparing.swap(model, mechanism) instead"
+        )
+    return state  # type: ignore[no-any-return]
+
+
+def _obstacle(handed: Any, kwargs: dict[str, Any]) -> str:
+    """Why transformers' own attention has to serve this call; empty when nothing is in the way."""
+    if kwargs.get("output_attentions") or _weights_are_collected():
+        return "attention weights were asked for"
+    if handed is None:
+        return ""
+    if not isinstance(handed, HandedMask):
+        return "the caller gave a ready-made mask"
+    if handed.mask is not None:
+        return ""
+    if handed.request.get("local_size") is not None:
+        return "the mask is a sliding window"
+    if torch.compiler.is_compiling() and handed.request["attention_mask"] is None:
+        raise Unsupported(
+            "give attention_mask when exporting or compiling a swapped decoder: without one "
+            "transformers takes its input for packed sequences"
+        )
+    return "the mask is not plain padding or causality (packed sequences, for one)"
+
+
+def _weights_are_collected() -> bool:
+    """Whether transformers' output hooks wait for attention weights (some models drop the flag)."""
+    collected = output_capturing._active_collector.get()
+    return bool(collected) and "attentions" in collected
+
+
+def _warn_of_own(module: nn.Module, obstacle: str) -> None:
+    if not torch.compiler.is_compiling():
+        name = _state(module).name
+        warnings.warn(f"{name} used transformers' own attention: {obstacle}", stacklevel=4)
+
+
+def _refuse(module: nn.Module, kwargs: dict[str, Any]) -> None:
+    for name in sorted(_REFUSED & kwargs.keys()):
+        if kwargs[name] is not None:
+            raise Unsupported(
+                f"{_state(module).name}: swapped attention cannot honour {name}; "
+                "leave this layer out of the swap"
+            )
+
+
+def _mask(
+    module: nn.Module, query: Tensor, handed: HandedMask | None, kwargs: dict[str, Any]
+) -> Mask:
+    """What the swapped layer may see; without a mask at all, the layer says if it is causal."""
+    if handed is None:
+        causal = kwargs.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        return _PLAIN_CAUSAL if causal else _PLAIN
+    mask = handed.mask
+    assert mask is not None
+    if mask.keep is not None and mask.keep.device != query.device:
+        return Mask(mask.keep.to(query.device), mask.causal)
+    return mask
+
+
+def _repeat(grouped: Tensor, heads: int) -> Tensor:
+    """Each key head once for every query head of its group."""
+    batch, groups, tokens, dim = grouped.shape
+    spread = grouped[:, :, None].expand(batch, groups, heads // groups, tokens, dim)
+    return spread.reshape(batch, heads, tokens, dim)
+
+
+def _streams(
+    module: nn.Module, mechanism: Any, query: Tensor, key: Tensor, value: Tensor, mask: Mask
+) -> tuple[Tensor, ...]:
+    """What the mechanism reads, in its order. Raises ``Unsupported`` where a cache hides some."""
+    queries, keys = query.shape[2], key.shape[2]
+    wanted = mechanism.streams
+    if queries != keys and ("x" in wanted or not (mask.causal or mechanism.traits.cross)):
+        raise Unsupported(
+            f"{_state(module).name}: {_mechanism_name(mechanism)} got {queries} queries and {keys} "
+            "keys; it cannot decode with a cache, give use_cache=False"
+        )
+    if wanted == _ALL_STREAMS:
+        return (query, key, value)
+    streams = {"q": query, "k": key, "v": value}
+    if "x" in wanted:
+        streams["x"] = _state(module).inputs.pop()
+    return tuple(streams[name] for name in wanted)
+
+
+def _mechanism_name(mechanism: Any) -> str:
+    return type(mechanism).__module__.rpartition(".")[2]
+
+
+register()

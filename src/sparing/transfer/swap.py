@@ -1,0 +1,263 @@
+"""Swap efficient attention into a transformers model in one line, and put the old one back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+
+from sparing.core.catalogue import mechanism as build_mechanism
+from sparing.core.catalogue import mechanism_class
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
+from sparing.core.mechanism import Mechanism, option_defaults
+from sparing.transfer.layers import (
+    AttentionLayer,
+    find_layers,
+    own_attention,
+    parameter_kind,
+    projection_names,
+    projection_weights,
+    token_limit,
+)
+from sparing.transfer.plan import Assignment, Choice, Layers, read_plan, refuse_for_shared
+from sparing.transfer.registry import NAME, LayerState
+from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
+
+ENTRY_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A mechanism that is built for a layer and not yet attached."""
+
+    layer: AttentionLayer
+    assignment: Assignment
+    mechanism: Mechanism
+
+
+def swap(
+    model: nn.Module,
+    mechanism: str | Mapping[str, Choice],
+    layers: Layers = None,
+    *,
+    tokens: int | None = None,
+    **options: Any,
+) -> SwapReport:
+    """Put a mechanism into the chosen self-attention layers of a transformers model, in place.
+
+    ``mechanism`` is a name, with ``options`` for it and ``layers`` such as ``[0, 2]`` or ``"0-2"``
+    (all that it can serve when None); or a plan ``{"0-2": "window", "3-": ("linear", {...})}``.
+    ``tokens`` is the longest sequence (the model's position limit unless given). A swap replaces an
+    earlier one. Call it before the optimizer is built: mechanisms may bring parameters of their
+    own. The model gets its own configuration object. Raises ``UsageError`` for unknown names,
+    options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
+    layer cannot be served; the model is untouched then.
+    """
+    found = find_layers(model)
+    assert isinstance(model, PreTrainedModel)
+    own = [layer for layer in found if layer.index is not None]
+    if layers is not None or not isinstance(mechanism, str):
+        _refuse_shared(model, own)
+    plan = read_plan(mechanism, layers, options, len(own))
+    placements, left = _place(model, own, plan, tokens)
+    left += [LeftLayer(None, layer.name, layer.obstacle) for layer in found if layer.index is None]
+    if not placements:
+        reasons = "; ".join(sorted({layer.reason for layer in left}))
+        raise Unsupported(f"no layer of this {type(model).__name__} can be swapped: {reasons}")
+    if is_swapped(model):
+        unswap(model)
+    rows = [_start(placement) for placement in placements]
+    attach(model, placements)
+    activate(model)
+    order = [layer.name for layer in found]
+    left.sort(key=lambda layer: order.index(layer.name))
+    return SwapReport(type(model).__name__, tuple(rows), tuple(left), model)
+
+
+def unswap(model: nn.Module) -> None:
+    """Give every layer its own attention back: outputs and state dict are as before the swap.
+
+    Raises ``UsageError`` when the model is not swapped.
+    """
+    if not is_swapped(model):
+        raise UsageError(f"this {type(model).__name__} is not swapped")
+    module: Any
+    for module in model.modules():
+        state: LayerState | None = vars(module).pop("sparing_state", None)
+        if state is None:
+            continue
+        module._modules.pop(NAME, None)
+        if state.hook is not None:
+            state.hook.remove()
+        if module.config._attn_implementation == NAME:
+            module.config._attn_implementation_internal = state.own.name
+    vars(model.config).pop(NAME, None)
+
+
+def is_swapped(model: nn.Module) -> bool:
+    """Whether the model has a swapped layer."""
+    return any("sparing_state" in vars(module) for module in model.modules())
+
+
+def build(
+    model: PreTrainedModel, layer: AttentionLayer, assignment: Assignment, tokens: int | None
+) -> Mechanism:
+    """The mechanism for a layer, of its device, type and dropout (unless the options give one)."""
+    if tokens is None:
+        tokens = token_limit(model, layer)
+    options = dict(assignment.options)
+    known = option_defaults(mechanism_class(assignment.mechanism))
+    if "dropout" in known and layer.dropout:
+        options.setdefault("dropout", layer.dropout)
+    heads = Heads(layer.heads, layer.dim, layer.width, tokens)
+    mechanism = build_mechanism(assignment.mechanism, heads, **options)
+    device, dtype = parameter_kind(layer.module)
+    return mechanism.to(device, dtype).train(layer.module.training)
+
+
+def attach(model: PreTrainedModel, placements: list[Placement]) -> None:
+    """Give the chosen layers their mechanisms, and the model a configuration of its own.
+
+    The configuration carries what ``sparing.load`` needs under ``sparing``.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, PreTrainedConfig):
+                vars(module)[name] = copy.deepcopy(value, memo)
+    for placement in placements:
+        placement.layer.module.add_module(NAME, placement.mechanism)
+    setattr(model.config, NAME, _entry(placements))
+
+
+def activate(model: PreTrainedModel) -> None:
+    """Let transformers dispatch to sparing in every configuration that a swapped layer reads."""
+    found = find_layers(model)
+    read = {id(layer.module.config) for layer in found if NAME in layer.module._modules}
+    modules: list[Any] = []
+    for layer in found:
+        module: Any = layer.module
+        if id(module.config) not in read:
+            continue
+        modules.append(module)
+        module.sparing_state = LayerState(layer.name, own_attention(module))
+        mechanism = module._modules.get(NAME)
+        if mechanism is not None and "x" in mechanism.streams:
+            module.sparing_state.hook = module.register_forward_pre_hook(
+                _capture_input, with_kwargs=True
+            )
+    for module in modules:
+        module.config._attn_implementation_internal = NAME
+
+
+def _capture_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Keep the layer's input for a mechanism that reads x, until the attention call takes it."""
+    inputs = module.sparing_state.inputs
+    inputs.clear()
+    inputs.append(args[0] if args else kwargs["hidden_states"])
+
+
+def _refuse_shared(model: PreTrainedModel, own: list[AttentionLayer]) -> None:
+    """Raise ``Unsupported`` where choosing layers is impossible because they are one module."""
+    config = model.config
+    if hasattr(config, "num_hidden_groups"):
+        calls = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
+        if calls > len(own):
+            raise refuse_for_shared(type(model).__name__, calls, len(own))
+
+
+def _place(
+    model: PreTrainedModel,
+    own: list[AttentionLayer],
+    plan: Mapping[int, Assignment],
+    tokens: int | None,
+) -> tuple[list[Placement], list[LeftLayer]]:
+    """Build every mechanism before anything is touched, and say why the other layers are left."""
+    placements, left = [], []
+    for index, layer in enumerate(own):
+        assignment = plan.get(index)
+        if assignment is None:
+            left.append(LeftLayer(index, layer.name, "it was not chosen"))
+            continue
+        reason, mechanism = layer.obstacle, None
+        if not reason:
+            mechanism = build(model, layer, assignment, tokens)
+            if layer.causal and not mechanism.traits.causal:
+                reason = f"it is causal and {assignment.mechanism} cannot be"
+        if reason and assignment.named:
+            raise Unsupported(f"layer {index} ({layer.name}) cannot be swapped: {reason}")
+        if reason or mechanism is None:
+            left.append(LeftLayer(index, layer.name, reason))
+        else:
+            placements.append(Placement(layer, assignment, mechanism))
+    share(placements)
+    return placements, left
+
+
+def _start(placement: Placement) -> SwappedLayer:
+    """Start own parameters from the layer's where the mechanism can, and describe the layer."""
+    layer, mechanism = placement.layer, placement.mechanism
+    before = {name: value.detach().clone() for name, value in mechanism.named_parameters()}
+    mechanism.init_from(projection_weights(layer))
+    untrained = {
+        name: value.numel()
+        for name, value in mechanism.named_parameters()
+        if value.equal(before[name])
+    }
+    unread = [
+        name
+        for stream, name in projection_names(layer.module).items()
+        if stream not in mechanism.streams
+    ]
+    has_dropout = "dropout" in mechanism.options()
+    return SwappedLayer(
+        index=layer.index or 0,
+        name=layer.name,
+        mechanism=placement.assignment.mechanism,
+        options=mechanism.options(),
+        tokens=mechanism.heads.tokens,
+        untrained=untrained,
+        unused=tuple(f"{layer.name}.{name}" for name in unread),
+        dropout_off=0.0 if has_dropout else layer.dropout,
+    )
+
+
+def _entry(placements: list[Placement]) -> dict[str, Any]:
+    """What is saved in config.json: enough to build the same mechanisms again."""
+    layers = [
+        {
+            "layer": placement.layer.index,
+            "name": placement.layer.name,
+            "mechanism": placement.assignment.mechanism,
+            "options": placement.mechanism.options(),
+            "tokens": placement.mechanism.heads.tokens,
+        }
+        for placement in placements
+    ]
+    try:
+        swapped = json.loads(json.dumps(layers, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"an option cannot be saved: {error}") from error
+    return {"version": ENTRY_VERSION, "swap": swapped}
+
+
+def share(placements: list[Placement]) -> None:
+    """Let mechanisms that want one projection for all layers (``sharing="layerwise"``) have it."""
+    firsts: list[Any] = []
+    for placement in placements:
+        mechanism: Any = placement.mechanism
+        if mechanism.options().get("sharing") != "layerwise":
+            continue
+        for first in firsts:
+            if first.heads == mechanism.heads and first.options() == mechanism.options():
+                mechanism.share_projections(first)
+                break
+        else:
+            firsts.append(mechanism)

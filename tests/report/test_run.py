@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparing.core.errors import DataError
+from sparing.report import write_report
+from sparing.report.run import clean, read_run
+from tests.report import records as make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    arms = ("softmax", "linear")
+    return make.write_run(tmp_path / "run", make.config(arms, 1), make.records(arms, 1), [], [])
+
+
+def test_everything_is_read(folder):
+    run = read_run(folder)
+    assert run.config["arms"] == ["softmax", "linear"]
+    assert len(run.records) == len(make.records(("softmax", "linear"), 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", ""),
+        ("config.json", '{"arms": ["softmax"'),
+        ("config.json", "[]"),
+        ("config.json", "{}"),
+        ("config.json", '{"arms": "softmax", "baseline": "softmax"}'),
+        ("config.json", '{"arms": [], "baseline": "softmax"}'),
+        ("config.json", '{"arms": ["softmax"]}'),
+        ("config.json", '{"arms": ["softmax"], "baseline": "softmax", "task": 3}'),
+        ("config.json", "\udcff\udcfe"),
+        ("records.jsonl", "[1]\n"),
+        ("records.jsonl", "null\n"),
+        ("records.jsonl", "not json\n"),
+        ("records.jsonl", '{"name": "accuracy"}\n'),
+        ("records.jsonl", '{"name": 3, "value": 1, "unit": "", "obtained": "measured"}\n'),
+        ("records.jsonl", '{"name": "a", "value": "1", "unit": "", "obtained": "measured"}\n'),
+        (
+            "records.jsonl",
+            '{"name": "a", "value": 1, "unit": "", "obtained": "measured", "interval": [1]}\n',
+        ),
+        (
+            "records.jsonl",
+            '{"name": "a", "value": 1, "unit": "", "obtained": "measured", "labels": []}\n',
+        ),
+        ("goals.json", "[]"),
+        ("goals.json", '{"goals": 3}'),
+        ("failed.json", "{}"),
+        ("failed.json", "[3]"),
+    ],
+)
+def test_a_damaged_file_gives_one_clear_line(folder, name, content):
+    (folder / name).write_bytes(content.encode(errors="surrogateescape"))
+    before = sorted(folder.iterdir())
+    with pytest.raises(DataError) as error:
+        write_report(folder)
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_foreign_or_missing_folder_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"is not a run: it has no config\.json"):
+        write_report(tmp_path)
+    with pytest.raises(DataError, match="is not a run"):
+        write_report(tmp_path / "missing")
+
+
+def test_a_folder_in_place_of_a_file_is_refused(folder):
+    (folder / "records.jsonl").unlink()
+    (folder / "records.jsonl").mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*records\.jsonl"):
+        write_report(folder)
+
+
+def test_a_torn_last_line_is_left_out(folder):
+    whole = len(read_run(folder).records)
+    with (folder / "records.jsonl").open("a") as file:
+        file.write('{"name": "acc')
+    assert len(read_run(folder).records) == whole
+
+
+def test_what_is_not_finite_is_no_value(folder):
+    line = {"name": "latency_ms", "value": float("nan"), "unit": "ms", "obtained": "measured"}
+    with (folder / "records.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert read_run(folder).records[-1].value is None
+
+
+def test_text_loses_what_would_break_a_page():
+    broken = {"a\x00": ["b\ud800", "\u202eevil", "c\nd\te", "\ufffe"]}
+    mended = {"a\ufffd": ["b\ufffd", "\ufffdevil", "c\nd\te", "\ufffd"]}
+    assert clean(broken) == mended

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sparing.report import decide
+from tests.report import records as make
+
+FAST, SLOW, SAME = (0.5, (0.45, 0.55)), (1.5, (1.4, 1.6)), (1.0, (0.95, 1.05))
+
+
+def situation(arms, crossings=(), shares=True):
+    """A run of softmax and arms given as name -> (ratio and interval, word for the accuracy)."""
+    found = []
+    for arm, (speed, word) in arms.items():
+        place = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
+        if speed:
+            found.append(make.record("latency_ratio", speed[0], "ratio", speed[1], **place))
+        if word:
+            labels = {"arm": arm, "baseline": "softmax", "verdict": word, "margin": 0.01}
+            gap = {"better": 0.02, "worse": -0.02}.get(word, -0.001)
+            interval = (gap - 0.003, gap + 0.003)
+            found.append(make.record("accuracy_difference", gap, "share", interval, **labels))
+    for arm, tokens in crossings:
+        labels = {} if tokens else {"longest_tokens": 4096}
+        found.append(make.record("crossover_tokens", tokens, "tokens", arm=arm, **labels))
+    if shares:
+        found.append(make.record("attention_share", 0.8, "share", tokens=4096))
+        found.append(make.record("largest_gain", 5.0, "ratio", tokens=4096))
+    return found, make.config(("softmax", *arms))
+
+
+@pytest.mark.parametrize(
+    ("arms", "decision", "arm", "says"),
+    [
+        ({"a": (FAST, "equivalent")}, "use", "a", r"Use a here: it .* 2\.0× faster than dense"),
+        ({"a": (FAST, "better")}, "use", "a", "accuracy is better"),
+        (
+            {"a": ((0.8, (0.7, 0.9)), "equivalent"), "b": (FAST, "equivalent")},
+            "use",
+            "b",
+            "Use b here",
+        ),
+        ({"a": (FAST, "worse"), "b": (SLOW, "equivalent")}, "keep dense", "softmax", "but its acc"),
+        ({"a": (SLOW, "equivalent")}, "keep dense", "softmax", r"a makes .* 1\.50× slower"),
+        ({"a": (SLOW, "worse"), "b": (SLOW, None)}, "keep dense", "softmax", "even the fastest"),
+        ({"a": (SAME, "equivalent")}, "keep dense", "softmax", "no other arm is clearly faster"),
+        ({"a": (SAME, "undecided")}, "keep dense", "softmax", "no other arm is clearly faster"),
+        ({"a": (SAME, "better")}, "use", "a", "no difference in speed was found"),
+        ({"a": (SLOW, "better")}, "depends", "a", "only if accuracy counts most"),
+        ({"a": (FAST, "undecided")}, "undecided", None, "keep dense until more is known"),
+        ({"a": (FAST, None)}, "undecided", None, "a still lacks measurements"),
+        ({"a": (None, "equivalent")}, "undecided", None, "a still lacks measurements"),
+        ({"a": (None, None), "b": (None, None)}, "undecided", None, "a and b still lack"),
+        ({"a": ((0.5, None), "equivalent")}, "undecided", None, "still lacks"),
+        ({}, "undecided", None, "Nothing to compare"),
+    ],
+)
+def test_decision(arms, decision, arm, says):
+    result = decide(*situation(arms))
+    assert (result.decision, result.arm) == (decision, arm)
+    assert re.search(says, result.first)
+
+
+@pytest.mark.parametrize(
+    ("crossings", "says"),
+    [
+        ([("a", 512), ("b", 300)], "From about 300 tokens on .* of b becomes faster than dense's;"),
+        ([("a", 512), ("b", None)], "From about 512 tokens on"),
+        ([("a", None), ("b", None)], "No arm's attention becomes faster than dense up to 4,096"),
+        ([("a", None)], "is not known yet"),
+        ([], "is not known yet"),
+        ([("a", 64)], "of a is faster than dense's from 64 tokens on, so already here"),
+    ],
+)
+def test_from_which_length_on(crossings, says):
+    arms = {"a": (SLOW, "equivalent"), "b": (SLOW, "equivalent")}
+    result = decide(*situation(arms, crossings))
+    assert re.search(says, result.second)
+    assert "at 4,096 tokens attention is 80 % of the model's time" in result.second
+    assert "more than 5.0× faster" in result.second
+
+
+def test_an_arm_that_loses_accuracy_does_not_lead_the_crossing():
+    arms = {"a": (SLOW, "worse"), "b": (SLOW, "equivalent")}
+    result = decide(*situation(arms, [("a", 200), ("b", 400)]))
+    assert "From about 400 tokens on" in result.second
+    assert "a's already from about 200 tokens on, but its accuracy is worse" in result.second
+    only = decide(*situation({"a": (SLOW, "worse")}, [("a", 200)]))
+    assert "though it lost accuracy here" in only.second
+
+
+def test_an_arm_that_failed_is_not_waited_for():
+    found, config = situation({"a": (None, None), "b": (SLOW, "equivalent")})
+    assert decide(found, config).decision == "undecided"
+    failed = [{"cell": "train/a/seed=0", "error": "boom"}]
+    assert decide(found, config, failed).decision == "keep dense"
+    every = [*failed, {"cell": {"arm": "b"}, "error": "boom"}]
+    assert "no other arm could be measured" in decide([], config, every).first
+
+
+def test_another_baseline_is_called_by_its_name():
+    found, config = situation({"a": (SLOW, "equivalent")})
+    config["baseline"] = config["arms"][0] = "window"
+    assert decide(found, config).lead == "Keep window here"
+
+
+def test_figures_of_papers_decide_nothing():
+    found, config = situation({"a": (SLOW, "equivalent")})
+    place = {"arm": "a", "scope": "model", "tokens": 65, "batch": 1}
+    claim = make.record("latency_ratio", 0.1, "ratio", (0.1, 0.1), "paper", **place)
+    assert decide([*found, claim], config) == decide(found, config)
+
+
+@pytest.mark.parametrize("tokens", [65, 1025])
+def test_it_is_two_sentences_and_a_pure_function(tokens):
+    found, config = make.records(tokens=tokens), make.config(tokens=tokens)
+    result = decide(found, config)
+    assert result == decide(list(found), config)
+    for sentence in (result.first, result.second):
+        assert sentence.endswith(".")
+        assert not re.search(r"\.\s", sentence)
+
+
+def test_on_a_short_task_dense_stays_and_on_a_long_one_it_goes():
+    short = decide(make.records(), make.config())
+    long = decide(make.records(tokens=1025), make.config(tokens=1025))
+    assert (short.decision, long.decision) == ("keep dense", "use")
+    assert long.arm in make.EIGHT
