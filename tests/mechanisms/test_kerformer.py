@@ -9,7 +9,7 @@ import torch
 
 from sparing import Heads, Mask, Unsupported, UsageError, mechanism
 from sparing.mechanisms import _kernel
-from sparing.testing.references import normalised
+from sparing.testing.references import dense_kerformer
 
 OPTIONS = [
     {},
@@ -19,53 +19,6 @@ OPTIONS = [
     {"axis": "token", "se": "none"},
     {"query_map": "softmax", "temperature": 0.5},
 ]
-
-
-def dense_kerformer(made, q, k, v, *, mask):
-    """Sample by sample, key by key, with every weight written out."""
-    out = torch.zeros_like(q)
-    for sample in range(len(q)):
-        keep = torch.ones(k.shape[2]).bool() if mask.keep is None else mask.keep[sample]
-        real = keep.nonzero()[:, 0].tolist()
-        for head in range(q.shape[1]):
-            weights = _square(made, q[sample, head], k[sample, head], real, mask.causal)
-            part = normalised(
-                weights[None, None],
-                v[sample, head][None, None],
-                mask=Mask(keep[None], mask.causal),
-            )
-            out[sample, head] = part[0, 0]
-    return out
-
-
-def _square(made, q, k, real, causal):
-    q, k = q / made.temperature, k / made.temperature
-    queries = q.sigmoid() if made.query_map == "sigmoid" else q.softmax(-1)
-    if made.axis == "feature":
-        keys = k.softmax(-1)
-    else:
-        keys = torch.zeros_like(k)
-        keys[real] = k[real].softmax(0)
-    weights = torch.zeros(len(k), dtype=k.dtype)
-    for j in real:
-        seen = [other for other in real if other <= j] if causal else real
-        weights[j] = _weight(made, keys, j, seen, real[0])
-    return queries @ (keys * weights[:, None]).T
-
-
-def _weight(made, keys, j, seen, first):
-    if made.se == "none":
-        return 1.0
-    if made.axis == "token":
-        pooled = torch.zeros(made.squeeze.shape[1], dtype=keys.dtype)
-        for other in seen:
-            pooled[other - first] = keys[other].mean()
-    else:
-        pooled = keys[seen].mean(0)
-    excited = made.excite @ (made.squeeze @ pooled)
-    if made.se == "fixed":
-        return (excited + made.bias)[j - first].sigmoid()
-    return (math.sqrt(keys.shape[1]) * (excited @ keys[j]) + made.bias[0]).sigmoid()
 
 
 def built(tokens=40, **options):
