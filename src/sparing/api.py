@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparing.core.record import Record
 from sparing.report import table_html, write_report
 from sparing.studies._run import Progress
 from sparing.studies._study import StudyResult
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from sparing.studies.advise import Advice
 
 
 def _silent(fraction: float, text: str) -> None:
@@ -73,4 +78,46 @@ def compare(
     place = None if data is None else Path(data)
     return finish(
         study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
+    )
+
+
+def advise(
+    model: str | Path | PreTrainedModel,
+    *,
+    tokens: int | None = None,
+    batch: int = 1,
+    texts: str | Path | Sequence[str] | None = None,
+    mechanisms: Sequence[str] = (),
+    lengths: Sequence[int] = (),
+    threads: int | None = None,
+    quick: bool = False,
+    output_dir: str | Path | None = None,
+    on_progress: Progress = _silent,
+) -> Advice:
+    """Measure a model on this machine and say whether other attention or less padding would help.
+
+    ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
+    transformers model, which is left as it is. ``tokens`` is the length to advise on (512, or all
+    that the model reads); ``texts`` a file with one text a line, or the texts; ``mechanisms`` all
+    unless given; ``lengths`` those of the curves (64 to 4,096 unless given); ``threads`` PyTorch's
+    own count unless given; ``quick`` halves the rounds. Only ``output_dir`` is written to.
+
+        print(sparing.advise("my-model", tokens=256, texts="texts.txt").recommendation)
+    """
+    from sparing.studies import advise as study
+
+    chosen = study.Options(
+        tokens=tokens,
+        batch=batch,
+        mechanisms=tuple(mechanisms),
+        lengths=tuple(lengths),
+        thread_count=threads,
+        quick=quick,
+    )
+    return study.run(
+        str(model) if isinstance(model, Path) else model,
+        chosen,
+        texts=Path(texts) if isinstance(texts, str) else texts,
+        output_dir=None if output_dir is None else Path(output_dir),
+        on_progress=on_progress,
     )

@@ -56,10 +56,6 @@ def failing(how):
     def call():
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        if how == "ended":
-            os._exit(7)
-        if how == "aborted":
-            os.abort()
         if how == "starved":
             torch.empty(2**50)
         if how == "slow":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
 
@@ -38,8 +40,6 @@ def test_prints_of_the_measured_code_do_not_reach_the_answer():
     [
         ("killed", OutOfMemory, "lack of memory"),
         ("starved", OutOfMemory, "RuntimeError"),
-        ("aborted", MeasurementError, "SIGABRT"),
-        ("ended", MeasurementError, r"ended \(7\)"),
         ("plain", MeasurementError, "ValueError: a plain mistake$"),
     ],
 )
@@ -77,9 +77,13 @@ def test_wrong_targets_are_named(target, words):
         memory._measure(target, {}, 1)
 
 
-def test_the_child_tells_wrong_use_from_failure():
-    with pytest.raises(UsageError, match="did you mean 'tensor'"):
-        peak_memory(f"{SUBJECTS}:tenser")
+@pytest.mark.parametrize(
+    ("code", "words"), [(-6, "by SIGABRT"), (-9, "lack of memory"), (7, r"ended \(7\): the last$")]
+)
+def test_a_process_without_an_answer_is_explained(code, words):
+    done = subprocess.CompletedProcess([], code, "", "the first\nthe last\n")
+    with pytest.raises(MeasurementError, match=words):
+        memory._answer("a:b", done)
 
 
 def test_without_the_kernels_record_the_lifetime_peak_or_samples_serve(monkeypatch):

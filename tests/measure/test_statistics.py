@@ -23,7 +23,7 @@ from sparing.measure.statistics import (
     verdict,
 )
 
-TRIALS = 1500
+TRIALS = 1000
 
 
 def within_binomial_error(hits: int, trials: int, promised: float) -> bool:

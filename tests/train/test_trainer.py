@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.train import Distillation, Recipe, evaluate, train
 from sparing.train._surroundings import generators_kept
+from sparing.train.order import LengthGrouped
 from sparing.train.trainer import resolve_precision
 from tests.train.small import equal, token_model, token_task, weights
 
@@ -66,7 +67,7 @@ def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     assert [line["kind"] for line in lines] == ["train", "validation"] * 4
 
 
-@pytest.mark.parametrize("fraction", [0.3, 0.5, 0.97])
+@pytest.mark.parametrize("fraction", [0.3, 0.5, 0.9])
 def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path, always_told, fraction):
     whole = token_model(task)
     expected = train(whole, task, RECIPE, output_dir=tmp_path / "whole")
@@ -301,6 +302,26 @@ def test_checkpoints_hold_the_models_own_names(task, tmp_path):
     result = train(model, task, RECIPE, output_dir=tmp_path)
     stored = load_file(tmp_path / f"checkpoint-{result.best_step}" / "model.safetensors")
     assert set(stored) == set(model.state_dict())
+
+
+def test_each_epoch_has_its_own_order(task, tmp_path, monkeypatch):
+    epochs = []
+    monkeypatch.setattr(
+        LengthGrouped, "__iter__", lambda self: epochs.append(self.epoch) or iter(range(len(self)))
+    )
+    train(token_model(task), task, RECIPE, output_dir=tmp_path)
+    assert epochs == [0, 1, 2, 3]
+
+
+def test_several_processes_are_refused(task, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Unsupported, match="one process"):
+        train(token_model(task), task, RECIPE, output_dir=tmp_path)
+
+
+def test_no_examples_are_refused(task, tmp_path):
+    with pytest.raises(UsageError, match="no training examples"):
+        train(token_model(task), replace(task, train=task.train.subset([])), output_dir=tmp_path)
 
 
 def test_no_signal_handler_is_left(task, tmp_path):

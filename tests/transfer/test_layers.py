@@ -76,7 +76,7 @@ def test_only_transformers_models():
 
 def test_sliding_windows_and_capped_scores_are_known_beforehand():
     config = transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=4)
-    with pytest.raises(sparing.Unsupported, match="no layer .*sliding window"):
+    with pytest.raises(sparing.Unsupported, match=r"no layer .*sliding window"):
         sparing.swap(transformers.MistralModel(config), "softmax")
     config = transformers.Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=8)
     model = transformers.Gemma2Model(config)
@@ -96,9 +96,9 @@ def test_position_biases_are_known_beforehand():
 def test_shared_layers_take_one_mechanism_for_all():
     model = build("albert")
     for choice in ({"layers": [0]}, {"layers": "0-"}):
-        with pytest.raises(sparing.Unsupported, match="3 layers .* share 1 attention"):
+        with pytest.raises(sparing.Unsupported, match=r"3 layers .* share 1 attention"):
             sparing.swap(model, "softmax", **choice)
-    with pytest.raises(sparing.Unsupported, match="3 layers .* share 1 attention"):
+    with pytest.raises(sparing.Unsupported, match=r"3 layers .* share 1 attention"):
         sparing.swap(model, {"0": "linear"})
     assert len(sparing.swap(model, "linear").swapped) == 1
 

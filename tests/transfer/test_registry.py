@@ -111,7 +111,7 @@ def test_a_reader_of_the_input_cannot_decode_with_a_cache():
     sparing.swap(model, "tests.transfer.reader")
     prompt = inputs("gpt2", "none")["input_ids"]
     model.generate(prompt, max_new_tokens=2, do_sample=False, pad_token_id=0, use_cache=False)
-    with pytest.raises(sparing.Unsupported, match="reader got 1 queries and 10 keys.*use_cache"):
+    with pytest.raises(sparing.Unsupported, match=r"reader got 1 queries and 10 keys.*use_cache"):
         model.generate(prompt, max_new_tokens=2, do_sample=False, pad_token_id=0, use_cache=True)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
 import typer
 
 from sparing import __version__
+from sparing.cli._shared import INTERRUPTED, USED_WRONGLY
 from sparing.core.folder import Folder
 
 EPILOGUE = (
@@ -31,10 +36,11 @@ def application() -> typer.Typer:
     return app
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"sparing {__version__}")
         raise typer.Exit
+    return wanted
 
 
 def _root(
@@ -45,6 +51,22 @@ def _root(
     """Which attention should this model use, on this task, on this machine, and is it worth it?"""
 
 
-def main() -> None:
-    """Run the command line."""
-    application()()
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line on ``arguments`` (the process's own unless given) and leave.
+
+    A misspelled verb or option gets one line, like every other mistake.
+    """
+    # not list(...): once loaded, the verb of that name hides the builtin in this module
+    given = None if arguments is None else [*arguments]
+    try:
+        code = application()(given, prog_name="sparing", standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        # typer has carried a copy of click since some version, so the class has two homes
+        if not hasattr(error, "format_message"):
+            raise
+        message = str(error.format_message()).strip()
+        print(message if "\n" in message else f"sparing: {message}", file=sys.stderr)
+        sys.exit(USED_WRONGLY)
+    sys.exit(code if isinstance(code, int) else 0)

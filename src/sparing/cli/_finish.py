@@ -39,6 +39,6 @@ def _print(result: StudyResult) -> None:
     for goal in result.goals:
         value = "not measured" if goal.value is None else f"{goal.value:.3f}"
         interval = f"{goal.interval[0]:.3f} to {goal.interval[1]:.3f}" if goal.interval else ""
-        met = {True: "yes", False: "no"}.get(goal.met, "undecided")  # type: ignore[call-overload]
+        met = goal.met if isinstance(goal.met, str) else "yes" if goal.met else "no"
         table.add_row(goal.name, f"{goal.target:g} {goal.unit}", value, interval, met)
     Console().print(table)

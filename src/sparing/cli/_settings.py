@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import types
+import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, Union
 
 from sparing.core.errors import UsageError, nearest
 
@@ -16,14 +18,31 @@ def apply(config: T, settings: Sequence[str]) -> T:
     """The configuration with each ``path=value`` set.
 
     Raises ``UsageError`` for an unknown path, with the nearest name, and for a value of another
-    type than the one that stands there.
+    type than the field's. A mapping takes any name and value: whoever reads it knows them.
     """
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
             raise UsageError(f"--set takes path=value, got {setting!r}")
-        config = _set(config, path.strip().split("."), _parse(text.strip()), path)
+        config = _set(config, path.strip().split("."), text.strip(), path)
     return config
+
+
+def _set(config: Any, path: Sequence[str], text: str, whole: str) -> Any:
+    name, *rest = path
+    if isinstance(config, Mapping):
+        if not name:
+            raise UsageError(f"--set {whole}: a name is missing")
+        inner = _set(config.get(name, {}), rest, text, whole) if rest else _parse(text)
+        return {**config, name: inner}
+    if not dataclasses.is_dataclass(config):
+        raise UsageError(f"--set {whole}: there is nothing below it to set, {name!r} included")
+    names = [field.name for field in dataclasses.fields(config)]
+    if name not in names:
+        raise UsageError(f"--set {whole}: no setting {name!r}{nearest(name, names)}")
+    before = getattr(config, name)
+    after = _set(before, rest, text, whole) if rest else _typed(config, name, text, whole)
+    return dataclasses.replace(config, **{name: after})  # type: ignore[type-var]
 
 
 def _parse(text: str) -> Any:
@@ -36,37 +55,45 @@ def _parse(text: str) -> Any:
         return text
 
 
-def _set(config: Any, path: Sequence[str], value: Any, whole: str) -> Any:
-    name, *rest = path
-    if isinstance(config, Mapping):
-        inner = _set(config.get(name, {}), rest, value, whole) if rest else value
-        return {**config, name: inner}
-    if not dataclasses.is_dataclass(config):
-        raise UsageError(f"--set {whole}: there is nothing below {name!r}")
-    names = [field.name for field in dataclasses.fields(config)]
-    if name not in names:
-        raise UsageError(f"--set {whole}: no setting {name!r}{nearest(name, names)}")
-    before = getattr(config, name)
-    after = _set(before, rest, value, whole) if rest else _typed(before, value, whole)
-    return dataclasses.replace(config, **{name: after})  # type: ignore[type-var]
+def _typed(config: Any, name: str, text: str, whole: str) -> Any:
+    hint = typing.get_type_hints(type(config))[name]
+    try:
+        return _read(hint, text)
+    except ValueError:
+        before = getattr(config, name)
+        if isinstance(before, Mapping) or dataclasses.is_dataclass(before):
+            raise UsageError(f"--set {whole}: set what is below it, {whole}.NAME=value") from None
+        raise UsageError(f"--set {whole}: wants a value like {before!r}, got {text!r}") from None
 
 
-def _typed(before: Any, value: Any, whole: str) -> Any:
-    if isinstance(before, tuple):
-        value = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_typed(before[0], entry, whole) if before else entry for entry in value)
-    if isinstance(before, bool) or before is None:
-        fits = before is None or isinstance(value, bool)
-    elif isinstance(before, float):
-        value = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        fits = isinstance(value, float)
-    elif isinstance(before, int):
-        fits = value is None or (isinstance(value, int) and not isinstance(value, bool))
-    elif isinstance(before, str):
-        fits, value = True, str(value)
+def _read(hint: Any, text: str) -> Any:
+    """The text as a value of the type; raises ``ValueError`` where it is none."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _first_that_reads(inner, text)
+    if origin is Literal:
+        if text in inner:
+            return text
+    elif origin is tuple:
+        parts = [part.strip() for part in text.strip("()[]").split(",")]
+        return tuple(_read(inner[0], part) for part in parts if part)
+    elif hint is str:
+        return text
     else:
-        fits = False
-    if not fits:
-        kind = type(before).__name__
-        raise UsageError(f"--set {whole}: wants a value like {before!r} ({kind}), got {value!r}")
-    return value
+        value = _parse(text)
+        if hint is type(None) and value is None:
+            return None
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if hint in (bool, int, float) and type(value) is hint:
+            return value
+    raise ValueError(text)
+
+
+def _first_that_reads(hints: Sequence[Any], text: str) -> Any:
+    for hint in hints:
+        try:
+            return _read(hint, text)
+        except ValueError:
+            continue
+    raise ValueError(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -34,7 +35,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(INTERRUPTED) from None
         except UsageError as error:
             _say(str(error))
-            raise typer.Exit(USED_WRONGLY) from None
+            raise typer.Exit(FAILED if _is_full(error.__cause__) else USED_WRONGLY) from None
         except (SparingError, OSError, MemoryError) as error:
             _say(_one_line(error))
             raise typer.Exit(FAILED) from None
@@ -48,6 +49,11 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(FAILED) from None
 
     return guarded
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    """Whether a disk ran full, which nobody did wrongly on the command line."""
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _one_line(error: BaseException) -> str:
@@ -115,3 +121,15 @@ def numbers(text: str, option: str) -> list[int]:
 def words(text: str) -> list[str]:
     """Names separated by commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def seed_list(text: str) -> tuple[int, ...]:
+    """Which seeds: ``5`` is the first five, ``0,3`` (or ``3,``) are those named."""
+    found = numbers(text, "--seeds")
+    if len(found) == 1 and "," not in text:
+        found = list(range(found[0]))
+    if not found or min(found) < 0:
+        raise UsageError(f"--seeds takes how many, or which from 0 on, got {text!r}")
+    if len(set(found)) != len(found):
+        raise UsageError(f"--seeds names a seed twice: {text!r}")
+    return tuple(found)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sparing.cli._finish import finish_study
-from sparing.cli._shared import Json, numbers, progress_bar, verb, words
+from sparing.cli._shared import Json, progress_bar, seed_list, verb, words
 
 
 @verb
@@ -37,7 +37,7 @@ def run(
     options = compare.Options(
         task=task,
         mechanisms=tuple(words(mechanisms)),
-        seeds=_seeds(seeds),
+        seeds=seed_list(seeds),
         model=model,
     )
     if epochs:
@@ -47,8 +47,3 @@ def run(
     with progress_bar(quiet=as_json) as show:
         result = compare.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    found = numbers(text, "--seeds")
-    return tuple(range(found[0])) if len(found) == 1 else tuple(found)

@@ -16,10 +16,12 @@ def run(as_json: Json = False) -> None:
 
     with EnergyMeter() as meter:
         sum(range(100_000))
+    facts_of_machine = machine()
+    energy = {part.name: part.obtained for part in meter.energy.components}
     facts = {
-        "machine": machine(),
+        "machine": facts_of_machine,
         "commit": commit(),
-        "energy": {part.component: part.obtained for part in meter.energy.components},
+        "energy": energy,
         "energy_notes": list(meter.energy.notes),
         "extras": {"nvidia-ml-py": _installed("nvidia-ml-py")},
         "settings": {k: v for k, v in os.environ.items() if k.startswith("SPARING_")},
@@ -27,11 +29,11 @@ def run(as_json: Json = False) -> None:
     if as_json:
         emit(facts)
         return
-    for name, value in facts["machine"].items():
+    for name, value in facts_of_machine.items():
         print(f"{name:<14} {value}")
-    for component, obtained in facts["energy"].items():
+    for component, obtained in energy.items():
         print(f"energy         {component}: {obtained}")
-    for note in facts["energy_notes"]:
+    for note in meter.energy.notes:
         print(f"               {note}")
 
 

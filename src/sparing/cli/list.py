@@ -25,6 +25,8 @@ def run(
     if kind not in KINDS:
         raise UsageError(f"nothing of the kind {kind!r} to list{nearest(kind, KINDS)}")
     names = [name.replace("_", "-") if kind == "tasks" else name for name in _names(kind)]
+    if traits and kind != "mechanisms":
+        raise UsageError(f"--traits belongs to mechanisms, not to {kind}")
     if traits:
         _with_traits(names, as_json)
     elif as_json:
@@ -45,10 +47,6 @@ def _with_traits(names: list[str], as_json: bool) -> None:
     if as_json:
         emit({"mechanisms": rows})
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("mechanism", *FLAGS, "year", box=None)
+    width = max(map(len, rows))
     for name, row in rows.items():
-        table.add_row(name, *("yes" if row[flag] else "-" for flag in FLAGS), str(row["year"]))
-    Console().print(table)
+        print(f"{name:<{width}}  {row['year']}  {', '.join(flag for flag in FLAGS if row[flag])}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import inspect
+import math
 from typing import ClassVar, final
 
 import torch
@@ -183,13 +184,14 @@ def _clean(name: str, tensor: Tensor, mask: Mask) -> Tensor:
 def _check_finite(tensors: dict[str, Tensor], mixed: Tensor) -> None:
     """Name the input that is not finite. On CPU only: elsewhere the look would stall the device.
 
-    Two sums find trouble cheaply (some kernels give zeros for a query that is NaN, so the output
+    Three sums find trouble cheaply (some kernels give zeros where all scores are NaN, so the output
     alone does not tell); the inputs are searched only then.
     """
     if mixed.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    total = mixed.detach().sum(dtype=torch.float32) + tensors["q"].detach().sum(dtype=torch.float32)
-    if torch.isfinite(total):
+    looked_at = (mixed, tensors["q"], tensors["k"])
+    sums = [tensor.detach().sum(dtype=torch.float32) for tensor in looked_at]
+    if math.isfinite(sum(float(total) for total in sums)):
         return
     for name, tensor in tensors.items():
         bad = (~torch.isfinite(tensor)).nonzero()

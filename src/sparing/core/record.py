@@ -30,11 +30,11 @@ class Record:
     """
 
     name: str
-    value: float | None
+    value: int | float | None
     unit: str
     obtained: Obtained
     labels: dict[str, Label] = field(default_factory=dict)
-    interval: tuple[float, float] | None = None
+    interval: tuple[int | float, int | float] | None = None
     count: int = 1
     cell: str = ""
     machine: str = ""
@@ -84,7 +84,7 @@ class RecordLog:
         for number, line in enumerate(lines[:-1], 1):
             try:
                 yield _from_dict(json.loads(line))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, AttributeError) as error:
                 raise DataError(f"{self.path}: line {number} is not a record") from error
 
     def _drop_torn_line(self) -> None:

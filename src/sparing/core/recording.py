@@ -43,6 +43,14 @@ def record(model: nn.Module) -> Iterator[Log]:
         _open_log.reset(token)
 
 
+def is_heard(module: nn.Module) -> bool:
+    """Whether an open log listens to the module: ask before computing what only a log wants."""
+    if torch.compiler.is_compiling():
+        return False
+    opened = _open_log.get()
+    return opened is not None and id(module) in opened.names
+
+
 def report(module: nn.Module, name: str, value: Tensor) -> None:
     """Hand ``value`` to the open log under the module's name; without one, do nothing."""
     if torch.compiler.is_compiling():

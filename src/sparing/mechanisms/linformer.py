@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,8 +18,8 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import first_token, pooled, rolled
 from sparing.mechanisms._shared import fused_softmax
 
-Sharing = Literal["none", "headwise", "kv", "layerwise"]
-Projection = Literal["learned", "random", "mean_pool", "convolution"]
+SHARING = ("none", "headwise", "kv", "layerwise")
+PROJECTION = ("learned", "random", "mean_pool", "convolution")
 
 
 class Linformer(Mechanism):
@@ -61,8 +60,8 @@ class Linformer(Mechanism):
         heads: Heads,
         *,
         slots: int = 128,
-        sharing: Sharing = "headwise",
-        projection: Projection = "learned",
+        sharing: str = "headwise",
+        projection: str = "learned",
         stride: int = 4,
         seed: int = 0,
     ) -> None:
@@ -222,8 +221,8 @@ def _check_options(slots: int, sharing: str, projection: str, stride: int) -> No
         if number < 1:
             raise UsageError(f"linformer: {name} must be at least 1, got {number}")
     for name, value, known in (
-        ("sharing", sharing, get_args(Sharing)),
-        ("projection", projection, get_args(Projection)),
+        ("sharing", sharing, SHARING),
+        ("projection", projection, PROJECTION),
     ):
         if value not in known:
             raise UsageError(f"linformer: unknown {name} {value!r}{nearest(value, known)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +20,7 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import segment_means
 from sparing.mechanisms._shared import fused_softmax, wide
 
-Pinv = Literal["iterative", "exact"]
+PINV = ("iterative", "exact")
 
 
 class Nystrom(Mechanism):
@@ -57,7 +56,7 @@ class Nystrom(Mechanism):
         heads: Heads,
         *,
         landmarks: int = 64,
-        pinv: Pinv = "iterative",
+        pinv: str = "iterative",
         iterations: int = 6,
         conv_kernel: int | None = None,
     ) -> None:
@@ -163,7 +162,7 @@ def _check_options(landmarks: int, pinv: str, iterations: int, conv_kernel: int 
     for name, number in (("landmarks", landmarks), ("iterations", iterations)):
         if number < 1:
             raise UsageError(f"nystrom: {name} must be at least 1, got {number}")
-    if pinv not in get_args(Pinv):
-        raise UsageError(f"nystrom: unknown pinv {pinv!r}{nearest(pinv, get_args(Pinv))}")
+    if pinv not in PINV:
+        raise UsageError(f"nystrom: unknown pinv {pinv!r}{nearest(pinv, PINV)}")
     if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
         raise UsageError(f"nystrom: conv_kernel must be odd and positive, got {conv_kernel}")

@@ -45,7 +45,9 @@ class Sheet:
         size = (self.width / _POINTS_PER_INCH, self.height / _POINTS_PER_INCH)
         return Figure(figsize=size, dpi=_POINTS_PER_INCH, facecolor=self.look.ground)
 
-    def axes(self, figure: Figure, left: Number, top: Number, right: Number, bottom: Number) -> Axes:
+    def axes(
+        self, figure: Figure, left: Number, top: Number, right: Number, bottom: Number
+    ) -> Axes:
         """Axes that end so many pixels from the figure's edges, with hairlines and no frame."""
         place = (
             left / self.width,

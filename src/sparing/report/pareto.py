@@ -73,20 +73,7 @@ def _draw_pareto(results: Results, sheet: Sheet, points: list[_Point], metric: s
         zorder=1,
     )
     for point in points:
-        position = results.position(point.arm)
-        colour = sheet.look.colour(position)
-        if point.interval:
-            axes.vlines(point.latency_ms, *point.interval, color=colour, linewidth=1.2, alpha=0.5)
-        axes.plot(
-            [point.latency_ms],
-            [point.accuracy],
-            marker=marker(position),
-            markersize=9,
-            color=colour,
-            markeredgewidth=0,
-            linestyle="none",
-            zorder=3,
-        )
+        _draw_point(sheet, axes, point, results.position(point.arm))
     heights = [end for p in points for end in (p.interval or (p.accuracy, p.accuracy))]
     margin = 0.12 * ((max(heights) - min(heights)) or 1.0)
     axes.set_ylim(min(heights) - margin, max(heights) + margin)
@@ -99,6 +86,22 @@ def _draw_pareto(results: Results, sheet: Sheet, points: list[_Point], metric: s
     axes.set_xlabel(towards, fontsize=sheet.text, color=sheet.look.muted, labelpad=6)
     _label_points(sheet, axes, points)
     return figure
+
+
+def _draw_point(sheet: Sheet, axes: Axes, point: _Point, position: int) -> None:
+    colour = sheet.look.colour(position)
+    if point.interval:
+        axes.vlines(point.latency_ms, *point.interval, color=colour, linewidth=1.2, alpha=0.5)
+    axes.plot(
+        [point.latency_ms],
+        [point.accuracy],
+        marker=marker(position),
+        markersize=9,
+        color=colour,
+        markeredgewidth=0,
+        linestyle="none",
+        zorder=3,
+    )
 
 
 def _front(points: list[_Point]) -> list[_Point]:

@@ -110,7 +110,7 @@ def _energy_records(
     found = []
     for part in energy.components:
         interval = None if part.interval is None else tuple(bound / per for bound in part.interval)
-        own: dict[str, Label] = {**labels, "component": part.component, "method": part.method}
+        own: dict[str, Label] = {**labels, "component": part.name, "method": part.method}
         found.append(
             Record(name, part.energy_j / per, "J", part.obtained, own, interval)  # type: ignore[arg-type]
         )

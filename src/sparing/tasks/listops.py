@@ -117,15 +117,13 @@ def _check_sizes(min_tokens: int, max_tokens: int, max_depth: int, max_arguments
         )
 
 
-def _draw_below(draw: random.Random, count: int) -> int:
-    """A whole number below ``count``, from the one stream that Python promises to keep."""
-    return int(draw.random() * count)
-
-
 def _expression(
     draw: random.Random, max_tokens: int, max_depth: int, max_arguments: int
 ) -> list[str] | None:
-    """One expression of the grammar, or None as soon as it must become too long."""
+    """One expression of the grammar, or None as soon as it must become too long.
+
+    All draws are ``random()``, the one stream that Python promises to keep between versions.
+    """
     tokens: list[str] = []
     missing: list[int] = []
     while not tokens or missing:
@@ -137,10 +135,10 @@ def _expression(
             missing[-1] -= 1
         deeper = len(missing) + 1 < max_depth
         if not tokens or (deeper and draw.random() < OPERATION_SHARE):
-            tokens.append(DRAWN[_draw_below(draw, len(DRAWN))])
-            missing.append(2 + _draw_below(draw, max_arguments - 1))
+            tokens.append(DRAWN[int(draw.random() * len(DRAWN))])
+            missing.append(2 + int(draw.random() * (max_arguments - 1)))
         else:
-            tokens.append(DIGITS[_draw_below(draw, len(DIGITS))])
+            tokens.append(DIGITS[int(draw.random() * len(DIGITS))])
         if len(tokens) + sum(missing) + len(missing) > max_tokens:
             return None
     return tokens

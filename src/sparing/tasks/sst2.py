@@ -46,25 +46,32 @@ def load(
     if max_tokens < 2:
         raise UsageError(f"sst2: max_tokens must be at least 2, got {max_tokens}")
     whole, test = _from_hub() if given_folder(data) is None else _from_files(data)
-    held_out = min(VALIDATION, len(whole) // 10)
-    kept = len(whole) - held_out if examples is None else examples
-    texts, answers = zip(*whole, strict=True)
-    parts = stratified(answers, texts, (held_out, kept), seed)
-    validation, train = ([whole[index] for index in part] for part in parts)
+    validation, train = _cut(whole, examples, seed)
     encode, size, pad, pretrained = _encoder(train, tokenizer, vocabulary, max_tokens)
-    splits = [_examples(rows, encode) for rows in (train, validation, test)]
+    fit, check, judge = (_examples(rows, encode) for rows in (train, validation, test))
     return Task(
         "sst2",
         "tokens",
-        *splits,
+        fit,
+        check,
+        judge,
         labels=LABELS,
-        tokens=max(max(split.lengths, default=1) for split in splits),
+        tokens=max(max(split.lengths, default=1) for split in (fit, check, judge)),
         licence="none stated by GLUE; cite Socher et al. 2013",
         source="Stanford Sentiment Treebank (Socher et al. 2013) as GLUE's SST-2, arXiv 1804.07461",
         vocabulary=size,
         pad_id=pad,
         tokenizer=pretrained,
     )
+
+
+def _cut(whole: Rows, examples: int | None, seed: int) -> list[Rows]:
+    """The validation and training rows: a function of the sentences and the seed."""
+    held_out = min(VALIDATION, len(whole) // 10)
+    kept = len(whole) - held_out if examples is None else examples
+    texts, answers = zip(*whole, strict=True)
+    parts = stratified(answers, texts, (held_out, kept), seed)
+    return [[whole[index] for index in part] for part in parts]
 
 
 def _from_files(data: Path | None) -> tuple[Rows, Rows]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sparing.train.evaluation import evaluate as evaluate
     from sparing.train.recipe import Distillation as Distillation
     from sparing.train.recipe import Recipe as Recipe
+    from sparing.train.recipe import default_recipe as default_recipe
     from sparing.train.trainer import TrainResult as TrainResult
     from sparing.train.trainer import train as train
 
@@ -18,6 +19,7 @@ _HOMES = {
     "Evaluation": "sparing.train.evaluation",
     "Recipe": "sparing.train.recipe",
     "TrainResult": "sparing.train.trainer",
+    "default_recipe": "sparing.train.recipe",
     "evaluate": "sparing.train.evaluation",
     "train": "sparing.train.trainer",
 }

@@ -83,6 +83,25 @@ class Recipe:
         _check_choice("device", self.device, ("auto", "cpu"))
 
 
+def default_recipe(task: str, *, pretrained: bool = False) -> Recipe:
+    """A recipe that works for a task's name, with the models' default sizes.
+
+    Seconds of training, on one thread of a 2020s server, and the test accuracy to expect with
+    dense attention: digits 4 s, 0.96; listops 50 s, 0.36; fashion-mnist (20,000 images) 30 s, 0.83;
+    sst2 25 s, 0.80. Pretrained models get few epochs at a low rate; other tasks the defaults.
+    """
+    if pretrained:
+        return Recipe(epochs=3, batch_size=32, learning_rate=5e-5, patience=2)
+    name = task.replace("_", "-")
+    known = {
+        "digits": Recipe(epochs=15, learning_rate=5e-3),
+        "listops": Recipe(epochs=6, learning_rate=1e-3),
+        "fashion-mnist": Recipe(epochs=6, learning_rate=3e-3),
+        "sst2": Recipe(epochs=2, batch_size=128, learning_rate=1e-3),
+    }
+    return known.get(name, Recipe())
+
+
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")

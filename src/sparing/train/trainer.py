@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel, TrainingArguments
 
-from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.core.errors import CheckpointError, Unsupported, UsageError, nearest
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
 from sparing.train import _checkpoints
@@ -24,6 +25,8 @@ from sparing.train._metrics import MetricsFile
 from sparing.train._surroundings import generators_kept, interrupts_to
 from sparing.train.recipe import PRECISIONS, Recipe
 
+# How PyTorch's writer words that a file could not be written.
+FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 RESULT, RUN, METRICS = "result.json", "run.json", "metrics.jsonl"
 
 
@@ -80,6 +83,10 @@ def train(
             return _run(model, task, recipe, folder, teacher, resume, on_progress)
     except (OSError, SafetensorError) as error:
         raise UsageError(f"cannot write to {folder}: {error}") from error
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in FULL_DISK):
+            raise
+        raise UsageError(f"cannot write to {folder}: the disk may be full") from error
 
 
 def _run(
@@ -91,6 +98,10 @@ def _run(
     resume: str,
     on_progress: Callable[[float, str], None] | None,
 ) -> TrainResult:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise Unsupported("train runs in one process: start it without torchrun or accelerate")
+    if len(task.train) == 0:
+        raise UsageError(f"task {task.name} has no training examples")
     folder.mkdir(parents=True, exist_ok=True)
     _open_run(folder, _description(model, task, recipe, teacher), resume)
     if (folder / RESULT).exists():
@@ -290,6 +301,8 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
         )
     except (ValueError, RuntimeError, ImportError) as error:
         raise _refused(error) from error
+    # With several accelerators Trainer would copy the model to all of them at every step.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
 

@@ -42,7 +42,7 @@ def load(path: str | Path) -> PreTrainedModel:
         return _read_weights(kind, folder)[0]
     rows = _check_entry(entry, folder)
     try:
-        model, found = _read_weights(_with_mechanisms(kind, rows), folder)
+        model, found = _read_weights(_with_mechanisms(kind, rows), folder, tolerant=True)
         _refuse_differences(found, folder)
         model.__class__ = kind
         _refresh(model, rows)
@@ -133,13 +133,18 @@ def _with_mechanisms(
 
 
 def _read_weights(
-    kind: type[PreTrainedModel], folder: Path
+    kind: type[PreTrainedModel], folder: Path, tolerant: bool = False
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Let transformers load the weights, quietly, and tell what did not fit."""
+    """Let transformers load the weights, quietly, and tell what did not fit.
+
+    When ``tolerant``, weights of another shape are told as well instead of raised.
+    """
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
-        return kind.from_pretrained(folder, output_loading_info=True)  # type: ignore[no-any-return]
+        return kind.from_pretrained(  # type: ignore[no-any-return]
+            folder, output_loading_info=True, ignore_mismatched_sizes=tolerant
+        )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise CheckpointError(f"{folder}: the weights cannot be read: {first}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparing.core.catalogue import mechanism_class
@@ -11,7 +11,7 @@ from sparing.core.errors import Unsupported, UsageError, nearest
 from sparing.core.mechanism import option_defaults
 
 Layers = str | int | Iterable[int] | None
-Choice = str | tuple[str, Mapping[str, object]]
+Choice = str | Sequence[object]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Assignment:
 
 
 def read_plan(
-    mechanism: str | Mapping[str, Choice],
-    layers: Layers,
+    mechanism: object,
+    layers: object,
     options: Mapping[str, object],
     count: int,
 ) -> dict[int, Assignment]:
@@ -54,7 +54,7 @@ def read_plan(
     return dict(sorted(plan.items()))
 
 
-def read_layers(layers: Layers, count: int) -> list[int]:
+def read_layers(layers: object, count: int) -> list[int]:
     """Layer numbers from 4, [0, 2] or text such as ``"0-2,5"`` and ``"3-"`` (to the last)."""
     if isinstance(layers, str):
         numbers = [each for part in layers.split(",") for each in _read_range(part.strip(), count)]
@@ -65,7 +65,7 @@ def read_layers(layers: Layers, count: int) -> list[int]:
     else:
         raise UsageError(f"layers must be numbers or text such as '0-2,5', got {layers!r}")
     for number in numbers:
-        if not isinstance(number, int) or not 0 <= number < count:
+        if type(number) is not int or not 0 <= number < count:
             raise UsageError(
                 f"there is no layer {number!r}: this model has self-attention layers 0 to "
                 f"{count - 1}"
@@ -94,10 +94,15 @@ def _read_range(part: str, count: int) -> range:
     return range(first, max(first, last) + 1)
 
 
-def _read_choice(choice: Choice) -> tuple[str, Mapping[str, object]]:
-    name, options = (choice, {}) if isinstance(choice, str) else choice
-    _check(name, options)
-    return name, options
+def _read_choice(choice: object) -> tuple[str, Mapping[str, object]]:
+    """A name, or a name with options (a pair; a list of two where it comes from JSON)."""
+    pair = (choice, {}) if isinstance(choice, str) else choice
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        name, options = pair
+        if isinstance(name, str) and isinstance(options, Mapping):
+            _check(name, options)
+            return name, options
+    raise UsageError(f"a plan gives a name or a pair such as ('window', {{...}}), got {choice!r}")
 
 
 def _check(name: str, options: Mapping[str, object]) -> None:

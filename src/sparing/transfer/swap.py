@@ -204,18 +204,15 @@ def _place(
 def _start(placement: Placement) -> SwappedLayer:
     """Start own parameters from the layer's where the mechanism can, and describe the layer."""
     layer, mechanism = placement.layer, placement.mechanism
-    before = {name: value.detach().clone() for name, value in mechanism.named_parameters()}
+    fresh = {name: (id(own), own._version) for name, own in mechanism.named_parameters()}
     mechanism.init_from(projection_weights(layer))
     untrained = {
-        name: value.numel()
-        for name, value in mechanism.named_parameters()
-        if value.equal(before[name])
+        name: own.numel()
+        for name, own in mechanism.named_parameters()
+        if fresh.get(name) == (id(own), own._version)
     }
-    unread = [
-        name
-        for stream, name in projection_names(layer.module).items()
-        if stream not in mechanism.streams
-    ]
+    projections = projection_names(layer.module)
+    unread = [name for stream, name in projections.items() if stream not in mechanism.streams]
     has_dropout = "dropout" in mechanism.options()
     return SwappedLayer(
         index=layer.index or 0,

@@ -1,0 +1,260 @@
+"""Models that a person names on the command line: opened, fed, and checked against a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.errors import CheckpointError, DataError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from sparing.tasks import Task
+
+SHOWN_TEXTS = 64
+TEXTS_A_BATCH = 8
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")
+
+
+def open_model(name: str) -> PreTrainedModel:
+    """The pretrained model of a folder, swapped or not, or of a hub name, as its own class.
+
+    Raises ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
+    """
+    from sparing.models._quiet import quiet
+    from sparing.transfer.checkpoint import load
+
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        with quiet():
+            return _finite(load(folder), name).eval()
+    if folder.exists():
+        raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UsageError(f"no model at {name!r}: there is no such folder")
+    return _from_hub(name)
+
+
+def _from_hub(name: str) -> PreTrainedModel:
+    import transformers
+    from safetensors import SafetensorError
+
+    from sparing.models._quiet import quiet
+
+    with quiet():
+        try:
+            config = transformers.AutoConfig.from_pretrained(name)
+            if hasattr(config, "sparing"):
+                raise UsageError(f"{name!r} is a swapped model: download it and give its folder")
+            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
+            model: PreTrainedModel = kind.from_pretrained(name)
+        except UsageError:
+            raise
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UsageError(
+                f"no model {name!r}: neither a folder here nor open to us on the hub ({reason})"
+            ) from error
+        except SafetensorError as error:
+            raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
+    return _finite(model, name).eval()
+
+
+def _finite(model: PreTrainedModel, name: str) -> PreTrainedModel:
+    """The model, unless its weights are spoilt: fused attention would hide some of that."""
+    for parameter, value in model.named_parameters():
+        if not bool(value.isfinite().all()):
+            raise CheckpointError(f"{name}: the weights {parameter} are not finite")
+    return model
+
+
+def saved_entry(name: str) -> dict[str, Any]:
+    """What a model's folder says of its swap; empty where it is not swapped."""
+    try:
+        content = json.loads((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    entry = content.get("sparing") if isinstance(content, dict) else None
+    return entry if isinstance(entry, dict) else {}
+
+
+def tokenizer_of(name: str) -> Any:
+    """The tokenizer that lies beside a model, or None where there is none.
+
+    transformers would rather build an empty tokenizer than say that its files are missing, so
+    they are looked for first.
+    """
+    from transformers import AutoTokenizer
+    from transformers.utils import cached_file
+
+    from sparing.models._quiet import quiet
+
+    with quiet():
+        for file in TOKENIZER_FILES:
+            if cached_file(name, file, _raise_exceptions_for_missing_entries=False) is not None:
+                return AutoTokenizer.from_pretrained(name)
+    return None
+
+
+def token_limit(model: PreTrainedModel) -> int | None:
+    """The longest sequence that the model takes: its positions, or what mechanisms were built for.
+
+    None where nothing bounds it, or where its attention layers cannot be found.
+    """
+    from sparing.core.errors import Unsupported
+    from sparing.core.mechanism import Mechanism
+    from sparing.transfer import layers
+
+    try:
+        found = [layer for layer in layers.find_layers(model) if layer.index is not None]
+    except Unsupported:
+        found = []
+    limits = [layers.token_limit(model, layer) for layer in found]
+    limits += [
+        module.heads.tokens
+        for module in model.modules()
+        if isinstance(module, Mechanism) and not module.traits.any_length
+    ]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def random_inputs(
+    model: PreTrainedModel, batch: int, tokens: int, seed: int = 0
+) -> dict[str, Tensor]:
+    """A batch of random tokens without pads, or of random images for a model that reads those.
+
+    Raises ``UsageError`` when the model reads something else, or fewer tokens.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    config, name = model.config, model.main_input_name
+    if name == "pixel_values":
+        size = config.image_size
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        shape = (batch, config.num_channels, height, width)
+        dtype = next(model.parameters()).dtype
+        return {name: torch.randn(shape, generator=generator).to(dtype)}
+    if name != "input_ids" or not getattr(config, "vocab_size", 0):
+        raise UsageError(f"{type(model).__name__} reads {name}, neither tokens nor images")
+    limit = token_limit(model)
+    if limit is not None and tokens > limit:
+        raise UsageError(
+            f"{tokens} tokens are too many: this {type(model).__name__} reads at most {limit}"
+        )
+    ids = torch.randint(0, config.vocab_size, (batch, tokens), generator=generator)
+    ids[torch.isin(ids, _special(config))] = _plain_token(config)
+    if config.eos_token_id is not None and config.is_encoder_decoder:
+        ids[:, -1] = config.eos_token_id  # its classifiers read the answer there
+    return {name: ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _special(config: Any) -> Tensor:
+    import torch
+
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    numbers = [getattr(config, name, None) for name in names]
+    return torch.tensor([number for number in numbers if isinstance(number, int)])
+
+
+def _plain_token(config: Any) -> int:
+    special = set(_special(config).tolist())
+    return next(number for number in range(config.vocab_size) if number not in special)
+
+
+def text_batches(
+    name: str, model: PreTrainedModel, texts: Path, tokens: int | None = None
+) -> list[dict[str, Tensor]]:
+    """The first lines of a text file as padded batches, cut to what the model reads.
+
+    Raises ``DataError`` for a file that cannot be read and ``UsageError`` where the model comes
+    without a tokenizer.
+    """
+    try:
+        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise DataError(f"{texts} cannot be read: {reason}") from error
+    if not lines:
+        raise DataError(f"{texts} holds no texts: write one on each line")
+    tokenizer = tokenizer_of(name)
+    if tokenizer is None:
+        raise UsageError(f"--texts needs a tokenizer, and {name!r} comes without one")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    limits = [limit for limit in (token_limit(model), tokens) if limit is not None]
+    longest = min(limits, default=None)
+    starts = range(0, min(len(lines), SHOWN_TEXTS), TEXTS_A_BATCH)
+    return [
+        dict(
+            tokenizer(
+                lines[start : start + TEXTS_A_BATCH],
+                padding=True,
+                truncation=longest is not None,
+                max_length=longest,
+                return_tensors="pt",
+            )
+        )
+        for start in starts
+    ]
+
+
+def forward_call(
+    name: str, dense: bool, tokens: int, batch: int, threads: int
+) -> Callable[[], object]:
+    """For a process of its own: a forward call of a model on random inputs, without gradients.
+
+    ``dense`` gives a swapped model transformers' own attention back.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    model = open_model(name).eval()
+    if dense:
+        from sparing.transfer.swap import unswap
+
+        unswap(model)
+    return call_of(model, random_inputs(model, batch, tokens))
+
+
+def call_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Callable[[], object]:
+    """A forward call without gradients."""
+    import torch
+
+    def call() -> object:
+        with torch.inference_mode():
+            return model(**inputs)
+
+    return call
+
+
+def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
+    """Raise ``UsageError`` unless the model reads what the task gives and knows its classes."""
+    wanted = "pixel_values" if task.kind == "image" else "input_ids"
+    if model.main_input_name != wanted:
+        raise UsageError(
+            f"{name} reads {model.main_input_name}, but task {task.name} gives {wanted}"
+        )
+    sizes = {"num_labels": ("classes", task.classes)}
+    if task.kind == "image":
+        sizes |= {
+            "image_size": ("pixels a side", task.image_size),
+            "patch_size": ("pixels a patch", task.patch_size),
+            "num_channels": ("channels", task.channels),
+        }
+    else:
+        sizes["vocab_size"] = ("token numbers", task.vocabulary)
+    for field, (words, size) in sizes.items():
+        found = getattr(model.config, field, size)
+        larger_is_fine = field == "vocab_size" and task.tokenizer is not None
+        if found < size or (found != size and not larger_is_fine):
+            raise UsageError(f"{name} has {found} {words}, but task {task.name} has {size}")
+    limit = token_limit(model)
+    if task.kind == "tokens" and limit is not None and task.tokens > limit:
+        raise UsageError(
+            f"{name} reads at most {limit} tokens, but task {task.name} has up to {task.tokens}"
+        )

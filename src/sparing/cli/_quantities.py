@@ -1,0 +1,173 @@
+"""Every quantity of ``sparing measure``, paired with the baseline where it can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparing.cli._subject import Arm, Call, How, Subject
+
+if TYPE_CHECKING:
+    from sparing.measure.energy import Energy
+
+ENERGY_WINDOWS = 5
+
+
+def measure(subject: Subject, how: How, show: Callable[[float, str], None]) -> dict[str, Any]:
+    """Every quantity of every arm, and the ratios to the baseline."""
+    from sparing.measure.machine import commit, machine
+
+    show(0.0, "latency")
+    arms = _latency(subject, how)
+    share = _share(subject, how)
+    for number, (name, arm) in enumerate(subject.arms.items()):
+        show(0.4 + 0.3 * number / len(subject.arms), f"memory and arithmetic of {name}")
+        arms[name] |= _memory_and_flops(arm)
+    show(0.7, "energy")
+    notes = [*subject.notes, *_energy(subject, how, arms)]
+    baseline = arms[subject.baseline]
+    for facts in arms.values():
+        if facts is not baseline:
+            facts["peak_ratio"] = _over(facts["peak_bytes"], baseline["peak_bytes"])
+            facts["flops_ratio"] = _over(facts["flops"]["total"], baseline["flops"]["total"])
+    show(1.0, "done")
+    return {
+        "scope": subject.scope,
+        "tokens": subject.tokens,
+        "batch": how.batch,
+        "threads": how.threads,
+        "baseline": subject.baseline,
+        "machine": machine(),
+        "commit": commit(),
+        "arms": arms,
+        **share,
+        "notes": notes,
+    }
+
+
+def _over(ours: int, baseline: int) -> float | None:
+    return ours / baseline if baseline else None
+
+
+def _latency(subject: Subject, how: How) -> dict[str, dict[str, Any]]:
+    from sparing.measure.latency import paired_latency
+
+    calls = {name: arm.call for name, arm in subject.arms.items()}
+    timed = paired_latency(calls, baseline=subject.baseline, rounds=how.rounds, threads=how.threads)
+    arms: dict[str, dict[str, Any]] = {}
+    for name, latency in timed.items():
+        a_second = 1e3 * how.batch / latency.p50_ms
+        arms[name] = {
+            "latency_ms": {
+                "p50": latency.p50_ms,
+                "p90": latency.p90_ms,
+                "p99": latency.p99_ms,
+                "count": len(latency.samples_ms),
+            },
+            "examples_per_s": a_second,
+            "tokens_per_s": a_second * subject.tokens,
+        }
+        if name != subject.baseline:
+            arms[name]["latency_ratio"] = asdict(latency.ratio)
+    return arms
+
+
+def _share(subject: Subject, how: How) -> dict[str, Any]:
+    """The share of the attention cores in the baseline's time, and what it allows at most."""
+    from sparing.measure.latency import paired_latency
+
+    if not subject.parts:
+        return {}
+    calls = {"model": subject.arms[subject.baseline].call}
+    calls |= {str(number): call for number, (_, call) in enumerate(subject.parts)}
+    timed = paired_latency(calls, baseline="model", rounds=how.rounds, threads=how.threads)
+    counts = [count for count, _ in subject.parts]
+    ratios = [timed[str(number)].ratio for number in range(len(counts))]
+    share, low, high = (
+        min(0.999, sum(count * end for count, end in zip(counts, ends, strict=True)))
+        for ends in (
+            [ratio.value for ratio in ratios],
+            [(ratio.interval or (ratio.value,) * 2)[0] for ratio in ratios],
+            [(ratio.interval or (ratio.value,) * 2)[1] for ratio in ratios],
+        )
+    )
+    gain = {"value": 1 / (1 - share), "interval": [1 / (1 - low), 1 / (1 - high)]}
+    return {
+        "attention_share": {"value": share, "interval": [low, high], "count": how.rounds},
+        "largest_gain": {**gain, "count": how.rounds},
+    }
+
+
+def _memory_and_flops(arm: Arm) -> dict[str, Any]:
+    from sparing.measure.memory import peak_memory
+
+    peak = peak_memory(arm.target, arm.arguments, threads=int(arm.arguments["threads"]))
+    return {"peak_bytes": peak.bytes, "peak_method": peak.method, "flops": arm.flops()}
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The energy of each arm's windows, every window so many calls."""
+
+    repeats: int
+    energies: dict[str, list[Energy]]
+
+
+def _energy(subject: Subject, how: How, arms: dict[str, dict[str, Any]]) -> list[str]:
+    """Energy of each arm in interleaved windows of equal work; gives notes on how it is known."""
+    from sparing.measure.energy import energy_ratios
+    from sparing.measure.machine import threads
+
+    calls = {name: arm.call for name, arm in subject.arms.items()}
+    with threads(how.threads):
+        windows = _windows(calls, _repeats(calls[subject.baseline], how.energy_seconds))
+    examples = windows.repeats * how.batch
+    for name, energies in windows.energies.items():
+        arms[name]["energy_j"] = _mean_energy(energies, examples)
+        if name != subject.baseline:
+            ratios = energy_ratios(energies, windows.energies[subject.baseline])
+            arms[name]["energy_ratio"] = {
+                part: {**asdict(found.ratio), "obtained": found.obtained, "meaning": found.meaning}
+                for part, found in ratios.items()
+            }
+    noted = (note for energies in windows.energies.values() for e in energies for note in e.notes)
+    return list(dict.fromkeys(noted))
+
+
+def _windows(calls: dict[str, Call], repeats: int) -> _Windows:
+    from sparing.measure.energy import EnergyMeter
+
+    energies: dict[str, list[Energy]] = {name: [] for name in calls}
+    for _ in range(ENERGY_WINDOWS):
+        for name, call in calls.items():
+            call()
+            with EnergyMeter() as meter:
+                for _ in range(repeats):
+                    call()
+            energies[name].append(meter.energy)
+    return _Windows(repeats, energies)
+
+
+def _repeats(call: Call, seconds: float) -> int:
+    """How often the baseline must be called to fill a window."""
+    call()
+    start = time.perf_counter()
+    for _ in range(3):
+        call()
+    return max(3, round(3 * seconds / (time.perf_counter() - start)))
+
+
+def _mean_energy(energies: list[Energy], examples: int) -> dict[str, Any]:
+    """Joules of one example by component: the mean over windows, and how it was obtained."""
+    found = {}
+    for part in energies[0].components:
+        values = [energy.component(part.name).energy_j / examples for energy in energies]
+        found[part.name] = {
+            "value": sum(values) / len(values),
+            "obtained": part.obtained,
+            "method": part.method,
+            "count": len(values),
+        }
+    return found

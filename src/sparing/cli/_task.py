@@ -1,0 +1,56 @@
+"""The task that a command names, as a model's folder remembers it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparing.tasks import Task
+
+
+def load_for(
+    name: str, options: Mapping[str, Any], model: str, data: Path | None
+) -> tuple[Task, dict[str, Any]]:
+    """The task for a model, and the options it was loaded with.
+
+    What is not given is taken from the training that made the model, where there was one on the
+    same task (patches of another size would be another task), and a task that can be read with a
+    pretrained tokenizer takes the model's own.
+    """
+    from sparing.tasks import TASKS, load_task
+
+    chosen = {**_remembered(name, model), **options}
+    if model and "." not in name and name.replace("-", "_") in TASKS.names():
+        load = TASKS.load(name.replace("-", "_")).load
+        known = inspect.signature(load).parameters
+        if "tokenizer" in known and "tokenizer" not in chosen and _has_tokenizer(model):
+            chosen["tokenizer"] = model
+    return load_task(name, data=data, **chosen), chosen
+
+
+def _has_tokenizer(model: str) -> bool:
+    from sparing.cli._models import TOKENIZER_FILES
+    from sparing.models import names
+
+    if model in names():
+        return False
+    folder = Path(model).expanduser()
+    return not folder.is_dir() or any((folder / file).is_file() for file in TOKENIZER_FILES)
+
+
+def _remembered(task: str, model: str) -> dict[str, Any]:
+    """The task's options in the training that left this model's folder; empty where none did."""
+    folder = Path(model).expanduser() if model else Path()
+    for place in (folder / "training", folder.parent / "training"):
+        try:
+            identity = json.loads((place / "config.json").read_text(encoding="utf-8"))["identity"]
+            same, options = identity["task"] == task, identity["task_options"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if model and same and isinstance(options, dict):
+            return options
+    return {}

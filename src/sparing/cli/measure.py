@@ -1,0 +1,129 @@
+"""``sparing measure NAME``: what a mechanism or a model costs here, beside the dense baseline."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.core.errors import UsageError
+
+
+@verb
+def run(
+    name: Annotated[str, typer.Argument(help="A mechanism, a model's folder or a hub name.")],
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens of a sequence; default 512, or the model's most.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    against: Annotated[str, typer.Option(help="Another model to measure a model against.")] = "",
+    heads: Annotated[int, typer.Option(help="Heads of a mechanism.")] = 12,
+    dim: Annotated[int, typer.Option(help="Features of one head of a mechanism.")] = 64,
+    threads: Annotated[int, typer.Option(help="Threads to measure on.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds of paired latency.")] = 20,
+    energy_seconds: Annotated[float, typer.Option(help="Seconds of each energy window.")] = 0.5,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A mechanism's options, such as slots=32.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure latency, memory, arithmetic, throughput and energy, paired with dense attention."""
+    from sparing.cli._quantities import measure
+    from sparing.cli._settings import apply
+    from sparing.cli._subject import (
+        DENSE,
+        USUAL_TOKENS,
+        How,
+        cores,
+        is_mechanism,
+        models,
+        require_counts,
+    )
+
+    sizes = {"batch": batch, "threads": threads, "rounds": rounds, "heads": heads, "dim": dim}
+    require_counts(**sizes, **({} if tokens is None else {"tokens": tokens}))
+    if energy_seconds <= 0:
+        raise UsageError(f"--energy-seconds must be above 0, got {energy_seconds}")
+    how = How(batch, threads, rounds, energy_seconds)
+    nothing: dict[str, Any] = {}
+    options = apply(nothing, settings or [])
+    if is_mechanism(name):
+        if against:
+            raise UsageError(f"a mechanism is measured against {DENSE}; --against takes a model")
+        subject = cores(name, options, heads, dim, tokens or USUAL_TOKENS, how)
+    elif options:
+        raise UsageError("--set takes a mechanism's options, and a model has its own already")
+    else:
+        subject = models(name, against, tokens, how)
+    with progress_bar(quiet=as_json) as show:
+        facts = measure(subject, how, show)
+    if as_json:
+        emit(facts)
+    else:
+        _print(facts)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    """The table, and below it how memory and energy were obtained."""
+    from rich.console import Console
+    from rich.table import Table
+
+    sizes = f"{facts['tokens']} tokens, batch {facts['batch']}, {facts['threads']} thread(s)"
+    print(f"{facts['scope']}, {sizes}; ratios are over {facts['baseline']}, below 1 is less")
+    table = Table("", *facts["arms"], box=None)
+    columns = [_column(arm) for arm in facts["arms"].values()]
+    for label in columns[0] | columns[-1]:
+        table.add_row(label, *(column.get(label, "") for column in columns))
+    Console().print(table)
+    if "attention_share" in facts:
+        share, gain = facts["attention_share"]["value"], facts["largest_gain"]["value"]
+        print(
+            f"attention takes {share:.0%} of {facts['baseline']} at this length: no attention can "
+            f"make the whole more than {gain:.2f} times as fast"
+        )
+    for line in _sources(facts):
+        print(line)
+
+
+def _column(arm: dict[str, Any]) -> dict[str, str]:
+    """One arm's cells by their label."""
+    latency = arm["latency_ms"]
+    cells = {
+        "latency p50, ms": f"{latency['p50']:.3f}",
+        "latency p90, ms": f"{latency['p90']:.3f}",
+        "latency p99, ms": f"{latency['p99']:.3f}",
+        "latency ratio": _ratio(arm.get("latency_ratio")),
+        "examples/s": f"{arm['examples_per_s']:.4g}",
+        "tokens/s": f"{arm['tokens_per_s']:.4g}",
+        "peak memory, MiB": f"{arm['peak_bytes'] / 2**20:.2f}",
+        "peak memory ratio": _number(arm.get("peak_ratio")),
+        "GFLOP": f"{arm['flops']['total'] / 1e9:.4g}",
+        "GFLOP of attention": _number(arm["flops"].get("attention"), 1e9),
+        "FLOP ratio": _number(arm.get("flops_ratio")),
+    }
+    for part, energy in arm["energy_j"].items():
+        cells[f"energy of {part}, J ({energy['obtained']})"] = f"{energy['value']:.4g}"
+        ratio = _ratio(arm.get("energy_ratio", {}).get(part))
+        cells[f"energy ratio of {part}"] = ratio
+    return {label: cell for label, cell in cells.items() if cell}
+
+
+def _number(value: float | int | None, unit: float = 1.0) -> str:
+    return "" if value is None else f"{value / unit:.4g}"
+
+
+def _ratio(ratio: dict[str, Any] | None) -> str:
+    """A ratio with its interval, or nothing for the baseline itself."""
+    if ratio is None:
+        return ""
+    low, high = ratio["interval"] or (ratio["value"],) * 2
+    return f"{ratio['value']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _sources(facts: dict[str, Any]) -> list[str]:
+    """How memory and energy were obtained, each way named once."""
+    ways = [f"memory: {arm['peak_method']}" for arm in facts["arms"].values()]
+    for part, energy in facts["arms"][facts["baseline"]]["energy_j"].items():
+        ways.append(f"energy of {part} for {facts['baseline']}: {energy['method']}")
+    return [*dict.fromkeys(ways), *facts["notes"]]

@@ -1,0 +1,138 @@
+"""``sparing swap MODEL MECHANISM``: another attention in a pretrained model, saved whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparing.cli._shared import Json, emit, verb
+from sparing.core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+RANDOM_BATCHES, RANDOM_EXAMPLES, RANDOM_TOKENS = 2, 4, 64
+PROCESSOR = "preprocessor_config.json"
+
+
+@verb
+def run(
+    model: Annotated[str, typer.Argument(help="The folder of a pretrained model, or a hub name.")],
+    output_dir: Annotated[Path, typer.Option(help="Where the swapped model goes: a new folder.")],
+    mechanism: Annotated[str, typer.Argument(help="A mechanism; none with --plan.")] = "",
+    layers: Annotated[str, typer.Option(help="Which layers, such as 0-3,5; default all.")] = "",
+    plan: Annotated[
+        Path | None, typer.Option(help='JSON: {"0-2": "window", "3-": ["linear", {...}]}.')
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="The longest sequence; default the model's.")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="Texts, one a line, to measure the distance on.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="The mechanism's options, such as slots=32.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Swap attention into a pretrained model, say how far it is from the original, and save it."""
+    from sparing.cli._models import open_model
+    from sparing.cli._settings import apply
+    from sparing.transfer.swap import swap
+
+    choice = _choice(mechanism, plan)
+    nothing: dict[str, Any] = {}
+    options = apply(nothing, settings or [])
+    _require_new(output_dir)
+    opened = open_model(model)
+    report = swap(opened, choice, layers or None, tokens=tokens, **options)
+    batches, on = _batches(model, opened, texts, tokens)
+    distance = report.distance(batches)
+    _save(opened, model, output_dir)
+    if as_json:
+        facts = {"model": model, "folder": str(output_dir), **report.to_dict()}
+        emit({**facts, "distance_before_training": {"inputs": on, **asdict(distance)}})
+        return
+    print(report)
+    print(f"before training, on {on}:\n{distance}")
+    print(f"saved in {output_dir}")
+
+
+def _choice(mechanism: str, plan: Path | None) -> str | Mapping[str, Any]:
+    """The mechanism's name, or the plan in a file; raises ``UsageError`` for both or neither."""
+    if bool(mechanism) == (plan is not None):
+        raise UsageError("swap takes a mechanism or --plan, one of the two")
+    if plan is None:
+        return mechanism
+    try:
+        content = json.loads(plan.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{plan} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"{plan} is not JSON: {error}") from error
+    wanted = 'a plan such as {"0-2": "window", "3-": ["linear", {}]}'
+    if not isinstance(content, dict) or not content:
+        raise DataError(f"{plan} does not hold {wanted}")
+    for choice in content.values():
+        pair = isinstance(choice, list) and len(choice) == 2
+        if not isinstance(choice, str) and not (
+            pair and isinstance(choice[0], str) and isinstance(choice[1], dict)
+        ):
+            raise DataError(f"{plan}: {choice!r} is no choice; {wanted} is wanted")
+    return content
+
+
+def _require_new(folder: Path) -> None:
+    """Raise ``UsageError`` unless the folder can be made, or is there and empty."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: give a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _batches(
+    name: str, model: PreTrainedModel, texts: Path | None, tokens: int | None
+) -> tuple[list[dict[str, Any]], str]:
+    """What the distance is measured on, and in words."""
+    from sparing.cli._models import random_inputs, text_batches, token_limit
+
+    if texts is not None:
+        found = text_batches(name, model, texts, tokens)
+        return found, f"{sum(len(batch['input_ids']) for batch in found)} texts"
+    limits = (RANDOM_TOKENS, tokens, token_limit(model))
+    length = min(limit for limit in limits if limit is not None)
+    batches = [
+        random_inputs(model, RANDOM_EXAMPLES, length, seed=number)
+        for number in range(RANDOM_BATCHES)
+    ]
+    kind = "images" if model.main_input_name == "pixel_values" else f"rows of {length} tokens"
+    return batches, f"{RANDOM_BATCHES * RANDOM_EXAMPLES} random {kind}"
+
+
+def _save(model: PreTrainedModel, name: str, folder: Path) -> None:
+    """Write the model, with the tokenizer or processor it came with, whole or not at all."""
+    from sparing.cli._models import tokenizer_of
+    from sparing.models._quiet import quiet
+
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        with quiet():
+            model.save_pretrained(beside)
+        tokenizer = tokenizer_of(name)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(beside)
+        processor = Path(name).expanduser() / PROCESSOR
+        if processor.is_file():
+            shutil.copyfile(processor, beside / PROCESSOR)
+        beside.replace(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,262 @@
+"""``sparing train TASK``: a model with the attention of your choice, trained, in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
+from sparing.core.errors import UsageError
+from sparing.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from sparing.tasks import Task
+
+STATE = "training"
+DISTANCE_BATCHES, DISTANCE_EXAMPLES = 2, 32
+
+
+@verb
+def run(
+    task: Annotated[str, typer.Argument(help="A task, such as digits.")],
+    output_dir: Annotated[Path, typer.Option(help="Where the model goes; one folder a run.")],
+    model: Annotated[str, typer.Option(help="vit, bert, or a pretrained model's path.")] = "",
+    mechanism: Annotated[
+        str, typer.Option(help="The attention to swap in; without it the model keeps its own.")
+    ] = "",
+    layers: Annotated[str, typer.Option(help="Which layers, such as 0-2,5; default all.")] = "",
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 3 or 0,1,2.")] = "1",
+    epochs: Annotated[int, typer.Option(help="Epochs of training; 0 takes the recipe's.")] = 0,
+    distil_from: Annotated[str, typer.Option(help="A trained dense model to learn from.")] = "",
+    precision: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    track: Annotated[str, typer.Option(help="Trainer's trackers, such as tensorboard.")] = "",
+    data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="path=value, such as options.slots=32 or recipe.batch_size=32."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a task, with its attention swapped if you like; goes on where it stopped."""
+    plan = _plan(task, settings or [], epochs, precision, track)
+    plan = replace(
+        plan,
+        model=model,
+        mechanism=mechanism,
+        layers=layers,
+        seeds=seed_list(seeds),
+        distil_from=distil_from,
+    )
+    _train(_checked(plan), output_dir, data, as_json)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained; the same plan in the same folder is the same run.
+
+    ``options`` are the mechanism's, ``sizes`` the model's, ``task_options`` the task's own.
+    """
+
+    task: str
+    recipe: Recipe
+    model: str = ""
+    mechanism: str = ""
+    layers: str = ""
+    distil_from: str = ""
+    seeds: tuple[int, ...] = (0,)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _plan(task: str, settings: list[str], epochs: int, precision: str, track: str) -> Plan:
+    """The task and everything that ``--set`` may change, the options of the command line first."""
+    from sparing.cli._settings import apply
+
+    recipe = Recipe(precision=precision, trackers=tuple(words(track)))  # type: ignore[arg-type]
+    if epochs:
+        recipe = replace(recipe, epochs=epochs)
+    return apply(Plan(task, recipe), settings)
+
+
+def _checked(plan: Plan) -> Plan:
+    """The plan, unless something in it would be ignored."""
+    if not plan.mechanism and (plan.layers or plan.options):
+        given = "--layers" if plan.layers else "--set options"
+        raise UsageError(f"{given} belongs to a mechanism: name one with --mechanism")
+    if plan.recipe.seed:
+        raise UsageError("--set recipe.seed: give --seeds instead")
+    return plan
+
+
+def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool) -> None:
+    """Train every seed of the plan in its folder and say how well each does."""
+    from sparing.cli._task import load_for
+    from sparing.models import default_model
+    from sparing.studies._run import open_run, write_atomically
+    from sparing.studies._study import base_config
+
+    task, options = load_for(plan.task, plan.task_options, plan.model, data)
+    plan = replace(plan, model=plan.model or default_model(task), task_options=options)
+    first, swapped = _build(plan, task, plan.seeds[0])
+    teacher = _teacher(plan, task)
+    _refuse_strangers(folder)
+    identity = json.loads(json.dumps(asdict(plan), default=str))
+    with open_run(folder / STATE, base_config("train", identity)):
+        if swapped and not as_json:
+            print(swapped["text"])
+        runs = []
+        with progress_bar(quiet=as_json) as show:
+            for number, seed in enumerate(plan.seeds):
+                built = first if number == 0 else _build(plan, task, seed)[0]
+                place = folder if len(plan.seeds) == 1 else folder / f"seed-{seed}"
+                tell = _part(show, number, len(plan.seeds), seed)
+                runs.append(_train_one(built, task, plan.recipe, seed, place, teacher, tell))
+        outcome = _outcome(plan, task, folder, swapped, runs)
+        write_atomically(folder / STATE / "outcome.json", json.dumps(outcome, indent=2) + "\n")
+    if as_json:
+        emit(outcome)
+    else:
+        _print(outcome)
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Raise ``UsageError`` for a folder with something in it that no training put there."""
+    if (folder / STATE / "config.json").exists() or not folder.is_dir():
+        return
+    found = sorted(path.name for path in folder.iterdir() if path.name != STATE)
+    if found:
+        raise UsageError(f"{folder} is not empty and holds no training (found {found[0]})")
+
+
+def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The model of one seed, and what its swap did: the report and the distance from before."""
+    from sparing.cli._models import open_model, require_fit, saved_entry
+    from sparing.core.catalogue import mechanism_class
+    from sparing.core.mechanism import option_defaults
+    from sparing.models import build_model
+    from sparing.studies._arms import fitted_options
+    from sparing.transfer.swap import swap
+
+    if saved_entry(plan.model):
+        if plan.sizes:
+            raise UsageError(f"a pretrained model has no sizes to set, got {', '.join(plan.sizes)}")
+        model = open_model(plan.model)
+        require_fit(model, task, plan.model)
+    else:
+        model = build_model(plan.model, task, seed=seed, **plan.sizes)
+    if not plan.mechanism:
+        return model, {}
+    options = {**fitted_options(plan.mechanism, task.tokens), **plan.options}
+    if "seed" in option_defaults(mechanism_class(plan.mechanism)):
+        options.setdefault("seed", seed)
+    report = swap(model, plan.mechanism, plan.layers or None, tokens=task.tokens, **options)
+    distance = report.distance(_first_batches(task))
+    text = f"{report}\nbefore training:\n{distance}"
+    return model, {"text": text, "report": report.to_dict(), "distance": asdict(distance)}
+
+
+def _first_batches(task: Task) -> list[dict[str, Any]]:
+    """A few validation batches without labels."""
+    batches = []
+    for number in range(DISTANCE_BATCHES):
+        start = number * DISTANCE_EXAMPLES
+        stop = min(start + DISTANCE_EXAMPLES, len(task.validation))
+        if start < stop:
+            batch = task.collate([task.validation[index] for index in range(start, stop)])
+            batches.append({name: value for name, value in batch.items() if name != "labels"})
+    return batches
+
+
+def _teacher(plan: Plan, task: Task) -> PreTrainedModel | None:
+    from sparing.cli._models import open_model, require_fit
+
+    if not plan.distil_from:
+        return None
+    teacher = open_model(plan.distil_from)
+    require_fit(teacher, task, plan.distil_from)
+    return teacher
+
+
+def _part(show: Any, number: int, count: int, seed: int) -> Any:
+    """Progress of one seed as a part of the whole."""
+
+    def tell(fraction: float, text: str) -> None:
+        show((number + fraction) / count, text if count == 1 else f"seed {seed}: {text}")
+
+    return tell
+
+
+def _train_one(
+    model: PreTrainedModel,
+    task: Task,
+    recipe: Recipe,
+    seed: int,
+    place: Path,
+    teacher: PreTrainedModel | None,
+    tell: Any,
+) -> dict[str, Any]:
+    """Train and judge one seed; a finished one is read back."""
+    from sparing.train import evaluate, train
+
+    result = train(
+        model,
+        task,
+        replace(recipe, seed=seed),
+        output_dir=place,
+        teacher=teacher,
+        on_progress=tell,
+    )
+    judged = evaluate(model, task)
+    facts = {name: value for name, value in asdict(result).items() if name != "curve"}
+    return {
+        "seed": seed,
+        "folder": str(place),
+        "accuracy": judged.accuracy,
+        "count": judged.count,
+        "params": model.num_parameters(),
+        **facts,
+    }
+
+
+def _outcome(
+    plan: Plan, task: Task, folder: Path, swapped: dict[str, Any], runs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Everything a reader of ``--json`` gets."""
+    from sparing.measure.statistics import mean_difference
+
+    mean = mean_difference([run["accuracy"] for run in runs], [0.0] * len(runs))
+    return {
+        "task": task.name,
+        "model": plan.model,
+        "mechanism": plan.mechanism or None,
+        "folder": str(folder),
+        "chance": task.chance,
+        "swap": swapped.get("report"),
+        "distance_before_training": swapped.get("distance"),
+        "seeds": runs,
+        "accuracy": {"mean": mean.value, "interval": mean.interval, "count": mean.count},
+    }
+
+
+def _print(outcome: dict[str, Any]) -> None:
+    for run_facts in outcome["seeds"]:
+        print(
+            f"seed {run_facts['seed']}: test accuracy {run_facts['accuracy']:.4f} of "
+            f"{run_facts['count']} examples, {run_facts['train_time_s']:.1f} s, "
+            f"{run_facts['folder']}"
+        )
+        for note in run_facts["notes"]:
+            print(f"  {note}")
+    mean = outcome["accuracy"]
+    if mean["interval"]:
+        low, high = mean["interval"]
+        print(f"mean of {mean['count']} seeds: {mean['mean']:.4f} (95 % {low:.4f} to {high:.4f})")
+    print(f"chance level {outcome['chance']:.4f}")

@@ -1,0 +1,266 @@
+"""The model that advice is asked for: opened, made dense, described, and given inputs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from sparing.core.errors import CheckpointError, Unsupported, UsageError, nearest
+from sparing.models import MODELS, build_model
+from sparing.models._quiet import quiet
+from sparing.transfer.checkpoint import load
+from sparing.transfer.layers import AttentionLayer, find_layers, token_limit
+from sparing.transfer.swap import is_swapped, unswap
+
+Inputs = dict[str, Tensor]
+DEFAULT_TOKENS = 512
+BASE_SIZES = {"layers": 12, "heads": 12, "width": 768, "feed_forward_dim": 3072}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with transformers' own attention, and what is known of it.
+
+    ``as_given`` is the model as it came where it was swapped, else None. ``layers`` are its
+    attention layers, ``obstacle`` says why none can be swapped (empty where one can). ``heads``,
+    ``dim``, ``width`` and ``causal`` are those of the first layer that can be swapped, or the
+    configuration's. ``limit`` is the longest sequence it has positions for, None where it does not
+    say; an image model always reads ``limit`` tokens.
+    """
+
+    name: str
+    model: PreTrainedModel
+    as_given: PreTrainedModel | None
+    layers: tuple[AttentionLayer, ...]
+    obstacle: str
+    heads: int
+    dim: int
+    width: int
+    causal: bool
+    limit: int | None
+    reads: Literal["tokens", "images"]
+
+    @property
+    def kind(self) -> str:
+        """The model's class."""
+        return type(self.model).__name__
+
+    @property
+    def served(self) -> tuple[AttentionLayer, ...]:
+        """The self-attention layers that a mechanism may take the place of."""
+        return tuple(
+            layer for layer in self.layers if layer.index is not None and not layer.obstacle
+        )
+
+
+def open_subject(model: str | PreTrainedModel, tokens: int | None = None) -> Subject:
+    """Open a folder, a hub name, a built-in model (``bert`` or ``vit`` of base size), or take one.
+
+    A model given as an object is left as it is: a copy of its modules shares its weights. Raises
+    ``UsageError`` where there is no such model and ``CheckpointError`` for damaged files.
+    """
+    name = model if isinstance(model, str) else model.name_or_path or type(model).__name__
+    opened = _open(model, tokens) if isinstance(model, str) else sharing_copy(model)
+    opened.eval()
+    as_given = None
+    if is_swapped(opened):
+        as_given = opened
+        opened = sharing_copy(opened)
+        unswap(opened)
+    if opened.config.get_text_config().pad_token_id is None:
+        # classifiers of decoders refuse batches without one; nothing here reads their answers
+        opened.config.pad_token_id = 0
+    return _described(name, opened, as_given)
+
+
+def sharing_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy whose modules and configuration are its own and whose weights are the original's."""
+    shared = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+
+
+def resolve_tokens(subject: Subject, tokens: int | None) -> int:
+    """The length to advise on: as asked, within what the model reads.
+
+    Raises ``UsageError`` naming the limit.
+    """
+    if tokens is not None and tokens < 1:
+        raise UsageError(f"--tokens must be at least 1, got {tokens}")
+    limit = subject.limit
+    if subject.reads == "images":
+        if limit is None:
+            raise Unsupported(f"{subject.kind} does not say how many tokens an image has")
+        if tokens not in (None, limit):
+            raise UsageError(f"{subject.name} makes {limit} tokens of an image, not {tokens}")
+        return limit
+    if tokens is None:
+        return DEFAULT_TOKENS if limit is None else min(limit, DEFAULT_TOKENS)
+    if limit is not None and tokens > limit:
+        raise UsageError(f"{subject.name} reads at most {limit} tokens, got --tokens {tokens}")
+    return tokens
+
+
+def random_inputs(subject: Subject, batch: int, tokens: int) -> Inputs:
+    """A full batch without pads, as a tokenizer would hand it over; or random images."""
+    model, config = subject.model, subject.model.config
+    generator = torch.Generator().manual_seed(0)
+    if subject.reads == "images":
+        size = config.image_size
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        images = torch.randn((batch, config.num_channels, height, width), generator=generator)
+        return {"pixel_values": images.to(model.device, model.dtype)}
+    text = config.get_text_config()
+    special = {
+        getattr(text, f"{kind}_token_id", None) for kind in ("pad", "bos", "eos", "cls", "sep")
+    }
+    plain = torch.tensor([number for number in range(text.vocab_size) if number not in special])
+    ids = plain[torch.randint(0, len(plain), (batch, tokens), generator=generator)]
+    if config.is_encoder_decoder and isinstance(text.eos_token_id, int):
+        ids[:, -1] = text.eos_token_id  # its classifiers read the answer there
+    return completed(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+
+def completed(model: PreTrainedModel, inputs: Inputs) -> dict[str, Any]:
+    """Token inputs on the model's device, with what its forward needs besides.
+
+    No cache is kept: one pass over the whole text is what is measured.
+    """
+    known = inspect.signature(model.forward).parameters
+    given: dict[str, Any] = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    if model.config.is_encoder_decoder and "decoder_input_ids" in known:
+        given["decoder_input_ids"] = given["input_ids"]
+    if "use_cache" in known:
+        given["use_cache"] = False
+    return given
+
+
+def tokenizer_of(name: str) -> Any:
+    """The tokenizer that lies beside a model.
+
+    Raises ``UsageError`` where there is none; transformers would build an empty one instead.
+    """
+    missing = f"--texts needs a tokenizer, and there is none at {name!r}"
+    if name in MODELS.names() and not Path(name).is_dir():
+        raise UsageError(f"{missing}: the built-in models have random weights and read no text")
+    with quiet():
+        try:
+            place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(missing) from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise UsageError(f"{missing}; save_pretrained of the tokenizer writes it there")
+    return tokenizer
+
+
+def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | None) -> Subject:
+    reads: dict[str, Literal["tokens", "images"]] = {
+        "input_ids": "tokens",
+        "pixel_values": "images",
+    }
+    if model.main_input_name not in reads:
+        raise Unsupported(
+            f"advise measures models of tokens or images; {type(model).__name__} reads "
+            f"{model.main_input_name}"
+        )
+    layers, obstacle = _layers(model)
+    served = [layer for layer in layers if layer.index is not None and not layer.obstacle]
+    if layers and not served:
+        reasons = sorted({layer.obstacle for layer in layers if layer.index is not None})
+        obstacle = "no layer can be swapped: " + "; ".join(reasons)
+    config = model.config.get_text_config()
+    if served:
+        first = served[0]
+        sizes = (first.heads, first.dim, first.width, first.causal)
+    else:
+        heads, width = config.num_attention_heads, config.hidden_size
+        dim = getattr(config, "head_dim", None) or width // heads
+        sizes = (heads, dim, width, bool(getattr(config, "is_decoder", False)))
+    limit = _limit(model, layers)
+    return Subject(
+        name, model, as_given, layers, obstacle, *sizes, limit, reads[model.main_input_name]
+    )
+
+
+def _limit(model: PreTrainedModel, layers: tuple[AttentionLayer, ...]) -> int | None:
+    """The longest sequence that every self-attention layer has positions for."""
+    if layers:
+        found = [token_limit(model, layer) for layer in layers if layer.index is not None]
+        return min((limit for limit in found if limit is not None), default=None)
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            first = 0 if module.padding_idx is None else module.padding_idx + 1
+            return module.num_embeddings - first
+    return limit if isinstance(limit, int) else None
+
+
+def _layers(model: PreTrainedModel) -> tuple[tuple[AttentionLayer, ...], str]:
+    try:
+        return tuple(find_layers(model)), ""
+    except Unsupported as error:
+        return (), str(error)
+
+
+def _open(name: str, tokens: int | None) -> PreTrainedModel:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        with quiet():
+            return load(folder)
+    if folder.exists():
+        raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
+    if name in MODELS.names():
+        return _built_in(name, tokens)
+    if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UsageError(f"no model at {name!r}: there is no such folder")
+    return _from_hub(name)
+
+
+def _from_hub(name: str) -> PreTrainedModel:
+    with quiet():
+        try:
+            config = transformers.AutoConfig.from_pretrained(name)
+            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
+            found: PreTrainedModel = kind.from_pretrained(name)
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise UsageError(
+                f"no model {name!r}: no such folder, no built-in model"
+                f"{nearest(name, MODELS.names())} and not to be had from the hub ({reason})"
+            ) from error
+        except SafetensorError as error:
+            raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
+    if getattr(found.config, "sparing", None):
+        raise UsageError(f"{name!r} is a swapped model: download it and give its folder")
+    return found
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """What a built-in model needs to know: the sizes that its namesake is known for."""
+
+    kind: Literal["image", "tokens"]
+    tokens: int
+    name: str = "advise"
+    labels: tuple[str, ...] = ("a", "b")
+    vocabulary: int = 30522
+    pad_id: int = 0
+    image_size: int = 224
+    channels: int = 3
+    patch_size: int = 16
+    tokenizer: Any = None
+
+
+def _built_in(name: str, tokens: int | None) -> PreTrainedModel:
+    """A model of base size with random weights: times do not depend on their values."""
+    kind: Literal["image", "tokens"] = "image" if name == "vit" else "tokens"
+    return build_model(name, _Sized(kind, max(DEFAULT_TOKENS, tokens or 0)), **BASE_SIZES)

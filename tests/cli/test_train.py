@@ -1,0 +1,146 @@
+"""``sparing train`` and ``sparing evaluate``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import sparing
+from sparing.cli.evaluate import wilson
+from tests.cli.conftest import SMALL
+
+
+def test_the_result_is_a_model_that_opens(command, trained):
+    model = sparing.load(trained)
+    assert type(model).__name__ == "ViTForImageClassification"
+    assert model.config.sparing["swap"][0]["mechanism"] == "window"
+    outcome = json.loads((trained / "training" / "outcome.json").read_text())
+    judged = command("evaluate", trained, "--task", "digits", "--json").json
+    assert judged["accuracy"]["value"] == outcome["seeds"][0]["accuracy"]
+    assert judged["accuracy"]["count"] == 360
+    low, high = judged["accuracy"]["interval"]
+    assert low < judged["accuracy"]["value"] < high
+    assert judged["task_options"] == {"patch_size": 4}, "taken from the training"
+
+
+def test_the_same_command_reads_a_finished_run_back(command, trained):
+    before = {path: path.stat().st_mtime_ns for path in trained.glob("*.safetensors")}
+    again = command(
+        *("train", "digits", "--mechanism", "window", *SMALL, "--output-dir", trained, "--json")
+    )
+    assert again.json["seeds"][0]["steps"] == 19
+    assert {path: path.stat().st_mtime_ns for path in trained.glob("*.safetensors")} == before
+
+
+def test_it_says_what_is_untrained_and_how_far_from_the_original(command, tmp_path):
+    arguments = ("train", "digits", "--mechanism", "linformer", "--layers", "1", *SMALL)
+    ended = command(*arguments, "--set", "options.slots=2", "--output-dir", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    assert "untrained: 20 numbers" in ended.out
+    assert "left: it was not chosen" in ended.out
+    assert "output error" in ended.out
+    assert "slots=2" in ended.out
+    assert "test accuracy" in ended.out
+    assert "epoch 1 of 1" in ended.err
+
+
+def test_several_seeds_have_a_folder_each_and_a_mean(command, tmp_path):
+    arguments = ("train", "digits", "--seeds", "1,3", *SMALL, "--output-dir", tmp_path / "run")
+    outcome = command(*arguments, "--json").json
+    values = [run["accuracy"] for run in outcome["seeds"]]
+    assert [run["seed"] for run in outcome["seeds"]] == [1, 3]
+    assert outcome["accuracy"]["mean"] == pytest.approx(sum(values) / 2)
+    assert outcome["mechanism"] is None
+    for seed in (1, 3):
+        sparing.load(tmp_path / "run" / f"seed-{seed}")
+    shown = command(*arguments)
+    assert "mean of 2 seeds" in shown.out
+    judged = command("evaluate", tmp_path / "run" / "seed-3", "--task", "digits", "--json")
+    assert judged.json["accuracy"]["value"] == values[1]
+
+
+def test_learning_from_a_dense_teacher(command, tmp_path):
+    dense, student = tmp_path / "dense", tmp_path / "student"
+    assert command("train", "digits", *SMALL, "--output-dir", dense).code == 0
+    arguments = ("train", "digits", *SMALL, "--model", dense, "--mechanism", "linear")
+    ended = command(*arguments, "--distil-from", dense, "--output-dir", student, "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["distance_before_training"]["output_error"] > 0
+    assert json.loads((student / "run.json").read_text())["teacher"] != "none"
+
+
+def test_a_swapped_model_can_be_trained_on(command, trained, tmp_path):
+    arguments = ("train", "digits", *SMALL, "--model", trained, "--output-dir", tmp_path / "on")
+    assert command(*arguments).code == 0
+    assert sparing.load(tmp_path / "on").config.sparing["swap"][0]["mechanism"] == "window"
+
+
+def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, tmp_path):
+    place = tmp_path / "run"
+    arguments = ["train", "digits", "--epochs", "12", *SMALL[2:], "--output-dir", str(place)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparing", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    _wait_for(lambda: (place / "metrics.jsonl").exists(), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "sparing: interrupted" in err
+    assert "Traceback" not in out + err
+    assert "test accuracy" not in out
+    assert list(place.glob("checkpoint-*"))
+    ended = command(*arguments, "--json")
+    (only,) = ended.json["seeds"]
+    assert only["steps"] == 12 * 19
+    assert any(note.startswith("resumed from step") for note in only["notes"])
+
+
+def _wait_for(ready, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it did not come that far"
+        time.sleep(0.02)
+
+
+def test_evaluate_names_split_and_chance(command, trained):
+    shown = command("evaluate", trained, "--task", "digits", "--split", "validation")
+    assert "validation split" in shown.out
+    assert "of 270 right" in shown.out
+    assert "chance level" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "low", "high"),
+    [(0, 10, 0.0, 0.277533), (10, 10, 0.722467, 1.0), (81, 263, 0.255289, 0.366210)],
+)
+def test_the_interval_is_wilsons(right, count, low, high):
+    assert wilson(right, count) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_weights_that_are_not_finite_are_named(command, trained, tmp_path):
+    model = sparing.load(trained)
+    with torch.no_grad():
+        model.get_submodule("vit.layers.0.attention.q_proj").weight.fill_(float("nan"))
+    model.save_pretrained(tmp_path / "swapped")
+    sparing.unswap(model)
+    model.save_pretrained(tmp_path / "dense")
+    for place in ("swapped", "dense"):
+        ended = command("evaluate", tmp_path / place, "--task", "digits")
+        assert ended.code == 1
+        assert "layers.0.attention" in ended.error
+        assert ended.error.endswith("are not finite")
+    arguments = ("train", "digits", *SMALL, "--model", tmp_path / "dense")
+    on = command(*arguments, "--output-dir", tmp_path / "run")
+    assert "parameter vit.layers.0.attention.q_proj.weight is not finite" in on.error
