@@ -22,7 +22,8 @@ SMALL_COMPARE = (
     *("--set", "lengths=64", "--set", "memory_lengths=()", "--set", "rounds=5"),
     *("--set", "energy_seconds=0.02"),
 )
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the film was good bad and long".split()
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = (*MARKS, "the", "film", "was", "good", "bad", "and", "long")
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ Command = Callable[..., Ended]
 def run_command(*arguments: object) -> Ended:
     """Run the command line here; whatever happens, no traceback may be shown."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
+    shown = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with shown[0], shown[1], pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
     both = out.getvalue() + err.getvalue()
     assert "Traceback" not in both, both
     assert "internal error" not in both, both

@@ -143,8 +143,8 @@ def test_minilm_learns_sst2(tmp_path):
 
     path = str(minilm.get_model_path())
     data = Path(os.environ["SPARING_DATA"])
-    task = load_task("sst2", data=data, tokenizer=path, examples=640)
+    task = load_task("sst2", data=data, tokenizer=path, examples=1600)
     model = build_model(path, task)
-    train(model, task, Recipe(epochs=1, learning_rate=1e-4, batch_size=32), output_dir=tmp_path)
+    train(model, task, Recipe(epochs=1, learning_rate=2e-4, batch_size=16), output_dir=tmp_path)
     assert evaluate(model, task).accuracy > 0.7
     assert (tmp_path / "tokenizer.json").exists()

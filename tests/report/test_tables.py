@@ -107,20 +107,39 @@ def test_energy_says_how_it_was_obtained(config, obtained):
     assert result.obtained == obtained
 
 
-def test_components_of_energy_are_added_and_named(config):
+def test_components_of_energy_stand_apart_and_the_largest_leads(config):
+    found = []
+    for arm, factor in (("softmax", 1.0), ("linear", 0.5)):
+        for seed in range(2):
+            for component, joules, obtained in (
+                ("cpu", 10.0, "estimated"),
+                ("gpu", 30.0, "measured"),
+            ):
+                place = {"arm": arm, "seed": seed, "component": component}
+                value = joules * factor * (1 + 0.2 * seed)
+                found.append(make.record("train_energy_j", value, "J", None, obtained, **place))
+    for component, value in (("cpu", 0.7), ("gpu", 0.5)):
+        place = {"arm": "linear", "component": component}
+        near = (0.9 * value, 1.1 * value)
+        found.append(make.record("train_energy_ratio", value, "ratio", near, **place))
+    dense = cell(found, config, "softmax", "train_energy")
+    assert (dense.text, dense.notes) == ("gpu 33.0 J", ("measured", "cpu 11.0 J, estimated"))
+    other = cell(found, config, "linear", "train_energy")
+    assert other.text == f"2.0{TIMES} less"
+    assert other.notes == (
+        f"gpu: 1.82{DASH}2.2{TIMES}",
+        "gpu 16.5 J, measured",
+        "cpu 5.50 J, estimated",
+    )
+
+
+def test_rounds_are_averaged(config):
+    place = {"arm": "softmax", "scope": "model", "tokens": 65, "batch": 1, "component": "cpu"}
     found = [
-        make.record("train_energy_j", 30.0, "J", None, "measured", arm=arm, seed=s, component="gpu")
-        for arm in ARMS
-        for s in range(2)
-    ] + [
-        make.record(
-            "train_energy_j", 10.0, "J", None, "estimated", arm=arm, seed=s, component="cpu"
-        )
-        for arm in ARMS
-        for s in range(2)
+        make.record("energy_j", value, "J", None, "estimated", **place, round=number)
+        for number, value in enumerate((1.0, 2.0, 6.0))
     ]
-    result = cell(found, config, "softmax", "train_energy")
-    assert (result.text, result.notes) == ("40.0 J", ("estimated and measured",))
+    assert cell(found, config, "softmax", "energy").text == "3.00 J"
 
 
 def test_a_missing_quantity_says_why(full, config):

@@ -71,7 +71,7 @@ def test_decision(arms, decision, arm, says):
         ([("a", None), ("b", None)], "No arm's attention becomes faster than dense up to 4,096"),
         ([("a", None)], "is not known yet"),
         ([], "is not known yet"),
-        ([("a", 64)], "of a is faster than dense's from 64 tokens on, so already here"),
+        ([("a", 64)], "of a is faster than dense's from about 64 tokens on, so already here"),
     ],
 )
 def test_from_which_length_on(crossings, says):
@@ -89,6 +89,17 @@ def test_an_arm_that_loses_accuracy_does_not_lead_the_crossing():
     assert "a's already from about 200 tokens on, but its accuracy is worse" in result.second
     only = decide(*situation({"a": (SLOW, "worse")}, [("a", 200)]))
     assert "though it lost accuracy here" in only.second
+
+
+def test_a_measured_length_is_no_estimate_and_the_newest_word_counts():
+    found, config = situation({"a": (SLOW, "equivalent")}, [("a", 512)])
+    place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1, "statistic": "p50"}
+    found.append(make.record("latency_ms", 1.0, "ms", **place))
+    assert "From 512 tokens on the picture changes" in decide(found, config).second
+    found.append(make.record("crossover_tokens", None, "tokens", arm="a", longest_tokens=4096))
+    assert "No arm's attention becomes faster" in decide(found, config).second
+    found.append(make.record("crossover_tokens", 512.0, "tokens", arm="a"))
+    assert "From 512 tokens on the picture changes" in decide(found, config).second
 
 
 def test_an_arm_that_failed_is_not_waited_for():

@@ -27,6 +27,8 @@ def test_a_ratio_has_a_direction_and_a_factor_above_one(value, text):
 def test_an_interval_is_turned_with_its_ratio():
     assert wording.ratio_interval((0.4, 0.5)) == f"2.0{DASH}2.5{TIMES}"
     assert wording.ratio_interval((1.1, 1.25)) == f"1.10{DASH}1.25{TIMES}"
+    assert wording.ratio_interval((1e-7, 3e6)) == f"under 0.01 to over 100{TIMES}"
+    assert wording.ratio_interval((0.5, 3e6)) == f"0.50 to over 100{TIMES}"
     assert wording.ratio_interval((0.97, 1.02)) == f"0.97{DASH}1.02{TIMES}"
 
 

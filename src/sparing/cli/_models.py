@@ -26,17 +26,28 @@ def open_model(name: str) -> PreTrainedModel:
     Raises ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
     """
     from sparing.models._quiet import quiet
-    from sparing.transfer.checkpoint import load
 
     folder = Path(name).expanduser()
     if folder.is_dir():
         with quiet():
-            return _finite(load(folder), name).eval()
+            return require_finite(_load(folder), name).eval()
     if folder.exists():
         raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UsageError(f"no model at {name!r}: there is no such folder")
     return _from_hub(name)
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    """Load a folder; every error names it."""
+    from sparing.transfer.checkpoint import load
+
+    try:
+        return load(folder)
+    except CheckpointError as error:
+        if str(folder) in str(error):
+            raise
+        raise CheckpointError(f"{folder}: {error}") from error
 
 
 def _from_hub(name: str) -> PreTrainedModel:
@@ -61,11 +72,14 @@ def _from_hub(name: str) -> PreTrainedModel:
             ) from error
         except SafetensorError as error:
             raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
-    return _finite(model, name).eval()
+    return require_finite(model, name).eval()
 
 
-def _finite(model: PreTrainedModel, name: str) -> PreTrainedModel:
-    """The model, unless its weights are spoilt: fused attention would hide some of that."""
+def require_finite(model: PreTrainedModel, name: str) -> PreTrainedModel:
+    """The model; raises ``CheckpointError`` when a weight is not finite.
+
+    Looking at what the model computes would not do: fused attention hides a query that is NaN.
+    """
     for parameter, value in model.named_parameters():
         if not bool(value.isfinite().all()):
             raise CheckpointError(f"{name}: the weights {parameter} are not finite")

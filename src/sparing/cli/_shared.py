@@ -53,7 +53,10 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 def _is_full(cause: BaseException | None) -> bool:
     """Whether a disk ran full, which nobody did wrongly on the command line."""
-    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    # safetensors tells the system's error in words only
+    words = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(cause, "errno", None) in numbers or any(word in str(cause) for word in words)
 
 
 def _one_line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparing.cli._shared import Json, emit, verb
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError, SparingError, UsageError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -119,6 +119,8 @@ def _batches(
 
 def _save(model: PreTrainedModel, name: str, folder: Path) -> None:
     """Write the model, with the tokenizer or processor it came with, whole or not at all."""
+    from safetensors import SafetensorError
+
     from sparing.cli._models import tokenizer_of
     from sparing.models._quiet import quiet
 
@@ -134,5 +136,7 @@ def _save(model: PreTrainedModel, name: str, folder: Path) -> None:
         if processor.is_file():
             shutil.copyfile(processor, beside / PROCESSOR)
         beside.replace(folder)
+    except SafetensorError as error:
+        raise SparingError(f"cannot write to {folder}: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
-from sparing.core.errors import UsageError
-from sparing.train.recipe import Recipe
+from sparing.core.errors import UsageError, nearest
+from sparing.train.recipe import PRECISIONS, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -80,6 +80,8 @@ def _plan(task: str, settings: list[str], epochs: int, precision: str, track: st
     """The task and everything that ``--set`` may change, the options of the command line first."""
     from sparing.cli._settings import apply
 
+    if precision not in PRECISIONS:
+        raise UsageError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
     recipe = Recipe(precision=precision, trackers=tuple(words(track)))  # type: ignore[arg-type]
     if epochs:
         recipe = replace(recipe, epochs=epochs)
@@ -131,14 +133,18 @@ def _refuse_strangers(folder: Path) -> None:
     """Raise ``UsageError`` for a folder with something in it that no training put there."""
     if (folder / STATE / "config.json").exists() or not folder.is_dir():
         return
-    found = sorted(path.name for path in folder.iterdir() if path.name != STATE)
+    found = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name != STATE and not path.name.startswith(".")
+    )
     if found:
         raise UsageError(f"{folder} is not empty and holds no training (found {found[0]})")
 
 
 def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model of one seed, and what its swap did: the report and the distance from before."""
-    from sparing.cli._models import open_model, require_fit, saved_entry
+    from sparing.cli._models import open_model, require_finite, require_fit, saved_entry
     from sparing.core.catalogue import mechanism_class
     from sparing.core.mechanism import option_defaults
     from sparing.models import build_model
@@ -151,7 +157,8 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
         model = open_model(plan.model)
         require_fit(model, task, plan.model)
     else:
-        model = build_model(plan.model, task, seed=seed, **plan.sizes)
+        built = build_model(plan.model, task, seed=seed, **plan.sizes)
+        model = require_finite(built, plan.model)
     if not plan.mechanism:
         return model, {}
     options = {**fitted_options(plan.mechanism, task.tokens), **plan.options}

@@ -8,9 +8,10 @@ from typing import Any
 
 from sparing.core.record import Record
 from sparing.report import wording
+from sparing.report.cells import Column
 from sparing.report.results import Results
 from sparing.report.run import Run
-from sparing.report.tables import Column, dense_name
+from sparing.report.tables import crossing_words, dense_name
 
 Texts = tuple[str, ...]
 
@@ -91,14 +92,15 @@ def crossings(results: Results) -> list[tuple[str, str]]:
     """Each arm with where its attention core becomes faster than the baseline's, first first."""
     found: list[tuple[float, str, str]] = []
     for arm in results.others:
-        tokens = results.value("crossover_tokens", arm=arm)
-        empty = results.empty("crossover_tokens", arm=arm)
-        if tokens is not None:
-            found.append((tokens, arm, f"faster from about {wording.length(tokens)} on"))
-        elif empty is not None:
-            longest = empty.labels.get("longest_tokens")
-            until = f" up to {wording.length(longest)}" if isinstance(longest, int) else ""
-            found.append((float("inf"), arm, f"not faster{until}"))
+        newest = results.crossover(arm)
+        if newest is None:
+            continue
+        if newest.value is not None:
+            found.append((newest.value, arm, f"faster from {crossing_words(results, arm)} on"))
+            continue
+        longest = newest.labels.get("longest_tokens")
+        until = f" up to {wording.length(longest)}" if isinstance(longest, int) else ""
+        found.append((float("inf"), arm, f"not faster{until}"))
     return [(arm, text) for _, arm, text in sorted(found)]
 
 
@@ -182,6 +184,7 @@ def facts(run: Run, results: Results) -> list[tuple[str, str]]:
         found[-1] = ("baseline", results.baseline)
     found += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
     found += list(config["machine"].items())
+    found += _energy_facts(results)
     found += [("machine id", config.get("machine_id"))]
     if "sparing" not in config["machine"]:
         found.append(("sparing", config.get("sparing_version")))
@@ -190,6 +193,18 @@ def facts(run: Run, results: Results) -> list[tuple[str, str]]:
         for key, value in found
         if value not in (None, "", {}, [])
     ]
+
+
+def _energy_facts(results: Results) -> list[tuple[str, str]]:
+    """How the energy of each component came about, by the words of one record."""
+    found: dict[str, str] = {}
+    for name in ("train_energy_j", "energy_j"):
+        for record in results.all(name):
+            method = record.labels.get("method")
+            if method:
+                component = str(record.labels.get("component") or "all")
+                found.setdefault(f"energy, {component}", f"{record.obtained}, such as {method}")
+    return list(found.items())
 
 
 def _fact(key: str, value: Any) -> str:

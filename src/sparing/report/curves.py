@@ -34,7 +34,7 @@ def crossover(results: Results) -> Plot:
     batch = results.core_batch("latency_ms")
     description = (
         f"Median latency of the attention core alone at batch {batch}, both axes logarithmic; "
-        f"rings mark where an arm becomes faster than {dense}."
+        f"a ring marks the length from which on an arm is faster than {dense}."
     )
 
     def draw(look: Look, narrow: bool) -> Figure:
@@ -172,7 +172,8 @@ def _label(arm: str, sheet: Sheet) -> str:
 def _draw_rings(results: Results, sheet: Sheet, axes: Axes, curves: Curves) -> None:
     """A ring on the arm's line where it passes the baseline's."""
     for arm, curve in curves.items():
-        tokens = results.value("crossover_tokens", arm=arm)
+        newest = results.crossover(arm)
+        tokens = None if newest is None else newest.value
         height = None if tokens is None else _interpolated(curve, tokens)
         if tokens is None or height is None or arm == results.baseline:
             continue

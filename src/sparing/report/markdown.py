@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 
 from sparing.report import content
+from sparing.report.cells import Cell
 from sparing.report.drawing import Plot
 from sparing.report.results import Results
 from sparing.report.run import Run
-from sparing.report.tables import Cell, dense_name, table_columns, table_rows
+from sparing.report.tables import dense_name, table_columns, table_rows
 from sparing.report.verdict import decide
 from sparing.report.words import words
 

@@ -15,13 +15,14 @@ from markupsafe import Markup
 from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.report import content
+from sparing.report.cells import Failed
 from sparing.report.drawing import Plot, to_png, to_svg
 from sparing.report.figures import plots
 from sparing.report.markdown import render_markdown
 from sparing.report.palette import DARK, LIGHT, Look, marker_outline, variables
 from sparing.report.results import Results
 from sparing.report.run import Config, Run, read_run
-from sparing.report.tables import Failed, dense_name, table_columns, table_rows
+from sparing.report.tables import dense_name, table_columns, table_rows
 from sparing.report.verdict import decide
 from sparing.report.words import words
 

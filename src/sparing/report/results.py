@@ -37,11 +37,8 @@ class Results:
         self.config = config
         self.claims = [record for record in records if record.obtained == "paper"]
         own = [_real(record) for record in records if record.obtained != "paper"]
-        latest = {
-            (record.name, *sorted(map(repr, record.labels.items()))): record for record in own
-        }
         self._by_name: dict[str, list[Record]] = {}
-        for record in latest.values():
+        for record in _latest(own):
             self._by_name.setdefault(record.name, []).append(record)
         self.baseline: str = config["baseline"]
         named = [record.labels.get("arm") for record in own]
@@ -66,6 +63,11 @@ class Results:
     def empty(self, name: str, **labels: Label) -> Record | None:
         """A record that says itself that it has no value, or None."""
         return next((r for r in self._matching(name, labels) if r.value is None), None)
+
+    def crossover(self, arm: str) -> Record | None:
+        """The newest word on where the arm's attention core becomes faster; it may be: nowhere."""
+        found = self._matching("crossover_tokens", {"arm": arm})
+        return found[-1] if found else None
 
     def _matching(self, name: str, labels: dict[str, Label]) -> list[Record]:
         wanted = labels.items()
@@ -132,6 +134,16 @@ def mean_interval(values: list[float]) -> tuple[float, tuple[float, float]]:
     reach = float(special.stdtrit(len(sample) - 1, 0.975) * error)
     mean = float(sample.mean())
     return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
+
+
+def _latest(records: list[Record]) -> list[Record]:
+    """One record for each name and labels, the newest, in the order of their last writing."""
+    found: dict[tuple[str, ...], Record] = {}
+    for record in records:
+        key = (record.name, *sorted(map(repr, record.labels.items())))
+        found.pop(key, None)
+        found[key] = record
+    return list(found.values())
 
 
 def _real(record: Record) -> Record:

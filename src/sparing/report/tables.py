@@ -2,101 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.results import Results, Setting
+from sparing.report.cells import Cell, Column, Failed, Row, Tone, missing_cell
+from sparing.report.costs import QUANTITIES, cost_cell, quantity_note
+from sparing.report.results import Results
 from sparing.report.run import Config
-
-Tone = Literal["gain", "loss", "neutral", "missing"]
-Failed = Sequence[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its key in ``Row.cells``, its title, and at which size it was taken."""
-
-    key: str
-    title: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: its text, the lines under it, and the number and interval behind it.
-
-    ``value`` is the number in the column's own sense (a share, a difference of shares, a ratio to
-    the baseline, tokens), None where nothing was measured; ``tone`` says whether it speaks for the
-    arm; ``obtained`` how the number came about.
-    """
-
-    text: str
-    notes: tuple[str, ...] = ()
-    tone: Tone = "neutral"
-    value: float | None = None
-    interval: tuple[float, float] | None = None
-    obtained: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One arm: its name, whether it is the baseline, a note, and its cells by column key."""
-
-    arm: str
-    baseline: bool
-    note: str
-    cells: dict[str, Cell]
-
-
-@dataclass(frozen=True)
-class _Quantity:
-    """A cost that is shown as a ratio to the baseline."""
-
-    key: str
-    title: str
-    name: str
-    ratio_name: str
-    below: str
-    above: str
-    show: Callable[[float], str]
-    sized: bool = True
-
-
-QUANTITIES = (
-    _Quantity(
-        "latency", "Latency", "latency_ms", "latency_ratio", "faster", "slower", wording.latency
-    ),
-    _Quantity(
-        "train_time",
-        "Training time",
-        "train_time_s",
-        "train_time_ratio",
-        "faster",
-        "slower",
-        wording.duration,
-        sized=False,
-    ),
-    _Quantity(
-        "memory", "Peak memory", "peak_bytes", "peak_ratio", "less", "more", wording.size_of_bytes
-    ),
-    _Quantity("flops", "Arithmetic", "flops", "flops_ratio", "less", "more", wording.flops),
-    _Quantity(
-        "energy", "Energy, one call", "energy_j", "energy_ratio", "less", "more", wording.energy
-    ),
-    _Quantity(
-        "train_energy",
-        "Energy, training",
-        "train_energy_j",
-        "train_energy_ratio",
-        "less",
-        "more",
-        wording.energy,
-        sized=False,
-    ),
-)
 
 
 def table_columns(records: Sequence[Record], config: Config) -> list[Column]:
@@ -108,11 +21,7 @@ def table_columns(records: Sequence[Record], config: Config) -> list[Column]:
         Column("accuracy", metric_name(config).capitalize(), chance_note),
         Column("difference", f"Against {dense_name(config)}", _margin_note(results)),
     ]
-    for quantity in QUANTITIES:
-        setting = _setting(results, quantity) if quantity.sized else None
-        whole_run = "" if quantity.sized else "a whole run, mean over seeds"
-        note = setting_words(setting) if setting else whole_run
-        columns.append(Column(quantity.key, quantity.title, note))
+    columns += [Column(q.key, q.title, quantity_note(results, q)) for q in QUANTITIES]
     columns.insert(3, Column("crossover", f"Faster than {dense_name(config)}", "attention core"))
     return columns
 
@@ -139,26 +48,6 @@ def metric_name(config: Config) -> str:
     return wording.shortened(str(config["task"].get("metric") or "accuracy"), 24).replace("_", " ")
 
 
-def setting_words(setting: Setting) -> str:
-    """A size in words."""
-    scope = "whole model" if setting.scope == "model" else "attention core alone"
-    return f"{scope}, {wording.length(setting.tokens)}, batch {setting.batch}"
-
-
-def arm_failed(arm: str, failed: Failed) -> bool:
-    """Whether a cell of this arm ended in an error."""
-    return any(_cell_names(entry.get("cell"), arm) for entry in failed)
-
-
-def _cell_names(cell: object, arm: str) -> bool:
-    if isinstance(cell, dict):
-        return cell.get("arm") == arm
-    separated = str(cell)
-    for separator in "/:;,=| ":
-        separated = separated.replace(separator, "\0")
-    return arm in separated.split("\0")
-
-
 def _row(results: Results, arm: str, failed: Failed) -> Row:
     cells = {
         "accuracy": _accuracy_cell(results, arm, failed),
@@ -166,32 +55,16 @@ def _row(results: Results, arm: str, failed: Failed) -> Row:
         "crossover": _crossover_cell(results, arm, failed),
     }
     for quantity in QUANTITIES:
-        cells[quantity.key] = _cost_cell(results, arm, quantity, failed)
+        cells[quantity.key] = cost_cell(results, arm, quantity, failed)
     params = results.value("params", arm=arm)
     note = "" if params is None else f"{params:,.0f} parameters"
     return Row(arm, arm == results.baseline, note, cells)
 
 
-def _missing(results: Results, arm: str, failed: Failed, *names: str) -> Cell:
-    """An empty cell that says why: the record's own reason, a failure, or not reached."""
-    empty = next((r for name in names if (r := results.empty(name, arm=arm))), None)
-    if empty is not None and empty.labels.get("reason"):
-        reason = str(empty.labels["reason"])
-    elif empty is not None:
-        reason = "the measurement gave no number"
-    elif arm_failed(arm, failed):
-        reason = "failed, see below"
-    elif any(results.all(name) for name in names):
-        reason = "not reached yet"
-    else:
-        reason = "not part of this run so far"
-    return Cell("not measured", (reason,), "missing")
-
-
 def _accuracy_cell(results: Results, arm: str, failed: Failed) -> Cell:
     found = results.accuracy(arm)
     if found is None:
-        return _missing(results, arm, failed, "accuracy")
+        return missing_cell(results, arm, failed, "accuracy")
     value, interval = found
     seeds = wording.count_of(len(results.accuracies(arm)), "seed")
     if interval is None:
@@ -206,7 +79,7 @@ def _difference_cell(results: Results, arm: str, failed: Failed) -> Cell:
         return Cell("baseline")
     found = results.find("accuracy_difference", arm=arm)
     if found is None or found.value is None:
-        return _missing(results, arm, failed, "accuracy_difference")
+        return missing_cell(results, arm, failed, "accuracy_difference")
     verdict = str(found.labels.get("verdict") or "undecided")
     tones: dict[str, Tone] = {"better": "gain", "worse": "loss", "undecided": "missing"}
     notes = [f"{wording.points(found.value, *(found.interval or ()))} points"]
@@ -225,92 +98,24 @@ def _difference_cell(results: Results, arm: str, failed: Failed) -> Cell:
 def _crossover_cell(results: Results, arm: str, failed: Failed) -> Cell:
     if arm == results.baseline:
         return Cell("baseline")
-    found = results.find("crossover_tokens", arm=arm)
-    if found is not None and found.value is not None:
-        return Cell(f"from about {wording.length(found.value)}", (), "neutral", found.value)
-    empty = results.empty("crossover_tokens", arm=arm)
-    longest = empty.labels.get("longest_tokens") if empty else None
-    if isinstance(longest, int):
-        return Cell("never measured faster", (f"up to {wording.length(longest)}",))
-    return _missing(results, arm, failed, "crossover_tokens")
-
-
-def _setting(results: Results, quantity: _Quantity) -> Setting | None:
-    return results.setting(quantity.ratio_name, quantity.name)
-
-
-def _absolute(results: Results, arm: str, quantity: _Quantity) -> tuple[float, str] | None:
-    """The quantity itself and how it was obtained; training costs are means over the seeds."""
-    if quantity.sized:
-        setting = _setting(results, quantity)
-        labels = setting.labels() if setting else {}
-        if quantity.name == "latency_ms":
-            labels["statistic"] = "p50"
-        found = results.find(quantity.name, arm=arm, **labels) if setting else None
-        return None if found is None or found.value is None else (found.value, found.obtained)
-    own = results.all(quantity.name, arm=arm)
-    seeds = {r.labels.get("seed") for r in own}
-    if not own:
-        return None
-    total = sum(r.value for r in own if r.value is not None)
-    return total / len(seeds), " and ".join(sorted({r.obtained for r in own}))
-
-
-def _cost_cell(results: Results, arm: str, quantity: _Quantity, failed: Failed) -> Cell:
-    absolute = _absolute(results, arm, quantity)
-    obtained = absolute[1] if absolute else ""
-    shown = "" if absolute is None else quantity.show(absolute[0])
-    if arm == results.baseline:
-        if absolute is None:
-            return _missing(results, arm, failed, quantity.name)
-        how = _how(quantity, obtained)
-        return Cell(shown, (how,) if how else (), "neutral", 1.0, obtained=obtained)
-    found = _ratio(results, arm, quantity, absolute)
+    found = results.crossover(arm)
     if found is None:
-        names = (quantity.ratio_name, quantity.name)
-        return _missing(results, arm, failed, *names)
-    value, interval, ratio_obtained = found
-    obtained = obtained or ratio_obtained
-    text, tone = _ratio_text(value, interval, quantity)
-    exact = quantity.key == "flops" or text == "the same"
-    spread = wording.ratio_interval(interval) if interval else "" if exact else "no interval"
-    size = ", ".join(part for part in (shown, _how(quantity, obtained)) if part)
-    notes = tuple(note for note in (spread, size) if note)
-    return Cell(text, notes, tone, value, interval, obtained)
+        return missing_cell(results, arm, failed, "crossover_tokens")
+    if found.value is not None:
+        return Cell(f"from {crossing_words(results, arm)}", (), "neutral", found.value)
+    longest = found.labels.get("longest_tokens")
+    until = (f"up to {wording.length(longest)}",) if isinstance(longest, int) else ()
+    return Cell("never measured faster", until)
 
 
-def _how(quantity: _Quantity, obtained: str) -> str:
-    """How a number was obtained is always said for energy, elsewhere where it was not measured."""
-    if obtained and (quantity.name.endswith("energy_j") or obtained != "measured"):
-        return obtained
-    return ""
-
-
-def _ratio(
-    results: Results, arm: str, quantity: _Quantity, absolute: tuple[float, str] | None
-) -> tuple[float, tuple[float, float] | None, str] | None:
-    """The recorded ratio; before it is recorded, the ratio of the two values, without interval."""
-    setting = _setting(results, quantity)
-    labels = setting.labels() if quantity.sized and setting else {}
-    found = results.find(quantity.ratio_name, arm=arm, **labels)
-    if found is not None and found.value is not None:
-        return found.value, found.interval, found.obtained
-    against = _absolute(results, results.baseline, quantity)
-    if absolute is None or against is None or against[0] <= 0:
-        return None
-    return absolute[0] / against[0], None, absolute[1]
-
-
-def _ratio_text(
-    value: float, interval: tuple[float, float] | None, quantity: _Quantity
-) -> tuple[str, Tone]:
-    """A ratio in words; an interval around 1 is no difference that could be claimed."""
-    if interval is not None and interval[0] < 1 < interval[1]:
-        return "no clear difference", "neutral"
-    text = wording.ratio(value, quantity.below, quantity.above)
-    if text == "the same":
-        return text, "neutral"
-    return text, "gain" if value < 1 else "loss"
+def crossing_words(results: Results, arm: str) -> str:
+    """The length from which on an arm is faster; "about" where it lies between measured ones."""
+    found = results.crossover(arm)
+    tokens = None if found is None else found.value
+    if tokens is None:
+        return ""
+    measured = tokens in results.lengths("latency_ms", arm=arm, scope="attention")
+    return wording.length(tokens) if measured else f"about {wording.length(tokens)}"
 
 
 def _margin_note(results: Results) -> str:

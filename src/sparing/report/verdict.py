@@ -8,9 +8,10 @@ from typing import Literal
 
 from sparing.core.record import Record
 from sparing.report import wording
+from sparing.report.cells import Failed, arm_failed
 from sparing.report.results import Results
 from sparing.report.run import Config
-from sparing.report.tables import Failed, arm_failed, dense_name
+from sparing.report.tables import crossing_words, dense_name
 
 Decision = Literal["use", "depends", "keep dense", "undecided"]
 
@@ -197,12 +198,12 @@ def _accuracy_words(one: _Judged) -> str:
 
 def _second(results: Results, failed: Failed) -> str:
     """From which length on the picture changes, and how much attention could give at most."""
-    found = [r for r in results.all("crossover_tokens") if r.labels.get("arm") in results.others]
-    if found:
-        return _crossing(results, found)
-    empty = [r for arm in results.others if (r := results.empty("crossover_tokens", arm=arm))]
-    longest = [t for r in empty if isinstance(t := r.labels.get("longest_tokens"), int)]
-    known = {r.labels.get("arm") for r in empty}
+    newest = [found for arm in results.others if (found := results.crossover(arm))]
+    crossing = [record for record in newest if record.value is not None]
+    if crossing:
+        return _crossing(results, crossing)
+    longest = [t for r in newest if isinstance(t := r.labels.get("longest_tokens"), int)]
+    known = {record.labels.get("arm") for record in newest}
     expected = {arm for arm in results.others if not arm_failed(arm, failed)}
     if longest and expected <= known:
         return (
@@ -213,19 +214,17 @@ def _second(results: Results, failed: Failed) -> str:
 
 
 def _crossing(results: Results, found: list[Record]) -> str:
-    def order(record: Record) -> tuple[bool, float]:
-        return _is_worse(results, record), float(record.value or 0)
-
-    ordered = sorted(found, key=order)
+    """The first arm to cross without having lost accuracy; one that has, only as a last resort."""
+    ordered = sorted(found, key=lambda r: (_is_worse(results, r), float(r.value or 0)))
     first, dense = ordered[0], dense_name(results.config)
     arm, at = str(first.labels["arm"]), float(first.value or 0)
     price = ", though it lost accuracy here" if _is_worse(results, first) else ""
-    short = results.task_tokens
+    length, short = crossing_words(results, arm), results.task_tokens
     if short is not None and at <= short:
         start = f"The attention core of {_name(arm)} is faster than {dense}'s from "
-        start += f"{wording.length(at)} on, so already here{price}"
+        start += f"{length} on, so already here{price}"
     else:
-        start = f"From about {wording.length(at)} on the picture changes: there the attention core "
+        start = f"From {length} on the picture changes: there the attention core "
         start += f"of {_name(arm)} becomes faster than {dense}'s{price}"
         start += _earlier(results, found, at)
     return f"{start}{_gain(results)}."
@@ -236,9 +235,9 @@ def _earlier(results: Results, found: list[Record], at: float) -> str:
     before = [r for r in found if _is_worse(results, r) and float(r.value or 0) < at]
     if not before:
         return ""
-    first = min(before, key=lambda r: float(r.value or 0))
-    name, tokens = _name(str(first.labels["arm"])), wording.length(float(first.value or 0))
-    return f" ({name}'s already from about {tokens} on, but its accuracy is worse here)"
+    first = str(min(before, key=lambda r: float(r.value or 0)).labels["arm"])
+    length = crossing_words(results, first)
+    return f" ({_name(first)}'s already from {length} on, but its accuracy is worse here)"
 
 
 def _gain(results: Results) -> str:

@@ -15,6 +15,7 @@ _FLOPS = ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ"), (1e-6, "\N{MICRO SIGN}J"))
 _SECONDS = ((3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "\N{MICRO SIGN}s"))
 _ENOUGH = 1.95
+_SMALL, _LARGE = 0.01, 100
 
 
 def number(value: Number, digits: int = 3) -> str:
@@ -118,10 +119,18 @@ def ratio_interval(interval: tuple[float, float]) -> str:
     """
     low, high = interval
     if low <= 0 or low < 1 < high:
+        if low < _SMALL or high > _LARGE:
+            return f"{_bounded(low)} to {_bounded(high)}{TIMES}"
         return f"{low:.2f}{DASH}{high:.2f}{TIMES}"
     if high <= 1:
         low, high = 1 / high, 1 / low
     return f"{factor(low).removesuffix(TIMES)}{DASH}{factor(high)}"
+
+
+def _bounded(value: float) -> str:
+    if value < _SMALL:
+        return f"under {_SMALL:g}"
+    return f"over {_LARGE:g}" if value > _LARGE else f"{value:.2f}"
 
 
 def share(value: Number, decimals: int = 1) -> str:

@@ -107,7 +107,8 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
             found.append(Candidate(name, obstacle=str(error)))
             continue
         causal = subject.causal and not built.traits.causal
-        reason = "the model is causal, and it cannot be" if causal else subject.obstacle
+        reason = "this model cannot be swapped" if subject.obstacle else ""
+        reason = "the model is causal, and it cannot be" if causal else reason
         found.append(Candidate(name, built.traits.exact, reason))
     return found
 

@@ -76,9 +76,10 @@ def open_subject(model: str | PreTrainedModel, tokens: int | None = None) -> Sub
         as_given = opened
         opened = sharing_copy(opened)
         unswap(opened)
-    if opened.config.get_text_config().pad_token_id is None:
-        # classifiers of decoders refuse batches without one; nothing here reads their answers
-        opened.config.pad_token_id = 0
+    for each in (opened, *([] if as_given is None else [as_given])):
+        if getattr(each.config, "pad_token_id", 0) is None:
+            # classifiers of decoders refuse batches without one; nobody reads their answers here
+            each.config.pad_token_id = 0
     return _described(name, opened, as_given)
 
 
@@ -177,18 +178,27 @@ def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | No
     if layers and not served:
         reasons = sorted({layer.obstacle for layer in layers if layer.index is not None})
         obstacle = "no layer can be swapped: " + "; ".join(reasons)
-    config = model.config.get_text_config()
     if served:
         first = served[0]
         sizes = (first.heads, first.dim, first.width, first.causal)
     else:
-        heads, width = config.num_attention_heads, config.hidden_size
-        dim = getattr(config, "head_dim", None) or width // heads
-        sizes = (heads, dim, width, bool(getattr(config, "is_decoder", False)))
+        sizes = _configured_sizes(model)
     limit = _limit(model, layers)
     return Subject(
         name, model, as_given, layers, obstacle, *sizes, limit, reads[model.main_input_name]
     )
+
+
+def _configured_sizes(model: PreTrainedModel) -> tuple[int, int, int, bool]:
+    """Heads, features of one, width and causality, as the configuration tells them."""
+    config = model.config.get_text_config()
+    heads, width = (
+        getattr(config, name, None) for name in ("num_attention_heads", "hidden_size")
+    )
+    if not isinstance(heads, int) or not isinstance(width, int):
+        raise Unsupported(f"{type(model).__name__} does not say how many heads of what width it has")
+    dim = getattr(config, "head_dim", None) or width // heads
+    return heads, dim, width, bool(getattr(config, "is_decoder", False))
 
 
 def _limit(model: PreTrainedModel, layers: tuple[AttentionLayer, ...]) -> int | None:
@@ -201,7 +211,7 @@ def _limit(model: PreTrainedModel, layers: tuple[AttentionLayer, ...]) -> int | 
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             return module.num_embeddings - first
-    return limit if isinstance(limit, int) else None
+    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 def _layers(model: PreTrainedModel) -> tuple[tuple[AttentionLayer, ...], str]:

@@ -124,13 +124,21 @@ def capture(subject: Subject, inputs: Inputs) -> Trace:
         for layer in subject.served:
             stack.enter_context(_inside(layer.module, spy))
         stack.enter_context(torch.inference_mode())
-        model(**inputs)
+        _run(subject, inputs)
     if trace.fused:
         trace.calls.pop(WHOLE, None)
         trace.calls.setdefault(PROJECTIONS, []).extend(trace.calls.pop(INSIDE, []))
     elif WHOLE not in trace.calls:
         raise Unsupported(f"the attention of {subject.kind} cannot be told from its other parts")
     return trace
+
+
+def _run(subject: Subject, inputs: Inputs) -> None:
+    try:
+        subject.model(**inputs)
+    except (ValueError, TypeError, RuntimeError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise Unsupported(f"{subject.kind} cannot run on {subject.reads} alone: {reason}") from error
 
 
 def sort_modules(model: nn.Module) -> dict[str, str]:

@@ -110,7 +110,13 @@ def _nobody(found: Found) -> str:
 
 def _on_whole(whole: WholeModel, found: Found, most: str) -> tuple[Decision, str]:
     low, high = _gain_bounds(whole.measured)
+    largest = (found.parts.gain.interval or (found.parts.gain.value,) * 2)[1]
     name, measured = whole.mechanism, f"{speed(whole.measured)} on the whole model, measured"
+    if low > max(largest, WORTH):
+        return "undecided", (
+            f"Undecided at {found.tokens:,} tokens: {name} was {measured}, but a core that costs "
+            f"nothing could give {factor(largest)} at most; this machine was busy, measure again."
+        )
     if low >= WORTH:
         after = (
             "it is exact, so the outputs stay and nothing needs training"

@@ -216,7 +216,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the weights of a checkpoint."""
         if self.args.should_save:
-            super().save_model(output_dir)
+            save_weights(self.model, Path(output_dir or self.args.output_dir))
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Nothing: Trainer's estimate ignores attention and walks the whole model at each step."""

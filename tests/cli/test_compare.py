@@ -1,0 +1,250 @@
+"""``sparing compare``, ``study`` and ``report``: whole runs, and runs that are cut off."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sparing.core.record import RecordLog
+from tests.cli.conftest import SMALL_COMPARE, run_command
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A finished comparison, and how its command ended."""
+    folder = tmp_path_factory.mktemp("compared") / "run"
+    return folder, run_command(*SMALL_COMPARE, "--output-dir", folder, "--json")
+
+
+def _finished(folder):
+    """The records of each finished cell; a cell that was done twice would show here."""
+    entries = RecordLog(folder / "records.jsonl").read()
+    marks = [entry.cell for entry in entries if entry.name == "cell"]
+    assert len(marks) == len(set(marks)), marks
+    return {
+        cell: [entry for entry in entries if entry.cell == cell]
+        for cell in marks
+        if cell != "analysis"
+    }
+
+
+def test_it_ends_with_goals_and_a_page(compared):
+    folder, ended = compared
+    assert ended.code == 0, ended.err
+    outcome = ended.json
+    assert outcome["failed"] == []
+    for goal in outcome["goals"]:
+        assert {"name", "target", "value", "interval", "met"} <= goal.keys()
+        assert goal["met"] in (True, False, "undecided")
+    assert Path(outcome["pages"]["html"]).read_text().startswith("<!")
+    for name in ("records.jsonl", "config.json", "report.html", "report.md"):
+        assert (folder / name).stat().st_size > 0
+    assert list((folder / "figures").glob("*.png"))
+    assert set(_finished(folder)) >= {"train/softmax/0", "train/window/0", "latency/attention/64"}
+
+
+def test_a_finished_run_is_not_repeated(command, compared):
+    folder, _ = compared
+    before = _finished(folder)
+    shown = command(*SMALL_COMPARE, "--output-dir", folder)
+    assert shown.code == 0
+    assert "The page:" in shown.out
+    assert "window: accuracy less dense" in shown.out
+    assert _finished(folder) == before
+
+
+def test_other_settings_are_another_run(command, compared):
+    folder, _ = compared
+    ended = command(*SMALL_COMPARE, "--set", "margin=0.5", "--output-dir", folder)
+    assert ended.code == 2
+    assert "holds another run: margin was 0.01, is 0.5" in ended.error
+
+
+def test_a_second_process_is_refused(command, compared):
+    folder, _ = compared
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = command(*SMALL_COMPARE, "--output-dir", folder)
+    assert ended.code == 2
+    assert "in use by another run" in ended.error
+
+
+def test_the_page_is_written_again_from_records(command, compared):
+    folder, _ = compared
+    page = folder / "report.html"
+    before = page.read_text()
+    page.unlink()
+    pages = command("report", folder, "--json").json
+    assert pages["html"] == str(page)
+    assert page.read_text() == before
+
+
+def test_a_required_goal_that_is_missed_has_its_own_code(command, compared):
+    folder, _ = compared
+    arguments = ("study", "tests.cli.missed_goal", "--output-dir", folder)
+    missed = command(*arguments, "--json")
+    assert missed.code == 3
+    assert missed.json["goals"][0]["met"] is False
+    assert command(*arguments, "--set", "value=1.5").code == 0
+
+
+def test_a_failed_cell_is_named_and_done_later(command, tmp_path, monkeypatch):
+    from sparing.core.errors import SparingError
+    from sparing.studies import _cells
+
+    def fail(*_):
+        raise SparingError("no such luck\nsecond line")
+
+    arguments = (*SMALL_COMPARE, "--output-dir", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(_cells, "model_flops", fail)
+        partly = command(*arguments, "--json")
+    assert partly.code == 4
+    assert {failure["cell"] for failure in partly.json["failed"]} == {
+        "flops/softmax",
+        "flops/window",
+    }
+    assert "cell flops/softmax failed: no such luck\n" in partly.err
+    before = _finished(tmp_path / "run")
+    assert "train/window/0" in before
+    whole = command(*arguments, "--json")
+    assert whole.code == 0
+    after = _finished(tmp_path / "run")
+    assert {cell: after[cell] for cell in before} == before
+    assert set(after) - set(before) == {"flops/softmax", "flops/window"}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; what was finished is kept"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (MemoryError(), 1, "MemoryError"),
+    ],
+)
+def test_what_ends_a_run_keeps_what_is_finished(
+    command, tmp_path, monkeypatch, trouble, code, words
+):
+    from sparing.studies import _cells
+
+    def stop(*_):
+        raise trouble
+
+    arguments = (*SMALL_COMPARE, "--output-dir", tmp_path / "run")
+    monkeypatch.setattr(_cells, "model_flops", stop)
+    ended = command(*arguments)
+    assert ended.code == code
+    assert words in ended.error
+    assert ended.out == ""
+    before = _finished(tmp_path / "run")
+    assert "energy/model" in before
+    ended = command(*arguments)
+    assert ended.code == code
+    assert _finished(tmp_path / "run") == before
+
+
+def test_a_disk_that_is_full_when_records_are_written(command, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    arguments = (*SMALL_COMPARE, "--output-dir", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        ended = command(*arguments)
+    assert ended.code == 1
+    assert "No space left on device" in ended.error
+    train = ("train", "digits", "--epochs", "1", "--set", "task_options.patch_size=4")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        ended = command(*train, "--output-dir", tmp_path / "model")
+    assert ended.code == 1
+    assert "No space left on device" in ended.error
+
+
+def test_killed_without_warning_it_goes_on_and_repeats_nothing(command, tmp_path):
+    folder = tmp_path / "run"
+    arguments = [*SMALL_COMPARE, "--output-dir", str(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparing", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    _wait_for(lambda: len(_marks(folder)) >= 4, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    before = _finished(folder)
+    assert "train/window/0" not in before, "it came to its end before it was killed"
+    torn = (folder / "records.jsonl").read_bytes() + b'{"name": "accu'
+    (folder / "records.jsonl").write_bytes(torn)
+    ended = command(*arguments, "--json")
+    assert ended.code == 0, ended.err
+    after = _finished(folder)
+    assert {cell: after[cell] for cell in before} == before
+    assert {"train/softmax/0", "train/window/0"} <= set(after)
+
+
+def _marks(folder):
+    place = folder / "records.jsonl"
+    lines = place.read_text().splitlines() if place.exists() else []
+    return [line for line in lines if line.startswith('{"name": "cell"')]
+
+
+def _wait_for(ready, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it did not come that far"
+        time.sleep(0.02)
+
+
+def test_folders_that_hold_something_else_are_refused(command, tmp_path):
+    (tmp_path / "letters.txt").write_text("dear")
+    for verb in (SMALL_COMPARE, ("train", "digits")):
+        ended = command(*verb, "--output-dir", tmp_path)
+        assert ended.code == 2
+        assert "is not empty and holds no" in ended.error
+        assert "found letters.txt" in ended.error
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["letters.txt"]
+
+
+def test_a_foreign_config_is_named(command, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    ended = command(*SMALL_COMPARE, "--output-dir", tmp_path)
+    assert ended.code == 1
+    assert "config.json is not a run's configuration" in ended.error
+    assert command("report", tmp_path).code == 1
+    assert command("report", tmp_path / "nowhere").code == 1
+
+
+def test_overwriting_begins_again(command, compared, tmp_path):
+    folder = Path(shutil.copytree(compared[0], tmp_path / "copy"))
+    arguments = (*SMALL_COMPARE, "--set", "margin=0.5", "--output-dir", folder)
+    before = _finished(folder)
+    assert command(*arguments, "--overwrite").code == 0
+    after = _finished(folder)
+    assert set(after) == set(before)
+    assert after["latency/attention/64"] != before["latency/attention/64"]
+
+
+@pytest.mark.slow
+def test_every_quantity_through_a_study(command, tmp_path):
+    settings = ("lengths=64", "memory_lengths=64", "rounds=5", "energy_seconds=0.02", "seeds=0")
+    settings += ("mechanisms=softmax,linear", "recipe.epochs=1", "task_options.patch_size=4")
+    given = [part for setting in settings for part in ("--set", setting)]
+    arguments = ("study", "compare", *given, "--output-dir", tmp_path / "run", "--json")
+    ended = command(*arguments)
+    assert ended.code == 0, ended.err
+    names = {record.name for record in RecordLog(tmp_path / "run" / "records.jsonl").read()}
+    assert {"peak_bytes", "peak_ratio", "energy_j", "flops_ratio", "latency_ratio"} <= names
