@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sparing.core.errors import SparingError
 from sparing.core.record import RecordLog
 from tests.cli.conftest import SMALL_COMPARE, run_command
 
@@ -97,59 +97,67 @@ def test_a_required_goal_that_is_missed_has_its_own_code(command, compared):
     assert command(*arguments, "--set", "value=1.5").code == 0
 
 
-def test_a_failed_cell_is_named_and_done_later(command, tmp_path, monkeypatch):
-    from sparing.core.errors import SparingError
-    from sparing.studies import _cells
-
-    def fail(*_):
-        raise SparingError("no such luck\nsecond line")
-
-    arguments = (*SMALL_COMPARE, "--output-dir", tmp_path / "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(_cells, "model_flops", fail)
-        partly = command(*arguments, "--json")
-    assert partly.code == 4
-    assert {failure["cell"] for failure in partly.json["failed"]} == {
-        "flops/softmax",
-        "flops/window",
-    }
-    assert "cell flops/softmax failed: no such luck\n" in partly.err
-    before = _finished(tmp_path / "run")
-    assert "train/window/0" in before
-    whole = command(*arguments, "--json")
-    assert whole.code == 0
-    after = _finished(tmp_path / "run")
-    assert {cell: after[cell] for cell in before} == before
-    assert set(after) - set(before) == {"flops/softmax", "flops/window"}
-
-
-@pytest.mark.parametrize(
-    ("trouble", "code", "words"),
-    [
-        (KeyboardInterrupt(), 130, "interrupted; what was finished is kept"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
-        (MemoryError(), 1, "MemoryError"),
-    ],
-)
-def test_what_ends_a_run_keeps_what_is_finished(
-    command, tmp_path, monkeypatch, trouble, code, words
-):
-    from sparing.studies import _cells
-
+def _stopped_by(trouble):
     def stop(*_):
         raise trouble
 
-    arguments = (*SMALL_COMPARE, "--output-dir", tmp_path / "run")
-    monkeypatch.setattr(_cells, "model_flops", stop)
-    ended = command(*arguments)
-    assert ended.code == code
+    return stop
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """A comparison interrupted when it came to the arithmetic, and how its command ended."""
+    folder = tmp_path_factory.mktemp("cut_off") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparing.studies._cells.model_flops", _stopped_by(KeyboardInterrupt()))
+        return folder, run_command(*SMALL_COMPARE, "--output-dir", folder)
+
+
+def test_an_interrupted_run_keeps_what_is_finished(cut_off):
+    folder, ended = cut_off
+    assert (ended.code, ended.out) == (130, "")
+    assert "interrupted; what was finished is kept" in ended.error
+    assert set(_finished(folder)) == {
+        "latency/attention/64",
+        "latency/model/1",
+        "latency/model/32",
+        "energy/model",
+    }
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_what_ends_a_run_takes_nothing(command, cut_off, copy_of, monkeypatch, trouble, words):
+    folder = copy_of(cut_off[0])
+    monkeypatch.setattr("sparing.studies._cells.model_flops", _stopped_by(trouble))
+    ended = command(*SMALL_COMPARE, "--output-dir", folder)
+    assert (ended.code, ended.out) == (1, "")
     assert words in ended.error
-    assert ended.out == ""
-    before = _finished(tmp_path / "run")
-    assert "energy/model" in before
-    ended = command(*arguments)
-    assert ended.code == code
-    assert _finished(tmp_path / "run") == before
+    assert _finished(folder) == _finished(cut_off[0])
+
+
+def test_a_failed_cell_is_named_and_done_later(command, cut_off, copy_of, monkeypatch):
+    folder = copy_of(cut_off[0])
+    arguments = (*SMALL_COMPARE, "--output-dir", folder, "--json")
+    with monkeypatch.context() as patch:
+        trouble = SparingError("no such luck\nsecond line")
+        patch.setattr("sparing.studies._cells.model_flops", _stopped_by(trouble))
+        partly = command(*arguments)
+    failed = {"flops/softmax", "flops/window"}
+    assert partly.code == 4
+    assert {failure["cell"] for failure in partly.json["failed"]} == failed
+    assert "cell flops/softmax failed: no such luck\n" in partly.err
+    before = _finished(folder)
+    assert "train/window/0" in before
+    assert command(*arguments).code == 0
+    after = _finished(folder)
+    assert {cell: after[cell] for cell in before} == before
+    assert set(after) - set(before) == failed
 
 
 def test_a_disk_that_is_full_when_records_are_written(command, tmp_path, monkeypatch):
@@ -228,8 +236,8 @@ def test_a_foreign_config_is_named(command, tmp_path):
     assert command("report", tmp_path / "nowhere").code == 1
 
 
-def test_overwriting_begins_again(command, compared, tmp_path):
-    folder = Path(shutil.copytree(compared[0], tmp_path / "copy"))
+def test_overwriting_begins_again(command, compared, copy_of):
+    folder = copy_of(compared[0])
     arguments = (*SMALL_COMPARE, "--set", "margin=0.5", "--output-dir", folder)
     before = _finished(folder)
     assert command(*arguments, "--overwrite").code == 0

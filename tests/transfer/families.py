@@ -97,6 +97,8 @@ def build(family, own="sdpa", dtype=torch.float64, config=None, **changes):
         # the usual 0.02 makes attention almost uniform, and masks almost invisible
         if parameter.ndim == 2 and "embed" not in name:
             torch.nn.init.normal_(parameter, std=0.3)
+        elif name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.1)
     return model
 
 

@@ -12,7 +12,10 @@ from sparing.mechanisms._shared import fused_softmax
 
 
 class Reader(Mechanism):
-    """Softmax attention plus a projection of x, which starts as the layer's own for q."""
+    """Softmax attention plus a projection of x, which starts as the layer's own for q.
+
+    ``one`` is a buffer that is not saved: loading has to make it anew.
+    """
 
     traits = Traits(paper="none", year=2026, causal=True)
     streams = ("q", "k", "v", "x")
@@ -21,6 +24,7 @@ class Reader(Mechanism):
         super().__init__(heads)
         self.gain = gain
         self.projection = nn.Parameter(torch.zeros(heads.count * heads.dim, heads.width))
+        self.register_buffer("one", torch.ones(()), persistent=False)
         self.shift = nn.Parameter(torch.zeros(heads.count * heads.dim))
 
     def init_from(self, weights):
@@ -32,7 +36,7 @@ class Reader(Mechanism):
     def mix(self, q, k, v, x, *, mask):
         own = (x @ self.projection.T + self.shift).unflatten(-1, (self.heads.count, -1))
         allowed = mask.dense(q.shape[2], k.shape[2], q.device)
-        return fused_softmax(q, k, v, allowed) + self.gain * own.transpose(1, 2)
+        return self.one * fused_softmax(q, k, v, allowed) + self.gain * own.transpose(1, 2)
 
     def cost(self, work):
         return Cost(0, 0, 0)

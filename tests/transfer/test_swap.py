@@ -128,11 +128,12 @@ def test_other_scalings_are_honoured(family):
 
 
 def test_gpt2_keeps_its_upcast_attention_where_it_is_not_swapped():
-    model = build("gpt2", "eager", torch.float32, reorder_and_upcast_attn=True)
+    model = build("gpt2", "eager", torch.bfloat16, reorder_and_upcast_attn=True)
     given = inputs("gpt2")
     before = output(model, given)
+    plain = build("gpt2", "eager", torch.bfloat16)
+    assert not torch.equal(output(plain, given), before)
     sparing.swap(model, "softmax", layers=[1])
-    torch.testing.assert_close(output(model, given), before, rtol=1e-4, atol=2e-5)
     with without_mechanisms(model):
         assert torch.equal(output(model, given), before)
 
@@ -155,6 +156,10 @@ def test_a_ready_made_mask_uses_own_attention_and_says_so():
     sparing.swap(model, "softmax")
     with pytest.warns(UserWarning, match="own attention: .*ready-made"):
         assert torch.equal(output(model, given), before)
+    sparing.swap(model, "tests.transfer.reader")
+    with pytest.warns(UserWarning, match="own attention: .*ready-made"):
+        assert torch.equal(output(model, given), before)
+    assert model.bert.encoder.layer[0].attention.self.sparing_state.inputs == []
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

@@ -14,6 +14,7 @@ from sparing.report.run import Run
 from sparing.report.tables import crossing_words, dense_name
 
 Texts = tuple[str, ...]
+_LONGEST_HEAD_NOTE = 18
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,19 @@ def notices(run: Run, results: Results) -> list[str]:
 
 
 def caption(columns: Sequence[Column]) -> tuple[list[Column], str]:
-    """The columns without the notes that several share, and one sentence that says those."""
-    shared: dict[str, list[str]] = {}
+    """The columns with their short notes alone, and the long ones as sentences to stand below.
+
+    Columns that were taken at one size share a sentence.
+    """
+    long: dict[str, list[str]] = {}
     for column in columns:
-        shared.setdefault(column.note, []).append(column.title)
+        if len(column.note) > _LONGEST_HEAD_NOTE:
+            long.setdefault(column.note, []).append(column.title)
     sentences = [
-        f"{wording.listing(titles, 9)}: {note}."
-        for note, titles in shared.items()
-        if note and len(titles) > 1
+        f"{wording.listing([titles[0], *map(str.lower, titles[1:])], 9)}: {note}."
+        for note, titles in long.items()
     ]
-    kept = [Column(c.key, c.title, "" if len(shared[c.note]) > 1 else c.note) for c in columns]
+    kept = [Column(c.key, c.title, "" if c.note in long else c.note) for c in columns]
     return kept, " ".join(sentences)
 
 

@@ -44,11 +44,11 @@ QUANTITIES = (
     ),
     Quantity("flops", "Arithmetic", "flops", "flops_ratio", "less", "more", wording.flops),
     Quantity(
-        "energy", "Energy, inference", "energy_j", "energy_ratio", "less", "more", wording.energy
+        "energy", "Inference energy", "energy_j", "energy_ratio", "less", "more", wording.energy
     ),
     Quantity(
         "train_energy",
-        "Energy, training",
+        "Training energy",
         "train_energy_j",
         "train_energy_ratio",
         "less",
@@ -72,7 +72,7 @@ def quantity_note(results: Results, quantity: Quantity) -> str:
     setting = _setting(results, quantity)
     if setting is None:
         return ""
-    per = ", an example" if quantity.name == "energy_j" else ""
+    per = ", for one example" if quantity.name == "energy_j" else ""
     return setting_words(setting) + per
 
 

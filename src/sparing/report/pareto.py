@@ -113,16 +113,38 @@ def _front(points: list[_Point]) -> list[_Point]:
     return front
 
 
+def _line_boxes(axes: Axes, points: list[_Point]) -> list[Box]:
+    """The room that the bars and the line of the front take, in pixels."""
+    found: list[Box] = []
+    for point in points:
+        if point.interval:
+            low, high = (
+                axes.transData.transform((point.latency_ms, end)) for end in point.interval
+            )
+            found.append((float(low[0]) - 2, float(low[1]), float(low[0]) + 2, float(high[1])))
+    front = _front(points)
+    ends = [point.latency_ms for point in front[1:]] + [axes.get_xlim()[1]]
+    for point, end in zip(front, ends, strict=True):
+        left, y = axes.transData.transform((point.latency_ms, point.accuracy))
+        right = axes.transData.transform((end, point.accuracy))[0]
+        found.append((float(left), float(y) - 2, float(right), float(y) + 2))
+    return found
+
+
 def _label_points(sheet: Sheet, axes: Axes, points: list[_Point]) -> None:
-    """Names beside the points where they find room; the markers say the rest."""
+    """Names beside the points where they find room, off the lines if they can."""
     centres = [axes.transData.transform((p.latency_ms, p.accuracy)) for p in points]
     taken: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in centres]
+    lines = _line_boxes(axes, points)
     edge = axes.get_window_extent()
     bounds = (edge.x0, edge.y0, edge.x1 + 10, edge.y1)
     for point, (x, y) in zip(points, centres, strict=True):
         text = wording.shortened(point.arm, 14)
         size = (0.62 * sheet.text * len(text), sheet.text * 1.25)
-        place = free_place((float(x), float(y)), size, taken, bounds)
+        at = (float(x), float(y))
+        place = free_place(at, size, [*taken, *lines], bounds) or free_place(
+            at, size, taken, bounds
+        )
         if place is None:
             continue
         left, bottom = place

@@ -192,11 +192,11 @@ def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | No
 def _configured_sizes(model: PreTrainedModel) -> tuple[int, int, int, bool]:
     """Heads, features of one, width and causality, as the configuration tells them."""
     config = model.config.get_text_config()
-    heads, width = (
-        getattr(config, name, None) for name in ("num_attention_heads", "hidden_size")
-    )
+    heads, width = (getattr(config, name, None) for name in ("num_attention_heads", "hidden_size"))
     if not isinstance(heads, int) or not isinstance(width, int):
-        raise Unsupported(f"{type(model).__name__} does not say how many heads of what width it has")
+        raise Unsupported(
+            f"{type(model).__name__} does not say how many heads of what width it has"
+        )
     dim = getattr(config, "head_dim", None) or width // heads
     return heads, dim, width, bool(getattr(config, "is_decoder", False))
 

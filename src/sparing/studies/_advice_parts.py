@@ -138,7 +138,9 @@ def _run(subject: Subject, inputs: Inputs) -> None:
         subject.model(**inputs)
     except (ValueError, TypeError, RuntimeError, AttributeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Unsupported(f"{subject.kind} cannot run on {subject.reads} alone: {reason}") from error
+        raise Unsupported(
+            f"{subject.kind} cannot run on {subject.reads} alone: {reason}"
+        ) from error
 
 
 def sort_modules(model: nn.Module) -> dict[str, str]:

@@ -1,0 +1,52 @@
+"""Put a run's verdict and table into README.md, between its two markers.
+
+    python benchmarks/readme_table.py runs/demo
+
+What stands there is taken from the run's own report.md and from nowhere else; the run's records
+and page are copied to benchmarks/results/demo beside it, so that the table can be checked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- demo table: begin -->", "<!-- demo table: end -->"
+KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
+
+
+def excerpt(report: str) -> str:
+    """The verdict before the first heading, and the table under "All arms"."""
+    verdict = re.split(r"^## ", report, flags=re.MULTILINE)[0].split("\n\n", 2)[2].strip()
+    section = re.search(r"^## All arms.*?\n\n(\|.*?)\n\n", report, re.MULTILINE | re.DOTALL)
+    if section is None:
+        raise SystemExit("report.md has no table of arms")
+    return f"{verdict}\n\n{section.group(1)}"
+
+
+def main() -> None:
+    """Rewrite README.md from the run named on the command line."""
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    run = Path(sys.argv[1])
+    found = excerpt((run / "report.md").read_text(encoding="utf-8"))
+    readme = ROOT / "README.md"
+    before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    readme.write_text(f"{before}{BEGIN}\n{found}\n{END}{after}", encoding="utf-8")
+    target = ROOT / "benchmarks" / "results" / "demo"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for name in KEPT:
+        source = run / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("*-dark.png"))
+        else:
+            shutil.copy(source, target / name)
+
+
+if __name__ == "__main__":
+    main()
