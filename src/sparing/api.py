@@ -35,7 +35,8 @@ class Outcome:
         return self.study.records
 
     def _repr_html_(self) -> str:
-        return table_html(self.study.folder)
+        failed = [vars(failure) for failure in self.study.failures]
+        return table_html(self.study.records, self.study.config, failed)
 
 
 def finish(result: StudyResult) -> Outcome:

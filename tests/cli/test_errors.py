@@ -198,6 +198,7 @@ def _idx(shape, content):
         (b"PNG, to be sure, and nothing else", "is not an idx file"),
         (b"", "is not an idx file"),
     ],
+    ids=["short", "short-gzip", "foreign", "empty"],
 )
 def test_data_files_cut_short_or_of_another_format(command, tmp_path, images, words):
     zipped = images[:2] == b"\x1f\x8b"

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from sparing.cli import application
 from sparing.core.folder import Folder
 
 VERBS = Folder("sparing.cli", "verb").names()
@@ -69,6 +71,21 @@ def test_every_verb_has_help_and_json(command, verb):
     shown = command(verb, "--help")
     assert shown.code == 0
     assert "--json" in shown.out
+
+
+def _documented():
+    """The commands in the documentation, a line each."""
+    page = Path(__file__).parents[2] / "docs" / "command-line.md"
+    lines = page.read_text().replace("\\\n", "").splitlines()
+    return [line.split("#")[0].split() for line in lines if line.startswith("    sparing ")]
+
+
+def test_every_verb_is_documented_with_options_that_exist():
+    commands = typer.main.get_command(application()).commands
+    assert {words[1] for words in _documented()} == set(commands) == set(VERBS)
+    for _, verb, *words in _documented():
+        known = {name for parameter in commands[verb].params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, verb
 
 
 def test_help_tells_the_exit_codes(command):

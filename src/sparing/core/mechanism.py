@@ -36,10 +36,8 @@ class Mechanism(nn.Module, abc.ABC):
         super().__init__()
         self.heads = heads
 
-    @final
-    def forward(  # type: ignore[misc]  # nn.Module declares it as an attribute
-        self, *streams: Tensor, mask: Mask = NO_MASK
-    ) -> Tensor:
+    @final  # type: ignore[misc]  # nn.Module declares forward as an attribute
+    def forward(self, *streams: Tensor, mask: Mask = NO_MASK) -> Tensor:
         """Check, clean the pads, mix, and give zeros to queries that may see no key.
 
         Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is

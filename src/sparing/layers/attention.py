@@ -71,7 +71,8 @@ class Attention(nn.Module):
 
     def _split(self, projected: Tensor) -> Tensor:
         heads = self.mechanism.heads
-        return projected.unflatten(-1, (heads.count, heads.dim)).transpose(1, 2)
+        batch, tokens, _ = projected.shape
+        return projected.view(batch, tokens, heads.count, heads.dim).transpose(1, 2)
 
     def _weights(self) -> dict[str, Tensor]:
         layers = {"q": self.q_projection, "k": self.k_projection, "v": self.v_projection}

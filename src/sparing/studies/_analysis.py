@@ -19,6 +19,7 @@ RATIOS = {
     "train_energy_j": "train_energy_ratio",
     "energy_j": "energy_ratio",
 }
+Setting = tuple[str, tuple[tuple[str, Label], ...]]
 EXACT_RATIOS = {"peak_bytes": "peak_ratio", "flops": "flops_ratio"}
 
 
@@ -88,9 +89,8 @@ def _accuracy_differences(
 
 def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
     found = []
-    for setting, obtained in _settings(records, arm).items():
-        name, *labels = setting
-        own = dict(labels)
+    for (name, sizes), obtained in _settings(records, arm).items():
+        own = dict(sizes)
         ours = values(records, name, arm=arm, **own)
         theirs = values(records, name, arm=baseline, **own)
         pair = paired(ours, theirs)
@@ -114,11 +114,9 @@ def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
     return found
 
 
-def _settings(
-    records: Sequence[Record], arm: str
-) -> dict[tuple[str | tuple[str, Label], ...], Obtained]:
+def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
     """The quantities with a ratio, each at every size and component it was taken at."""
-    found: dict[tuple[str | tuple[str, Label], ...], Obtained] = {}
+    found: dict[Setting, Obtained] = {}
     for record in records:
         known = record.name in RATIOS or record.name in EXACT_RATIOS
         if known and record.labels.get("arm") == arm:
@@ -127,7 +125,7 @@ def _settings(
                 for key, value in record.labels.items()
                 if key in ("scope", "tokens", "batch", "component")
             }
-            found.setdefault((record.name, *sizes.items()), record.obtained)
+            found.setdefault((record.name, tuple(sizes.items())), record.obtained)
     return found
 
 

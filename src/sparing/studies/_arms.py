@@ -25,11 +25,12 @@ def fitted_options(name: str, tokens: int) -> dict[str, Any]:
     quarter of the tokens, a radius at most an eighth.
     """
     defaults = option_defaults(mechanism_class(name))
-    return {
-        option: max(1, min(defaults[option], tokens // share))
-        for option, share in COUNTS_TOKENS.items()
-        if isinstance(defaults.get(option), int)
-    }
+    fitted = {}
+    for option, share in COUNTS_TOKENS.items():
+        default = defaults.get(option)
+        if isinstance(default, int):
+            fitted[option] = max(1, min(default, tokens // share))
+    return fitted
 
 
 def resolve_options(

@@ -49,9 +49,9 @@ def attention_call(built: Mechanism, batch: int, tokens: int) -> Call:
     """A forward call of a mechanism on normal random inputs, without gradients."""
     generator = torch.Generator().manual_seed(0)
     heads = built.heads
-    shape = (batch, heads.count, tokens, heads.dim)
+    inside, around = (batch, heads.count, tokens, heads.dim), (batch, tokens, heads.width or 0)
     streams = [
-        torch.randn(shape if name != "x" else (batch, tokens, heads.width), generator=generator)
+        torch.randn(around if name == "x" else inside, generator=generator)
         for name in built.streams
     ]
 

@@ -189,7 +189,7 @@ def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str
 
     plain = asdict(replace(options, options={}))
     plain.pop("options")
-    return _plain({**plain, "arm_options": resolved})
+    return {name: _plain(value) for name, value in (plain | {"arm_options": resolved}).items()}
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,7 +97,7 @@ def check_gradients(subject: Subject) -> None:
             )
             require(passed, f"gradients differ from finite differences, causal={causal}")
         out = call(made, tensors, Mask(causal=causal))
-        out.square().sum().backward()
+        torch.autograd.backward(out.square().sum())
         parameters = dict(made.named_parameters())
         named = [*zip(made.streams, tensors, strict=True), *parameters.items()]
         for name, leaf in named:
@@ -137,17 +138,17 @@ def check_cost(subject: Subject) -> None:
         require(whole and cost.other_flops >= 0 and cost.peak_bytes > 0, "costs are whole numbers")
 
 
-class _LargestTensor(TorchDispatchMode):
+class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Remembers the largest number of elements that any operation returns."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.elements = 0
 
     def __torch_dispatch__(
-        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> object:
-        result = func(*args, **(kwargs or {}))  # type: ignore[operator, dict-item]
+        result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
             stored = tensor.untyped_storage().nbytes() // max(1, tensor.element_size())
             self.elements = max(self.elements, min(tensor.numel(), stored))

@@ -84,10 +84,12 @@ def _kerformer_weight(
             pooled[other - first] = keys[other].mean()
     else:
         pooled = keys[seen].mean(0)
-    excited = made.excite @ (made.squeeze @ pooled)
+    excited: Tensor = made.excite @ (made.squeeze @ pooled)
     if made.se == "fixed":
-        return (excited + made.bias)[j - first].sigmoid()
-    return (math.sqrt(keys.shape[1]) * (excited @ keys[j]) + made.bias[0]).sigmoid()
+        placed: Tensor = (excited + made.bias)[j - first]
+        return placed.sigmoid()
+    logit: Tensor = math.sqrt(keys.shape[1]) * (excited @ keys[j]) + made.bias[0]
+    return logit.sigmoid()
 
 
 def dense_window(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
