@@ -10,7 +10,7 @@ TORCH := torch==2.13.0
 
 demo: $(READY)
 	$(RUN)/sparing compare digits --mechanisms softmax,window,linear,kerformer,linformer \
-		--seeds 3 --output-dir runs/demo
+		--seeds 5 --output-dir runs/demo
 
 test: $(READY)
 	$(RUN)/python -m pytest -n 2 -m "not slow and not gpu"

@@ -59,6 +59,27 @@ def require_counts(**counts: int) -> None:
             raise UsageError(f"--{name} must be at least 1, got {count}")
 
 
+def find_subject(
+    name: str,
+    against: str,
+    options: dict[str, Any],
+    shape: tuple[int, int],
+    tokens: int | None,
+    how: How,
+) -> Subject:
+    """What ``name`` stands for; ``shape`` is heads and dim, for a mechanism.
+
+    Raises ``UsageError`` for what does not belong to a mechanism, or to a model.
+    """
+    if is_mechanism(name):
+        if against:
+            raise UsageError(f"a mechanism is measured against {DENSE}; --against takes a model")
+        return cores(name, options, *shape, tokens or USUAL_TOKENS, how)
+    if options:
+        raise UsageError("--set takes a mechanism's options, and a model has its own already")
+    return models(name, against, tokens, how)
+
+
 def is_mechanism(name: str) -> bool:
     """Whether this is a mechanism's name or dotted path, or a misspelling of a name.
 

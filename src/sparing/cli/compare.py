@@ -40,7 +40,7 @@ def run(
         seeds=seed_list(seeds),
         model=model,
     )
-    if epochs:
+    if epochs and options.recipe is not None:
         options = replace(options, recipe=replace(options.recipe, epochs=epochs))
     options = apply(options, settings or [])
     folder = output_dir or Path("runs") / f"compare-{task}"

@@ -6,7 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from sparing.cli._quantities import measure
+from sparing.cli._settings import apply
 from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli._subject import How, find_subject, require_counts
 from sparing.core.errors import UsageError
 
 
@@ -29,33 +32,14 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Measure latency, memory, arithmetic, throughput and energy, paired with dense attention."""
-    from sparing.cli._quantities import measure
-    from sparing.cli._settings import apply
-    from sparing.cli._subject import (
-        DENSE,
-        USUAL_TOKENS,
-        How,
-        cores,
-        is_mechanism,
-        models,
-        require_counts,
-    )
-
-    sizes = {"batch": batch, "threads": threads, "rounds": rounds, "heads": heads, "dim": dim}
-    require_counts(**sizes, **({} if tokens is None else {"tokens": tokens}))
+    counts = {"batch": batch, "threads": threads, "rounds": rounds, "heads": heads, "dim": dim}
+    require_counts(**counts, **({} if tokens is None else {"tokens": tokens}))
     if energy_seconds <= 0:
         raise UsageError(f"--energy-seconds must be above 0, got {energy_seconds}")
     how = How(batch, threads, rounds, energy_seconds)
     nothing: dict[str, Any] = {}
     options = apply(nothing, settings or [])
-    if is_mechanism(name):
-        if against:
-            raise UsageError(f"a mechanism is measured against {DENSE}; --against takes a model")
-        subject = cores(name, options, heads, dim, tokens or USUAL_TOKENS, how)
-    elif options:
-        raise UsageError("--set takes a mechanism's options, and a model has its own already")
-    else:
-        subject = models(name, against, tokens, how)
+    subject = find_subject(name, against, options, (heads, dim), tokens, how)
     with progress_bar(quiet=as_json) as show:
         facts = measure(subject, how, show)
     if as_json:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.catalogue import mechanism_class
 from sparing.core.errors import UsageError, nearest
 from sparing.core.mechanism import option_defaults
-from sparing.tasks import Task
+from sparing.studies import _probe
+from sparing.tasks import Task, load_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,3 +71,19 @@ def build_arm(
         own.setdefault("seed", seed)
     swap(built, arm, tokens=task.tokens, **own)
     return built
+
+
+def model_in_its_own_process(
+    model: str,
+    task: str,
+    task_options: dict[str, Any],
+    data: str | None,
+    arm: str,
+    options: dict[str, Any],
+    sizes: dict[str, Any],
+    batch: int,
+) -> _probe.Call:
+    """A forward call of one arm's model on the task's own examples, built from plain values."""
+    loaded = load_task(task, data=None if data is None else Path(data), **task_options)
+    built = build_arm(model, loaded, arm, options, 0, sizes)
+    return _probe.model_call(built, _probe.task_inputs(loaded, batch))

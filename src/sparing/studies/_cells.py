@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PROBE = "sparing.studies._probe:attention"
+MODEL_PROBE = "sparing.studies._arms:model_in_its_own_process"
 MODEL_BATCHES = (1, 32)
 
 
@@ -34,6 +35,9 @@ class Arms:
     """What the cells work on: the task, the model and the options of each arm."""
 
     task: Task
+    task_name: str
+    task_options: dict[str, Any]
+    data: Path | None
     model: str
     sizes: dict[str, Any]
     options: dict[str, dict[str, Any]]
@@ -64,7 +68,7 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
     def work() -> list[Record]:
         place = arms.folder / "models" / f"{arm}-{seed}"
         model = arms.build(arm, seed)
-        with threads(None), EnergyMeter() as meter:
+        with threads(arms.thread_count), EnergyMeter() as meter:
             result = train(model, arms.task, recipe, output_dir=place)
         judged = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
@@ -199,13 +203,38 @@ def memory_cell(arms: Arms, arm: str, tokens: int) -> Cell:
             "shape": list(asdict(arms.shape).values()),
             "tokens": tokens,
             "batch": 1,
-            "threads": arms.thread_count,
         }
-        peak = peak_memory(PROBE, arguments)
+        peak = peak_memory(PROBE, arguments, threads=arms.thread_count)
         labels: dict[str, Label] = {"arm": arm, "scope": "attention", "tokens": tokens, "batch": 1}
         return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
 
     return Cell(f"memory/{arm}/{tokens}", work, weight=1.5)
+
+
+def model_memory_cell(arms: Arms, arm: str, batch: int) -> Cell:
+    """The peak memory of one arm's whole model on the task, in a process of its own."""
+
+    def work() -> list[Record]:
+        arguments = {
+            "model": arms.model,
+            "task": arms.task_name,
+            "task_options": arms.task_options,
+            "data": None if arms.data is None else str(arms.data),
+            "arm": arm,
+            "options": arms.options[arm],
+            "sizes": arms.sizes,
+            "batch": batch,
+        }
+        peak = peak_memory(MODEL_PROBE, arguments, threads=arms.thread_count)
+        labels: dict[str, Label] = {
+            "arm": arm,
+            "scope": "model",
+            "tokens": arms.task.tokens,
+            "batch": batch,
+        }
+        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
+
+    return Cell(f"memory/{arm}/model", work, weight=1.5)
 
 
 def flops_cell(arms: Arms, arm: str) -> Cell:

@@ -63,10 +63,9 @@ def attention_call(built: Mechanism, batch: int, tokens: int) -> Call:
 
 
 def attention(
-    name: str, options: dict[str, Any], shape: list[int], tokens: int, batch: int, threads: int
+    name: str, options: dict[str, Any], shape: list[int], tokens: int, batch: int
 ) -> Call:
     """For a process of its own: ``shape`` is layers, heads, width and feed-forward width."""
-    torch.set_num_threads(threads)
     return attention_call(build_core(name, options, Shape(*shape), tokens), batch, tokens)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.models import default_model, names
 from sparing.studies import _cells
 from sparing.studies._analysis import analyse
 from sparing.studies._arms import DENSE, resolve_options
@@ -16,7 +17,7 @@ from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._study import StudyResult, base_config, write_goals
 from sparing.tasks import Task, load_task
-from sparing.train import Recipe
+from sparing.train import Recipe, default_recipe
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -28,8 +29,8 @@ class Options:
     ``mechanisms`` are the arms, the dense one first or added; ``options`` are theirs, by name;
     ``margin`` is the difference in accuracy that is too small to matter; ``lengths`` are the
     tokens of the crossover curves, ``memory_lengths`` those at which memory is measured;
-    ``thread_count`` is the number of threads while latency is measured; ``examples`` keeps only
-    so many training examples.
+    ``thread_count`` is the number of threads for training and latency; ``recipe`` is the task's own
+    unless given.
     """
 
     task: str = "digits"
@@ -40,7 +41,7 @@ class Options:
     sizes: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_options: Mapping[str, Any] = field(default_factory=dict)
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: Recipe | None = None
     margin: float = 0.01
     lengths: tuple[int, ...] = LENGTHS
     memory_lengths: tuple[int, ...] = (256, 1024, 4096)
@@ -54,6 +55,9 @@ class Options:
         for name, values in (("mechanisms", self.mechanisms), ("seeds", self.seeds)):
             if len(set(values)) != len(values):
                 raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
+        if self.recipe is None:
+            pretrained = self.model not in ("", *names())
+            object.__setattr__(self, "recipe", default_recipe(self.task, pretrained=pretrained))
         if self.baseline not in self.mechanisms:
             object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
 
@@ -93,24 +97,29 @@ def run(
     Finished cells are never repeated. Raises ``UsageError`` for unknown names and for a folder
     that holds another run; a cell that fails is noted in the result, and the others go on.
     """
-    from sparing.models import default_model
-
     task = load_task(options.task, data=data, **options.task_options)
     options = replace(options, model=options.model or default_model(task))
     resolved = resolve_options(options.mechanisms, options.options, task.tokens)
     config = base_config("compare", _identity(options, resolved))
     config |= _described(options, task, resolved, folder.name)
-    arms = _arms(options, task, resolved, folder)
+    arms = _arms(options, task, resolved, folder, data)
     with open_run(folder, config, overwrite=overwrite) as opened:
         failures = opened.do(_cells_of(options, arms), on_progress)
         return _finish(opened, options, task, failures)
 
 
 def _arms(
-    options: Options, task: Task, resolved: dict[str, dict[str, Any]], folder: Path
+    options: Options,
+    task: Task,
+    resolved: dict[str, dict[str, Any]],
+    folder: Path,
+    data: Path | None,
 ) -> _cells.Arms:
     return _cells.Arms(
         task=task,
+        task_name=options.task,
+        task_options=dict(options.task_options),
+        data=data,
         model=options.model,
         sizes=dict(options.sizes),
         options=resolved,
@@ -128,11 +137,12 @@ def _cells_of(options: Options, arms: _cells.Arms) -> list[Cell]:
     cells += [_cells.model_latency_cell(arms, batch) for batch in _cells.MODEL_BATCHES]
     cells.append(_cells.energy_cell(arms, 32, options.energy_seconds))
     for arm in arms.names:
-        cells.append(_cells.flops_cell(arms, arm))
+        cells += [_cells.flops_cell(arms, arm), _cells.model_memory_cell(arms, arm, 32)]
         cells += [_cells.memory_cell(arms, arm, tokens) for tokens in options.memory_lengths]
     for number, seed in enumerate(options.seeds):
         turn = number % len(arms.names)  # no arm is always first
         for arm in (*arms.names[turn:], *arms.names[:turn]):
+            assert options.recipe is not None  # set when the options were made
             recipe = replace(options.recipe, seed=seed)
             cells.append(_cells.training_cell(arms, arm, seed, recipe))
     return cells
@@ -185,8 +195,6 @@ def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | N
 
 def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What makes two runs the same one, as plain JSON values."""
-    from dataclasses import asdict
-
     plain = asdict(replace(options, options={}))
     plain.pop("options")
     return {name: _plain(value) for name, value in (plain | {"arm_options": resolved}).items()}
