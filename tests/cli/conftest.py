@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from sparing.cli import main
+from sparing.measure.memory import PeakMemory
 
 # digits in four patches: five tokens, and nineteen steps an epoch
 SMALL = ("--epochs", "1", "--set", "task_options.patch_size=4")
@@ -62,6 +64,14 @@ def run_command(*arguments: object) -> Ended:
     assert "Traceback" not in both, both
     assert "internal error" not in both, both
     return Ended(ended.value.code, out.getvalue(), err.getvalue())
+
+
+def memory_in_this_process(target, arguments, *, threads):
+    """Build and run what a process of its own would, without the cost of starting one."""
+    module, _, function = target.partition(":")
+    call = getattr(importlib.import_module(module), function)(**json.loads(json.dumps(arguments)))
+    assert call() is not None
+    return PeakMemory(1000, "measured", "cpu", f"not really, on {threads} thread(s)")
 
 
 @pytest.fixture

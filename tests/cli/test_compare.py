@@ -15,7 +15,16 @@ import pytest
 
 from sparing.core.errors import SparingError
 from sparing.core.record import RecordLog
-from tests.cli.conftest import SMALL_COMPARE, run_command
+from sparing.measure.memory import peak_memory
+from tests.cli.conftest import SMALL_COMPARE, memory_in_this_process, run_command
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_for_memory():
+    """Starting a process for each cell of memory takes longer than all the rest together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparing.studies._cells.peak_memory", memory_in_this_process)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +256,8 @@ def test_overwriting_begins_again(command, compared, copy_of):
 
 
 @pytest.mark.slow
-def test_every_quantity_through_a_study(command, tmp_path):
+def test_every_quantity_through_a_study(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparing.studies._cells.peak_memory", peak_memory)
     settings = ("lengths=64", "memory_lengths=64", "rounds=5", "energy_seconds=0.02", "seeds=0")
     settings += ("mechanisms=softmax,linear", "recipe.epochs=1", "task_options.patch_size=4")
     given = [part for setting in settings for part in ("--set", setting)]

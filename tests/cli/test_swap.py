@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 import sparing
-from sparing.measure.memory import PeakMemory
+from tests.cli.conftest import memory_in_this_process
 
 
 def test_a_swapped_model_opens_again_with_its_tokenizer(command, bert, tmp_path):
@@ -94,16 +93,8 @@ def test_a_mechanism_is_measured_beside_dense(command):
     assert "latency_ratio" not in facts["arms"]["softmax"]
 
 
-def _memory_in_this_process(target, arguments, *, threads):
-    """Build and run what a process of its own would, without the cost of starting one."""
-    module, _, function = target.partition(":")
-    call = getattr(importlib.import_module(module), function)(**json.loads(json.dumps(arguments)))
-    assert call() is not None
-    return PeakMemory(1000, "measured", "cpu", f"not really, on {threads} thread(s)")
-
-
 def test_a_swapped_model_is_measured_beside_its_dense_self(command, trained, monkeypatch):
-    monkeypatch.setattr("sparing.measure.memory.peak_memory", _memory_in_this_process)
+    monkeypatch.setattr("sparing.measure.memory.peak_memory", memory_in_this_process)
     arguments = ("measure", trained, "--batch", 2, "--rounds", 5, "--energy-seconds", 0.01)
     shown = command(*arguments)
     assert shown.code == 0, shown.err

@@ -217,16 +217,11 @@ def text_batches(
     ]
 
 
-def forward_call(
-    name: str, dense: bool, tokens: int, batch: int, threads: int
-) -> Callable[[], object]:
+def forward_call(name: str, dense: bool, tokens: int, batch: int) -> Callable[[], object]:
     """For a process of its own: a forward call of a model on random inputs, without gradients.
 
     ``dense`` gives a swapped model transformers' own attention back.
     """
-    import torch
-
-    torch.set_num_threads(threads)
     model = open_model(name).eval()
     if dense:
         from sparing.transfer.swap import unswap

@@ -24,7 +24,7 @@ def measure(subject: Subject, how: How, show: Callable[[float, str], None]) -> d
     share = _share(subject, how)
     for number, (name, arm) in enumerate(subject.arms.items()):
         show(0.4 + 0.3 * number / len(subject.arms), f"memory and arithmetic of {name}")
-        arms[name] |= _memory_and_flops(arm)
+        arms[name] |= _memory_and_flops(arm, how.threads)
     show(0.7, "energy")
     notes = [*subject.notes, *_energy(subject, how, arms)]
     baseline = arms[subject.baseline]
@@ -100,10 +100,10 @@ def _share(subject: Subject, how: How) -> dict[str, Any]:
     }
 
 
-def _memory_and_flops(arm: Arm) -> dict[str, Any]:
+def _memory_and_flops(arm: Arm, threads: int) -> dict[str, Any]:
     from sparing.measure.memory import peak_memory
 
-    peak = peak_memory(arm.target, arm.arguments, threads=int(arm.arguments["threads"]))
+    peak = peak_memory(arm.target, arm.arguments, threads=threads)
     return {"peak_bytes": peak.bytes, "peak_method": peak.method, "flops": arm.flops()}
 
 

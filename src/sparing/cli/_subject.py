@@ -115,7 +115,6 @@ def cores(
             "shape": list(asdict(shape).values()),
             "tokens": tokens,
             "batch": how.batch,
-            "threads": how.threads,
         }
         return Arm(
             call,
@@ -170,7 +169,6 @@ def _model_arm(name: str, model: Any, dense: bool, tokens: int, how: How) -> Arm
         "dense": dense,
         "tokens": tokens,
         "batch": how.batch,
-        "threads": how.threads,
     }
     return Arm(
         call_of(model, inputs),

@@ -12,7 +12,7 @@ import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
 from sparing.core.errors import UsageError, nearest
-from sparing.train.recipe import PRECISIONS, Recipe
+from sparing.train.recipe import PRECISIONS, Recipe, default_recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,10 +45,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train a model on a task, with its attention swapped if you like; goes on where it stopped."""
-    plan = _plan(task, settings or [], epochs, precision, track)
+    plan = _plan(task, model, settings or [], epochs, precision, track)
     plan = replace(
         plan,
-        model=model,
         mechanism=mechanism,
         layers=layers,
         seeds=seed_list(seeds),
@@ -76,16 +75,20 @@ class Plan:
     task_options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _plan(task: str, settings: list[str], epochs: int, precision: str, track: str) -> Plan:
+def _plan(
+    task: str, model: str, settings: list[str], epochs: int, precision: str, track: str
+) -> Plan:
     """The task and everything that ``--set`` may change, the options of the command line first."""
     from sparing.cli._settings import apply
+    from sparing.models import names
 
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
-    recipe = Recipe(precision=precision, trackers=tuple(words(track)))  # type: ignore[arg-type]
+    usual = default_recipe(task, pretrained=model not in ("", *names()))
+    recipe = replace(usual, precision=precision, trackers=tuple(words(track)))
     if epochs:
         recipe = replace(recipe, epochs=epochs)
-    return apply(Plan(task, recipe), settings)
+    return apply(Plan(task, recipe, model), settings)
 
 
 def _checked(plan: Plan) -> Plan:

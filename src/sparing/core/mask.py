@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Int
@@ -24,6 +24,10 @@ class Mask:
     keep: Bool[Tensor, "batch keys"] | None = None
     causal: bool = False
     cross: bool = False
+    # All layers of a model share one mask: what is square is built once for them.
+    _opened: dict[tuple[int, int], Tensor] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.keep is not None and (self.keep.dtype != torch.bool or self.keep.ndim != 2):
@@ -50,6 +54,26 @@ class Mask:
         if self.keep is not None:
             keep = self.keep[:, None, None, :]
             allowed = keep.expand(-1, 1, queries, -1) if allowed is None else allowed & keep
+        return allowed
+
+    def opened(
+        self, queries: int, keys: int, device: torch.device | None = None
+    ) -> Bool[Tensor, "batch_or_1 1 queries_or_1 keys"] | None:
+        """``dense``, but a query that may see no key is let see all: kernels give NaN there.
+
+        Without causality one row serves all queries. Built once for each size.
+        """
+        traced = torch.compiler.is_compiling()
+        if not traced and (queries, keys) in self._opened:
+            return self._opened[queries, keys]
+        rows = queries if self.causal else 1
+        allowed = self.dense(rows, keys, device)
+        if allowed is None:
+            return None
+        if self.keep is not None:
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
+        if not traced:
+            self._opened[queries, keys] = allowed
         return allowed
 
     def sees_any(self, queries: int) -> Bool[Tensor, "batch queries_or_1"] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import inspect
 import math
+from collections.abc import Iterable
 from typing import ClassVar, final
 
 import torch
@@ -25,12 +26,15 @@ class Mechanism(nn.Module, abc.ABC):
 
     A subclass sets ``traits`` on the class (what its defaults can do) and, where options change
     them, again on the instance; stores each keyword-only option under its own name; and writes
-    ``mix`` and ``cost``. ``streams`` names what it is given: any of q, k, v and x, the layer's
-    input. Everything that holds for all mechanisms is done here, once.
+    ``mix`` and ``cost``. ``streams`` names what it is given: q and any of k, v and x, the layer's
+    input. ``ignores_pads`` says that pads get a weight of exactly zero whatever numbers they hold,
+    so that they need not be cleaned unless those are not finite. Everything that holds for all
+    mechanisms is done here, once.
     """
 
     traits: Traits
     streams: ClassVar[tuple[str, ...]] = ("q", "k", "v")
+    ignores_pads: ClassVar[bool] = False
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
@@ -45,12 +49,12 @@ class Mechanism(nn.Module, abc.ABC):
         for wrong shapes, mixed types, or (on CPU) values that are not finite in real tokens.
         """
         tensors = self._named(streams, mask)
-        q, k = tensors["q"], tensors["k"]
-        queries, keys = q.shape[2], k.shape[2]
+        q = tensors["q"]
+        queries, keys = q.shape[2], _keys(tensors)
         self._check_traits(mask, queries, keys)
-        if q.numel() == 0 or k.numel() == 0:
+        if q.numel() == 0 or keys == 0:
             return torch.zeros_like(q)
-        if mask.keep is not None:
+        if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
         mixed = self.mix(*tensors.values(), mask=mask)
         sees_any = mask.sees_any(queries)
@@ -71,8 +75,9 @@ class Mechanism(nn.Module, abc.ABC):
         """The mechanism itself; one that names other ``streams`` takes those, in their order.
 
         What it may rely on: shapes, types and traits are checked; nothing is empty; k, v and x are
-        zero at pads, and so is q where queries and keys are one sequence. Queries that ``mask``
-        lets see no key may get any finite value: they are set to zero afterwards.
+        zero at pads, and so is q where queries and keys are one sequence (finite, where the class
+        ``ignores_pads``). Queries that ``mask`` lets see no key may get any finite value: they are
+        set to zero afterwards.
         """
 
     @abc.abstractmethod
@@ -107,8 +112,8 @@ class Mechanism(nn.Module, abc.ABC):
         q = tensors["q"]
         for name, tensor in tensors.items():
             self._check_stream(name, tensor, q)
-        keys = tensors["k"].shape[2]
-        if "v" in tensors and tensors["v"].shape != tensors["k"].shape:
+        keys = _keys(tensors)
+        if {"k", "v"} <= tensors.keys() and tensors["v"].shape != tensors["k"].shape:
             k, v = tuple(tensors["k"].shape), tuple(tensors["v"].shape)
             raise UsageError(f"{_name(self)}: k and v differ in shape: {k} and {v}")
         if mask.keep is not None and tuple(mask.keep.shape) != (q.shape[0], keys):
@@ -179,6 +184,27 @@ def _clean(name: str, tensor: Tensor, mask: Mask) -> Tensor:
     return tensor.where(keep[:, :, None] if name == "x" else keep[:, None, :, None], 0)
 
 
+def _keys(tensors: dict[str, Tensor]) -> int:
+    """How many tokens are attended to."""
+    for name in ("k", "v"):
+        if name in tensors:
+            return tensors[name].shape[2]
+    return tensors["x"].shape[1] if "x" in tensors else tensors["q"].shape[2]
+
+
+def _all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether a sum finds nothing but finite numbers; False where looking would cost too much.
+
+    That is elsewhere than on CPU, where it would stall the device, and while tracing.
+    """
+    total = 0.0
+    for tensor in tensors:
+        if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+            return False
+        total += tensor.detach().sum(dtype=torch.float32).item()
+    return math.isfinite(total)
+
+
 def _check_finite(tensors: dict[str, Tensor], mixed: Tensor) -> None:
     """Name the input that is not finite. On CPU only: elsewhere the look would stall the device.
 
@@ -187,9 +213,7 @@ def _check_finite(tensors: dict[str, Tensor], mixed: Tensor) -> None:
     """
     if mixed.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    looked_at = (mixed, tensors["q"], tensors["k"])
-    sums = [tensor.detach().sum(dtype=torch.float32) for tensor in looked_at]
-    if math.isfinite(sum(float(total) for total in sums)):
+    if _all_finite(tensors.get(name, mixed) for name in ("q", "k", "mixed")):
         return
     for name, tensor in tensors.items():
         bad = (~torch.isfinite(tensor)).nonzero()

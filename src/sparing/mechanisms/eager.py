@@ -33,6 +33,7 @@ class Eager(Mechanism):
     run in float32 under half precision; a query that may see no key returns zeros.
     """
 
+    ignores_pads = True
     traits = Traits(
         paper="Attention Is All You Need, arXiv 1706.03762",
         year=2017,
@@ -56,9 +57,8 @@ class Eager(Mechanism):
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Scores, softmax, weighted sum: three steps, each stored."""
         scores = wide(q) @ wide(k).transpose(-1, -2) / math.sqrt(self.heads.dim)
-        allowed = mask.dense(q.shape[2], k.shape[2], q.device)
+        allowed = mask.opened(q.shape[2], k.shape[2], q.device)
         if allowed is not None:
-            allowed = allowed | ~allowed.any(-1, keepdim=True)
             scores = scores.masked_fill(~allowed, -torch.inf)
         weights = scores.softmax(-1)
         report(self, "weights", weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,7 +11,6 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._shared import fused_softmax
 
 
 class Softmax(Mechanism):
@@ -28,6 +28,7 @@ class Softmax(Mechanism):
     no key returns zeros, where implementations return zeros or NaN depending on the kernel.
     """
 
+    ignores_pads = True
     traits = Traits(
         paper="Attention Is All You Need, arXiv 1706.03762",
         year=2017,
@@ -53,8 +54,9 @@ class Softmax(Mechanism):
         queries, keys = q.shape[2], k.shape[2]
         dropout = self.dropout if self.training else 0.0
         if mask.causal and mask.keep is None and queries == keys:
-            return fused_softmax(q, k, v, causal=True, dropout=dropout)
-        return fused_softmax(q, k, v, mask.dense(queries, keys, q.device), dropout=dropout)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        allowed = mask.opened(queries, keys, q.device)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the visible pairs; the kernel skips what causality hides."""
