@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
 from sparing.core.errors import UsageError, nearest
-from sparing.train.recipe import PRECISIONS, Recipe, default_recipe
+from sparing.train.recipe import PRECISIONS, Precision, Recipe, default_recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +85,7 @@ def _plan(
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
     usual = default_recipe(task, pretrained=model not in ("", *names()))
-    recipe = replace(usual, precision=precision, trackers=tuple(words(track)))
+    recipe = replace(usual, precision=cast(Precision, precision), trackers=tuple(words(track)))
     if epochs:
         recipe = replace(recipe, epochs=epochs)
     return apply(Plan(task, recipe, model), settings)

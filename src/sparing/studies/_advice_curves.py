@@ -28,6 +28,7 @@ DENSE = "softmax"
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 MEMORY_SHARE = 0.5
 SLOWER = 1.5
+FAR = 64
 TOO_LARGE = "it would need more than half of the free memory"
 HOPELESS = "it was far slower before, and its arithmetic grows as fast as the dense one's"
 
@@ -171,13 +172,14 @@ def core_call(built: Mechanism, subject: Subject, tokens: int, batch: int) -> Ca
     generator = torch.Generator().manual_seed(0)
     heads, model = built.heads, subject.model
     built = built.to(model.device, model.dtype).eval()
-    shapes = dict.fromkeys("qkv", (batch, heads.count, tokens, heads.dim))
-    streams = [
-        torch.randn(shapes.get(name, (batch, tokens, subject.width)), generator=generator).to(
-            model.device, model.dtype
+    streams = []
+    for name in built.streams:
+        width = subject.width if name == "x" else heads.count * heads.dim
+        x = torch.randn((batch, tokens, width), generator=generator).to(model.device, model.dtype)
+        # laid out as projections leave them: the heads of one token side by side
+        streams.append(
+            x if name == "x" else x.view(batch, tokens, heads.count, heads.dim).transpose(1, 2)
         )
-        for name in built.streams
-    ]
     mask = Mask(causal=subject.causal)
 
     def call() -> object:
@@ -211,16 +213,19 @@ def _hopeless(candidate: Candidate, built: Mechanism, subject: Subject, tokens: 
     before = candidate.longest
     if before is None or before >= tokens or _bounds(candidate.curve[before])[0] < SLOWER:
         return False
-    dense = mechanism(DENSE, built.heads)
-    return _growth(built, subject, before, tokens) >= _growth(dense, subject, before, tokens)
-
-
-def _growth(built: Mechanism, subject: Subject, before: int, tokens: int) -> float:
-    first, second = (
-        built.cost(Workload(1, subject.heads, n, n, subject.dim, causal=subject.causal))
-        for n in (before, tokens)
+    return _growth(built, subject, tokens) >= _growth(
+        _build(DENSE, subject, tokens), subject, tokens
     )
-    return second.matmul_flops / first.matmul_flops
+
+
+def _growth(built: Mechanism, subject: Subject, tokens: int) -> float:
+    """How many times the arithmetic grows to far longer texts: what is fixed in size shows then."""
+    heads, dim = subject.heads, subject.dim
+    near, far = (
+        built.cost(Workload(1, heads, n, n, dim, causal=subject.causal)).matmul_flops
+        for n in (tokens, FAR * tokens)
+    )
+    return far / near
 
 
 def fastest(chosen: Sequence[Candidate], tokens: int) -> Candidate | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -86,16 +85,9 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
             *_energy_records("train_energy_j", meter.energy, labels),
             *_curve_records(result.curve, labels),
         ]
-        _drop_checkpoints(place)
         return found
 
     return Cell(f"train/{arm}/{seed}", work, weight=8.0)
-
-
-def _drop_checkpoints(place: Path) -> None:
-    """A finished model stays; the states it could have been resumed from go."""
-    for checkpoint in place.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
 
 
 def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> list[Record]:

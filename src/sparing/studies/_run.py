@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -145,6 +146,7 @@ def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -
             raise UsageError(f"{folder} is in use by another run") from error
         if overwrite:
             (folder / "records.jsonl").unlink(missing_ok=True)
+            shutil.rmtree(folder / "models", ignore_errors=True)
         else:
             _require_same(folder, config)
         write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")

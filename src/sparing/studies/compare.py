@@ -103,6 +103,7 @@ def run(
     config = base_config("compare", _identity(options, resolved))
     config |= _described(options, task, resolved, folder.name)
     arms = _arms(options, task, resolved, folder, data)
+    arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
     with open_run(folder, config, overwrite=overwrite) as opened:
         failures = opened.do(_cells_of(options, arms), on_progress)
         return _finish(opened, options, task, failures)
