@@ -71,7 +71,7 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
             result = train(model, arms.task, recipe, output_dir=place)
         judged = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
-        found = [
+        return [
             Record(
                 "accuracy",
                 judged.accuracy,
@@ -85,7 +85,6 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
             *_energy_records("train_energy_j", meter.energy, labels),
             *_curve_records(result.curve, labels),
         ]
-        return found
 
     return Cell(f"train/{arm}/{seed}", work, weight=8.0)
 
