@@ -233,7 +233,7 @@ def test_folders_that_hold_something_else_are_refused(command, tmp_path):
         assert ended.code == 2
         assert "is not empty and holds no" in ended.error
         assert "found letters.txt" in ended.error
-    assert [path.name for path in tmp_path.glob("[!.]*")] == ["letters.txt"]
+        assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
 
 
 def test_a_foreign_config_is_named(command, tmp_path):
@@ -253,6 +253,15 @@ def test_overwriting_begins_again(command, compared, copy_of):
     after = _finished(folder)
     assert set(after) == set(before)
     assert after["latency/attention/64"] != before["latency/attention/64"]
+
+
+def test_overwriting_drops_runs_only(command, tmp_path):
+    model = json.dumps({"model_type": "bert"})
+    (tmp_path / "config.json").write_text(model)
+    ended = command(*SMALL_COMPARE, "--overwrite", "--output-dir", tmp_path)
+    assert ended.code == 1
+    assert "config.json is not a run's configuration" in ended.error
+    assert (tmp_path / "config.json").read_text() == model
 
 
 @pytest.mark.slow

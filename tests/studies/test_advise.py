@@ -23,6 +23,7 @@ from sparing.studies import _advice_parts as parts
 from sparing.studies import advise
 from sparing.studies._advice_model import open_subject, random_inputs, resolve_tokens, sharing_copy
 from sparing.studies._advice_words import Found, decide, speed, too_short
+from sparing.transfer.swap import is_swapped
 from tests.studies.small import build, save_with_tokenizer
 
 QUICK = {"quick": True, "lengths": (16,), "threads": 1}
@@ -466,6 +467,9 @@ def test_a_swapped_model_is_made_dense_and_shown_beside_itself(tmp_path):
     model = build("bert")
     sparing.swap(model, "window", radius=2)
     model.save_pretrained(tmp_path / "swapped")
+    subject = open_subject(str(tmp_path / "swapped"))
+    assert not is_swapped(subject.model)
+    assert is_swapped(subject.as_given)
     found = sparing.advise(str(tmp_path / "swapped"), tokens=16, mechanisms=["linear"], **QUICK)
     assert any("came swapped" in note for note in found.notes)
     arms = {r.labels["arm"] for r in found.records if r.labels.get("scope") == "model"}

@@ -286,7 +286,7 @@ def predict(share: Ratio, core: Ratio) -> Ratio:
 
     The interval spans all corners of the two: wider than need be, never narrower.
     """
-    corners = [1 - s * r for s, r in product(_bounds(share), _bounds(core))]
+    corners = [1 - s * (1 - r) for s, r in product(_bounds(share), _bounds(core))]
     value = 1 - share.value * (1 - core.value)
     return Ratio(value, (min(corners), max(corners)), min(share.count, core.count))
 

@@ -244,8 +244,8 @@ def _from_hub(name: str) -> PreTrainedModel:
         except (OSError, ValueError, KeyError, AttributeError) as error:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise UsageError(
-                f"no model {name!r}: no such folder, no built-in model"
-                f"{nearest(name, MODELS.names())} and not to be had from the hub ({reason})"
+                f"no model {name!r}: no such folder, and not to be had from the hub ({reason})"
+                f"{nearest(name, MODELS.names())}"
             ) from error
         except SafetensorError as error:
             raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
