@@ -68,7 +68,8 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
         place = arms.folder / "models" / f"{arm}-{seed}"
         model = arms.build(arm, seed)
         with threads(arms.thread_count), EnergyMeter() as meter:
-            result = train(model, arms.task, recipe, output_dir=place)
+            # from the start: the energy of a cell that was cut off is not known
+            result = train(model, arms.task, recipe, output_dir=place, resume="never")
         judged = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
         return [

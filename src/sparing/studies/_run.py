@@ -134,6 +134,7 @@ def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -
     Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
     ``DataError`` when its files are corrupt.
     """
+    _refuse_strangers(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -145,6 +146,8 @@ def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -
         except OSError as error:
             raise UsageError(f"{folder} is in use by another run") from error
         if overwrite:
+            if (folder / "config.json").exists():
+                read_config(folder)  # only a run may be overwritten
             (folder / "records.jsonl").unlink(missing_ok=True)
             shutil.rmtree(folder / "models", ignore_errors=True)
         else:
@@ -167,11 +170,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def _refuse_strangers(folder: Path) -> None:
+    """Raise ``UsageError`` before anything is written into a folder that is not ours."""
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return
+    strangers = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+    if strangers:
+        raise UsageError(f"{folder} is not empty and holds no run (found {strangers[0]})")
+
+
 def _require_same(folder: Path, config: dict[str, Any]) -> None:
     if not (folder / "config.json").exists():
-        strangers = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
-        if strangers:
-            raise UsageError(f"{folder} is not empty and holds no run (found {strangers[0]})")
         return
     before, now = read_config(folder)["identity"], config["identity"]
     different = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
