@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import CheckpointError, DataError, UsageError
+from sparing.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,72 +18,6 @@ if TYPE_CHECKING:
 SHOWN_TEXTS = 64
 TEXTS_A_BATCH = 8
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")
-
-
-def open_model(name: str) -> PreTrainedModel:
-    """The pretrained model of a folder, swapped or not, or of a hub name, as its own class.
-
-    Raises ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
-    """
-    from sparing.models._quiet import quiet
-
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        with quiet():
-            return require_finite(_load(folder), name).eval()
-    if folder.exists():
-        raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UsageError(f"no model at {name!r}: there is no such folder")
-    return _from_hub(name)
-
-
-def _load(folder: Path) -> PreTrainedModel:
-    """Load a folder; every error names it."""
-    from sparing.transfer.checkpoint import load
-
-    try:
-        return load(folder)
-    except CheckpointError as error:
-        if str(folder) in str(error):
-            raise
-        raise CheckpointError(f"{folder}: {error}") from error
-
-
-def _from_hub(name: str) -> PreTrainedModel:
-    import transformers
-    from safetensors import SafetensorError
-
-    from sparing.models._quiet import quiet
-
-    with quiet():
-        try:
-            config = transformers.AutoConfig.from_pretrained(name)
-            if hasattr(config, "sparing"):
-                raise UsageError(f"{name!r} is a swapped model: download it and give its folder")
-            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-            model: PreTrainedModel = kind.from_pretrained(name)
-        except UsageError:
-            raise
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise UsageError(
-                f"no model {name!r}: neither a folder here nor open to us on the hub ({reason})"
-            ) from error
-        except SafetensorError as error:
-            raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
-    return require_finite(model, name).eval()
-
-
-def require_finite(model: PreTrainedModel, name: str) -> PreTrainedModel:
-    """The model; raises ``CheckpointError`` when a weight is not finite.
-
-    Looking at what the model computes would not do: fused attention hides a query that is NaN.
-    """
-    for parameter, value in model.named_parameters():
-        if not bool(value.isfinite().all()):
-            raise CheckpointError(f"{name}: the weights {parameter} are not finite")
-    return model
 
 
 def saved_entry(name: str) -> dict[str, Any]:
@@ -222,10 +156,11 @@ def forward_call(name: str, dense: bool, tokens: int, batch: int) -> Callable[[]
 
     ``dense`` gives a swapped model transformers' own attention back.
     """
+    from sparing.transfer.opening import open_model
+    from sparing.transfer.swap import unswap
+
     model = open_model(name).eval()
     if dense:
-        from sparing.transfer.swap import unswap
-
         unswap(model)
     return call_of(model, random_inputs(model, batch, tokens))
 

@@ -26,10 +26,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Judge a saved model on a task: accuracy with its interval, and on how many examples."""
-    from sparing.cli._models import open_model, require_fit
+    from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
     from sparing.cli._task import load_for
     from sparing.train import evaluate
+    from sparing.transfer.opening import open_model
 
     given: dict[str, Any] = {}
     model = open_model(path)

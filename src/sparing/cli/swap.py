@@ -42,8 +42,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Swap attention into a pretrained model, say how far it is from the original, and save it."""
-    from sparing.cli._models import open_model
     from sparing.cli._settings import apply
+    from sparing.transfer.opening import open_model
     from sparing.transfer.swap import swap
 
     choice = _choice(mechanism, plan)

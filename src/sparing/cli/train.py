@@ -147,11 +147,12 @@ def _refuse_strangers(folder: Path) -> None:
 
 def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model of one seed, and what its swap did: the report and the distance from before."""
-    from sparing.cli._models import open_model, require_finite, require_fit, saved_entry
+    from sparing.cli._models import require_fit, saved_entry
     from sparing.core.catalogue import mechanism_class
     from sparing.core.mechanism import option_defaults
     from sparing.models import build_model
     from sparing.studies._arms import fitted_options
+    from sparing.transfer.opening import open_model, require_finite
     from sparing.transfer.swap import swap
 
     if saved_entry(plan.model):
@@ -186,7 +187,8 @@ def _first_batches(task: Task) -> list[dict[str, Any]]:
 
 
 def _teacher(plan: Plan, task: Task) -> PreTrainedModel | None:
-    from sparing.cli._models import open_model, require_fit
+    from sparing.cli._models import require_fit
+    from sparing.transfer.opening import open_model
 
     if not plan.distil_from:
         return None

@@ -58,7 +58,7 @@ class Mechanism(nn.Module, abc.ABC):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
         mixed = self.mix(*tensors.values(), mask=mask)
         sees_any = mask.sees_any(queries)
-        if sees_any is not None:
+        if sees_any is not None and not _surely_all(sees_any):
             mixed = mixed.where(sees_any[:, None, :, None], 0)
         _check_finite(tensors, mixed)
         return mixed
@@ -190,6 +190,13 @@ def _keys(tensors: dict[str, Tensor]) -> int:
         if name in tensors:
             return tensors[name].shape[2]
     return tensors["x"].shape[1] if "x" in tensors else tensors["q"].shape[2]
+
+
+def _surely_all(flags: Tensor) -> bool:
+    """Whether all flags are true, where looking is cheap: on CPU, and not while tracing."""
+    if flags.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return bool(flags.all())
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from sparing.core.errors import CheckpointError, Unsupported, UsageError, nearest
+from sparing.core.errors import Unsupported, UsageError
 from sparing.models import MODELS, build_model
 from sparing.models._quiet import quiet
-from sparing.transfer.checkpoint import load
 from sparing.transfer.layers import AttentionLayer, find_layers, token_limit
+from sparing.transfer.opening import open_model
 from sparing.transfer.swap import is_swapped, unswap
 
 Inputs = dict[str, Tensor]
@@ -222,36 +221,9 @@ def _layers(model: PreTrainedModel) -> tuple[tuple[AttentionLayer, ...], str]:
 
 
 def _open(name: str, tokens: int | None) -> PreTrainedModel:
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        with quiet():
-            return load(folder)
-    if folder.exists():
-        raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
-    if name in MODELS.names():
+    if name in MODELS.names() and not Path(name).exists():
         return _built_in(name, tokens)
-    if not name or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UsageError(f"no model at {name!r}: there is no such folder")
-    return _from_hub(name)
-
-
-def _from_hub(name: str) -> PreTrainedModel:
-    with quiet():
-        try:
-            config = transformers.AutoConfig.from_pretrained(name)
-            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-            found: PreTrainedModel = kind.from_pretrained(name)
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
-            raise UsageError(
-                f"no model {name!r}: no such folder, and not to be had from the hub ({reason})"
-                f"{nearest(name, MODELS.names())}"
-            ) from error
-        except SafetensorError as error:
-            raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
-    if getattr(found.config, "sparing", None):
-        raise UsageError(f"{name!r} is a swapped model: download it and give its folder")
-    return found
+    return open_model(name)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,72 @@
+"""Open a model that a person names: a folder, swapped or not, or a hub name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import transformers
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.models import MODELS
+from sparing.models._quiet import quiet
+from sparing.transfer.checkpoint import load
+
+
+def open_model(name: str) -> PreTrainedModel:
+    """The pretrained model of a folder, swapped or not, or of a hub name, as its own class.
+
+    Raises ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        with quiet():
+            return require_finite(_load(folder), name).eval()
+    if folder.exists():
+        raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UsageError(f"no model at {name!r}: there is no such folder")
+    return _from_hub(name)
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    """Load a folder; every error names it."""
+    try:
+        return load(folder)
+    except CheckpointError as error:
+        if str(folder) in str(error):
+            raise
+        raise CheckpointError(f"{folder}: {error}") from error
+
+
+def _from_hub(name: str) -> PreTrainedModel:
+    with quiet():
+        try:
+            config = transformers.AutoConfig.from_pretrained(name)
+            if hasattr(config, "sparing"):
+                raise UsageError(f"{name!r} is a swapped model: download it and give its folder")
+            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
+            model: PreTrainedModel = kind.from_pretrained(name)
+        except UsageError:
+            raise
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UsageError(
+                f"no model {name!r}: no such folder, and not to be had from the hub ({reason})"
+                f"{nearest(name, MODELS.names())}"
+            ) from error
+        except SafetensorError as error:
+            raise CheckpointError(f"the model {name!r} is damaged: {error}") from error
+    return require_finite(model, name).eval()
+
+
+def require_finite(model: PreTrainedModel, name: str) -> PreTrainedModel:
+    """The model; raises ``CheckpointError`` when a weight is not finite.
+
+    Looking at what the model computes would not do: fused attention hides a query that is NaN.
+    """
+    for parameter, value in model.named_parameters():
+        if not bool(value.isfinite().all()):
+            raise CheckpointError(f"{name}: the weights {parameter} are not finite")
+    return model
