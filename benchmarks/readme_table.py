@@ -8,23 +8,40 @@ and page are copied to benchmarks/results/demo beside it, so that the table can 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- demo table: begin -->", "<!-- demo table: end -->"
 KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
 
 
+COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Faster than", "Peak memory", "Inference")
+
+
 def excerpt(report: str) -> str:
-    """The verdict before the first heading, and the table under "All arms"."""
+    """The verdict before the first heading, and some columns of the table under "All arms"."""
     verdict = re.split(r"^## ", report, flags=re.MULTILINE)[0].split("\n\n", 2)[2].strip()
     section = re.search(r"^## All arms.*?\n\n(\|.*?)\n\n", report, re.MULTILINE | re.DOTALL)
     if section is None:
         raise SystemExit("report.md has no table of arms")
-    return f"{verdict}\n\n{section.group(1)}"
+    rows = [line.strip("| ").split(" | ") for line in section.group(1).splitlines()]
+    chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
+    lines = ["| " + " | ".join(row[i] for i in chosen) + " |" for row in rows]
+    return "\n".join([verdict, "", *lines])
+
+
+def setting(config: dict[str, Any]) -> str:
+    """One line: on what machine, with what code, and where the records lie."""
+    return (
+        f"Measured on {config['machine']['cpu']}, {config['threads']} thread, "
+        f"{config['started'][:10]}, commit {config['commit']}; "
+        "records in [benchmarks/results/demo](benchmarks/results/demo)."
+    )
 
 
 def main() -> None:
@@ -32,7 +49,8 @@ def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
     run = Path(sys.argv[1])
-    found = excerpt((run / "report.md").read_text(encoding="utf-8"))
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    found = excerpt((run / "report.md").read_text(encoding="utf-8")) + "\n\n" + setting(config)
     readme = ROOT / "README.md"
     before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
