@@ -234,6 +234,16 @@ class SeedWithoutEffect(_Broken):
         self.seed = seed
 
 
+class SeedMattersAfterAll(DrawsAreNotSaved):
+    caught_by = "random_trait"
+    traits = dataclasses.replace(EXACT, exact=False)
+
+
+class ExportsAfterAll(_Broken):
+    caught_by = "export"
+    traits = dataclasses.replace(EXACT, exportable=False)
+
+
 class OverflowsInHalfPrecision(_Broken):
     caught_by = "half_precision"
 
