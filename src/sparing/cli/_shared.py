@@ -19,6 +19,7 @@ from sparing.core.errors import SparingError, UsageError
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+RESUMABLE = ("compare", "study", "train")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -31,7 +32,9 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except KeyboardInterrupt:
-            _say("interrupted; what was finished is kept, the same command goes on from there")
+            kept = "; what was finished is kept, the same command goes on from there"
+            resumable = function.__module__.rpartition(".")[2] in RESUMABLE
+            _say("interrupted" + (kept if resumable else ""))
             raise typer.Exit(INTERRUPTED) from None
         except UsageError as error:
             _say(str(error))
