@@ -9,7 +9,7 @@ import torch
 
 from sparing import Heads, Mask, Unsupported, UsageError, mechanism
 from sparing.mechanisms import _kernel
-from sparing.testing.references import dense_kerformer
+from sparing.testing.entries.kerformer import dense_kerformer
 
 OPTIONS = [
     {},

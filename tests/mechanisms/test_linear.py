@@ -8,7 +8,7 @@ import torch
 from sparing import Heads, Mask, mechanism
 from sparing.mechanisms import _kernel
 from sparing.mechanisms.linear import positive
-from sparing.testing.references import dense_linear
+from sparing.testing.entries.linear import dense_linear
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):

@@ -1,0 +1,1 @@
+"""One file for each mechanism: how it is tested and what it must equal."""

@@ -1,0 +1,57 @@
+"""How nystrom is tested: its configurations and what they must equal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.mask import Mask
+from sparing.testing.claims import Equals, Matches
+from sparing.testing.references import real_span
+from sparing.testing.subjects import Entry
+
+
+def dense_nystrom(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
+    """Each row cropped, landmarks as means of segments, the middle inverted by a decomposition."""
+    out = torch.zeros_like(q)
+    scale = 1 / math.sqrt(q.shape[-1])
+    for sample in range(len(q)):
+        first, last = real_span(mask, sample, k.shape[2])
+        own_q, own_k, own_v = (t[sample, :, first:last] for t in (q, k, v))
+        parts = min(made.landmarks, last - first)
+        q_means, k_means = (
+            torch.stack([part.mean(1) for part in own.tensor_split(parts, 1)], 1)
+            for own in (own_q, own_k)
+        )
+        left = (own_q @ k_means.transpose(-1, -2) * scale).softmax(-1)
+        middle = (q_means @ k_means.transpose(-1, -2) * scale).softmax(-1)
+        right = (q_means @ own_k.transpose(-1, -2) * scale).softmax(-1)
+        out[sample, :, first:last] = left @ torch.linalg.pinv(middle) @ (right @ own_v)
+    return out
+
+
+def _landmarks_everywhere(tokens: int) -> dict[str, Any]:
+    return {"landmarks": tokens, "pinv": "exact"}
+
+
+ENTRIES = (
+    Entry(
+        ({"landmarks": 5, "pinv": "exact"},),
+        (Matches(dense_nystrom), Equals("softmax", _landmarks_everywhere)),
+        row_sums=False,
+    ),
+    Entry(
+        ({"landmarks": 5}, {"landmarks": 5, "conv_kernel": 3}),
+        (
+            Equals(
+                "softmax",
+                lambda tokens: {"landmarks": tokens, "iterations": 24},
+                relative=1e-7,
+            ),
+        ),
+        row_sums=False,
+    ),
+)

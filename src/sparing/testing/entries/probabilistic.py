@@ -1,0 +1,18 @@
+"""How probabilistic is tested: its configurations and what they must equal."""
+
+from __future__ import annotations
+
+from sparing.testing.claims import Equals
+from sparing.testing.subjects import Entry
+
+ENTRIES = (
+    Entry(
+        (
+            {},
+            {"prior": "uniform"},
+            {"key_adaptation": 2},
+            {"value_precision": 0.5, "value_iterations": 2},
+        ),
+        (Equals("softmax"),),
+    ),
+)
