@@ -16,6 +16,7 @@ test: $(READY)
 	$(RUN)/python -m pytest -n 2 -m "not slow and not gpu"
 
 test-all: $(READY)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,witnesses]"
 	$(RUN)/python -m pytest -n 2
 
 check: $(READY)

@@ -14,11 +14,14 @@ class Traits:
     ``Heads.tokens``); exact: equals softmax(q k^T / sqrt(dim)) v; permutable: permuting the keys
     with their values changes nothing; random: draws random numbers at construction;
     differentiable: gradients are the true ones (otherwise only finite); exportable:
-    ``torch.export`` at one length runs at another.
+    ``torch.export`` at one length runs at another. ``family`` groups it in lists and tables (one of
+    ``FAMILIES``); ``arm`` says that a study of all mechanisms takes it up.
     """
 
     paper: str
     year: int
+    family: str = "other"
+    arm: bool = False
     causal: bool = False
     padding: bool = True
     cross: bool = False
@@ -29,6 +32,18 @@ class Traits:
     differentiable: bool = True
     exportable: bool = True
 
+
+FAMILIES: tuple[str, ...] = (
+    "dense",
+    "sparse",
+    "low-rank",
+    "kernel",
+    "hashing",
+    "control",
+    "other",
+)
+"""Scores for all pairs; for chosen pairs; for few summaries; through features; for pairs whose
+hashes meet; what attention is worth at all."""
 
 FLAGS: tuple[str, ...] = (
     "causal",

@@ -37,6 +37,7 @@ class Eager(Mechanism):
     traits = Traits(
         paper="Attention Is All You Need, arXiv 1706.03762",
         year=2017,
+        family="dense",
         causal=True,
         cross=True,
         exact=True,

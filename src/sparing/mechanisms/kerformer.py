@@ -60,6 +60,8 @@ class Kerformer(Mechanism):
         paper="A novel approach to attention mechanism using kernel functions: Kerformer, "
         "doi 10.3389/fnbot.2023.1214203",
         year=2023,
+        family="kernel",
+        arm=True,
         causal=True,
         cross=True,
         permutable=True,

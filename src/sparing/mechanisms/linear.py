@@ -34,6 +34,8 @@ class Linear(Mechanism):
     traits = Traits(
         paper="Transformers are RNNs: Fast Autoregressive Transformers, arXiv 2006.16236",
         year=2020,
+        family="kernel",
+        arm=True,
         causal=True,
         cross=True,
         permutable=True,

@@ -50,6 +50,8 @@ class Linformer(Mechanism):
     traits = Traits(
         paper="Linformer: Self-Attention with Linear Complexity, arXiv 2006.04768",
         year=2020,
+        family="low-rank",
+        arm=True,
         cross=True,
         any_length=False,
         random=True,

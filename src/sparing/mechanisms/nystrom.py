@@ -48,6 +48,8 @@ class Nystrom(Mechanism):
     traits = Traits(
         paper="Nyströmformer: A Nyström-based Algorithm for Self-Attention, arXiv 2102.03902",
         year=2021,
+        family="low-rank",
+        arm=True,
         cross=True,
     )
 

@@ -59,6 +59,7 @@ class Probabilistic(Mechanism):
     traits = Traits(
         paper="Probabilistic Transformers, arXiv 2010.15583",
         year=2020,
+        family="dense",
         causal=True,
         cross=True,
         exact=True,

@@ -32,6 +32,8 @@ class Softmax(Mechanism):
     traits = Traits(
         paper="Attention Is All You Need, arXiv 1706.03762",
         year=2017,
+        family="dense",
+        arm=True,
         causal=True,
         cross=True,
         exact=True,

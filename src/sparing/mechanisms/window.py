@@ -36,6 +36,8 @@ class Window(Mechanism):
     traits = Traits(
         paper="Longformer: The Long-Document Transformer, arXiv 2004.05150",
         year=2020,
+        family="sparse",
+        arm=True,
         causal=True,
     )
 
