@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sparing.api import advise as advise
     from sparing.api import compare as compare
     from sparing.core.catalogue import mechanism as mechanism
+    from sparing.core.compiling import compiled as compiled
     from sparing.core.errors import SparingError as SparingError
     from sparing.core.errors import Unsupported as Unsupported
     from sparing.core.errors import UsageError as UsageError
@@ -47,6 +48,7 @@ _HOMES = {
     "Workload": "sparing.core.workload",
     "advise": "sparing.api",
     "compare": "sparing.api",
+    "compiled": "sparing.core.compiling",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
     "record": "sparing.core.recording",

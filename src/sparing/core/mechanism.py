@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.fusing import compiled_rows
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.traits import Traits
@@ -28,13 +29,18 @@ class Mechanism(nn.Module, abc.ABC):
     them, again on the instance; stores each keyword-only option under its own name; and writes
     ``mix`` and ``cost``. ``streams`` names what it is given: q and any of k, v and x, the layer's
     input. ``ignores_pads`` says that pads get a weight of exactly zero whatever numbers they hold,
-    so that they need not be cleaned unless those are not finite. Everything that holds for all
-    mechanisms is done here, once.
+    so that they need not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a
+    real token always shows in the output, so that looking there is enough. ``gains_by_compiling``
+    says that ``sparing.compiled`` makes it faster; ``compiled`` that it did, on this instance.
+    Everything that holds for all mechanisms is done here, once.
     """
 
     traits: Traits
     streams: ClassVar[tuple[str, ...]] = ("q", "k", "v")
     ignores_pads: ClassVar[bool] = False
+    spreads_nan: ClassVar[bool] = False
+    gains_by_compiling: ClassVar[bool] = False
+    compiled: bool = False
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
@@ -56,11 +62,15 @@ class Mechanism(nn.Module, abc.ABC):
             return torch.zeros_like(q)
         if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
-        mixed = self.mix(*tensors.values(), mask=mask)
+        if self.compiled and not torch.compiler.is_compiling():
+            with compiled_rows():
+                mixed = self.mix(*tensors.values(), mask=mask)
+        else:
+            mixed = self.mix(*tensors.values(), mask=mask)
         sees_any = mask.sees_any(queries)
         if sees_any is not None and not _surely_all(sees_any):
             mixed = mixed.where(sees_any[:, None, :, None], 0)
-        _check_finite(tensors, mixed)
+        _check_finite(tensors, mixed, ("mixed",) if self.spreads_nan else ("q", "k", "mixed"))
         return mixed
 
     @abc.abstractmethod
@@ -212,15 +222,15 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
     return math.isfinite(total)
 
 
-def _check_finite(tensors: dict[str, Tensor], mixed: Tensor) -> None:
+def _check_finite(tensors: dict[str, Tensor], mixed: Tensor, looked_at: Iterable[str]) -> None:
     """Name the input that is not finite. On CPU only: elsewhere the look would stall the device.
 
-    Three sums find trouble cheaply (some kernels give zeros where all scores are NaN, so the output
-    alone does not tell); the inputs are searched only then.
+    Sums find trouble cheaply (some kernels give zeros where all scores are NaN, so that the output
+    alone does not always tell); the inputs are searched only then.
     """
     if mixed.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    if _all_finite(tensors.get(name, mixed) for name in ("q", "k", "mixed")):
+    if _all_finite(tensors.get(name, mixed) for name in looked_at):
         return
     for name, tensor in tensors.items():
         bad = (~torch.isfinite(tensor)).nonzero()

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.core.fusing import fused
 from sparing.core.workload import Cost, Workload
 
 BLOCK = 64
@@ -44,8 +45,9 @@ def in_cache(
     """
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
     if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
-        return mix_rows(q, k, v, keep).to(q.dtype)
+        return fused(mix_rows)(q, k, v, keep).to(q.dtype)
     mixed = torch.empty_like(q)
+    mix_rows = fused(mix_rows)
     for samples, heads in _groups(q.shape[0], q.shape[1], max(q.shape[2], k.shape[2]), q.shape[3]):
         part = samples, heads
         own_keep = None if keep is None else keep[samples]
@@ -75,12 +77,25 @@ def attend(
     Features must not be negative; ``weights`` (1 unless given) are 0 at pads. Causal, j runs up to
     i, the queries being the last tokens. A query whose weights are all zero gets zeros.
     """
+    mixed, totals = feature_sums(queries, keys, v, weights, causal=causal)
+    return mixed / _guarded(totals)[..., None]
+
+
+def feature_sums(
+    queries: Float[Tensor, "batch heads queries features"],
+    keys: Float[Tensor, "batch heads keys features"],
+    v: Float[Tensor, "batch heads keys dim"],
+    weights: Float[Tensor, "batch _ keys"] | None = None,
+    *,
+    causal: bool = False,
+) -> tuple[Float[Tensor, "batch heads queries dim"], Float[Tensor, "batch heads queries"]]:
+    """Both sums of ``attend`` before one is divided by the other; features may have any sign."""
     if weights is not None:
         keys = keys * weights[..., None]
     if causal:
-        return _attend_past(queries, keys, v)
+        return _past_sums(queries, keys, v)
     sums = keys.transpose(-1, -2) @ v
-    return (queries @ sums) / _guarded(dots(queries, keys.sum(-2)))[..., None]
+    return queries @ sums, dots(queries, keys.sum(-2))
 
 
 def dots(
@@ -90,8 +105,8 @@ def dots(
     return (vector[..., None, :] @ rows.transpose(-1, -2))[..., 0, :]
 
 
-def _attend_past(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
-    """``attend`` with causality: pairs inside a block, sums of all earlier blocks before it.
+def _past_sums(queries: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """``feature_sums`` with causality: pairs inside a block, sums of all earlier blocks before it.
 
     Keys that stand before the first query make one sum. The sums are shifted by a block, never
     subtracted, so that no rounding carries the future back.
@@ -100,17 +115,20 @@ def _attend_past(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     early = keys.shape[2] - count
     old_sums = keys[:, :, :early].transpose(-1, -2) @ v[:, :, :early]
     old_totals = keys[:, :, :early].sum(-2)
-    queries, keys, v = _blocks(queries), _blocks(keys[:, :, early:]), _blocks(v[:, :, early:])
-    sums = _sums_before(old_sums, keys.transpose(-1, -2) @ v)
-    totals = _sums_before(old_totals, keys.sum(-2))
+    queries = in_blocks(queries)
+    keys, v = in_blocks(keys[:, :, early:]), in_blocks(v[:, :, early:])
+    sums = sums_before(old_sums, keys.transpose(-1, -2) @ v)
+    totals = sums_before(old_totals, keys.sum(-2))
     scores = (queries @ keys.transpose(-1, -2)).tril()
     mixed = scores @ v + queries @ sums
-    mixed = mixed / _guarded(scores.sum(-1) + dots(queries, totals))[..., None]
-    return _first_tokens(mixed.flatten(2, 3), count)
+    totals = scores.sum(-1) + dots(queries, totals)
+    return first_tokens(mixed.flatten(2, 3), count), first_tokens(totals.flatten(2, 3), count)
 
 
-def _blocks(tensor: Tensor) -> Tensor:
-    """Fold tokens into blocks, (batch, heads, blocks, size, features), filling up with zeros.
+def in_blocks(
+    tensor: Float[Tensor, "batch heads tokens features"], fill: float = 0.0
+) -> Float[Tensor, "batch heads blocks size features"]:
+    """Fold tokens into blocks; the last one is filled up.
 
     In export there are two blocks or more at any length: one would be taken for a constant.
     """
@@ -120,20 +138,28 @@ def _blocks(tensor: Tensor) -> Tensor:
     else:
         size = min(BLOCK, tokens)
         blocks = -(-tokens // size)
-    padded = F.pad(tensor, (0, 0, 0, blocks * size - tokens))
-    return padded.unfold(2, size, size).transpose(-1, -2)
+    if torch.compiler.is_compiling() or blocks * size > tokens:
+        tensor = F.pad(tensor, (0, 0, 0, blocks * size - tokens), value=fill)
+    return tensor.unfold(2, size, size).transpose(-1, -2)
 
 
-def _first_tokens(tensor: Tensor, count: int) -> Tensor:
+def first_tokens(tensor: Float[Tensor, "batch heads tokens ..."], count: int) -> Tensor:
     """The tokens before the filling; in export picked one by one, as a slice would tie sizes."""
     if torch.compiler.is_compiling():
         return tensor.index_select(2, torch.arange(count, device=tensor.device))
     return tensor[:, :, :count]
 
 
-def _sums_before(old: Tensor, blocks: Tensor) -> Tensor:
+def sums_before(
+    old: Float[Tensor, "batch heads ..."], blocks: Float[Tensor, "batch heads blocks ..."]
+) -> Float[Tensor, "batch heads blocks ..."]:
     """What stands before each block, summed: ``old`` and the blocks before it."""
     return torch.cat([old[:, :, None], blocks], 2).cumsum(2)[:, :, :-1]
+
+
+def positive(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """elu(x) + 1 without cancellation; its slope at 0 is 1, its least value exp(-40)."""
+    return x.clamp(LEAST_EXPONENT, 0).exp_() + x.relu()
 
 
 def _guarded(sums: Tensor) -> Tensor:

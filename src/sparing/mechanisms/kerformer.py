@@ -67,6 +67,8 @@ class Kerformer(Mechanism):
         permutable=True,
         random=True,
     )
+    spreads_nan = True
+    gains_by_compiling = True
 
     def __init__(
         self,

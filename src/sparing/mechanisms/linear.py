@@ -9,7 +9,7 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, feature_cost, in_cache
+from sparing.mechanisms._kernel import attend, feature_cost, in_cache, positive
 from sparing.mechanisms._shared import wide
 
 
@@ -40,6 +40,8 @@ class Linear(Mechanism):
         cross=True,
         permutable=True,
     )
+    spreads_nan = True
+    gains_by_compiling = True
 
     def mix(
         self,
@@ -62,8 +64,3 @@ class Linear(Mechanism):
         """Two products with a dim x dim state; four operations for each feature."""
         features = work.rows * (work.queries + work.keys) * work.dim
         return feature_cost(work, other_flops=4 * features)
-
-
-def positive(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """elu(x) + 1 without cancellation; its slope at 0 is 1, its least value exp(-40)."""
-    return x.clamp(LEAST_EXPONENT, 0).exp_() + x.relu()

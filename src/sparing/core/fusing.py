@@ -1,0 +1,45 @@
+"""Row functions as inductor compiles them, where a compiled mechanism asks for that."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+_open: ContextVar[bool] = ContextVar("compiled_rows", default=False)
+_compiled: dict[types.CodeType, Callable[..., Tensor]] = {}
+
+
+@contextmanager
+def compiled_rows() -> Iterator[None]:
+    """While open, ``fused`` hands out compiled functions."""
+    token = _open.set(True)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+
+
+def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """``rows`` itself, or what inductor made of it while ``compiled_rows`` is open.
+
+    One compiled function serves all functions with the same code (a closure is new at each call):
+    PyTorch guards what they close over. Each kind counts its recompilations for
+    itself.
+    """
+    if not _open.get() or torch.compiler.is_compiling():
+        return rows
+    rows = inspect.unwrap(rows)
+    if rows.__code__ not in _compiled:
+        _compiled[rows.__code__] = torch.compile(inspect.unwrap(_apply), isolate_recompiles=True)
+    shared = _compiled[rows.__code__]
+    return lambda *tensors: shared(rows, *tensors)
+
+
+def _apply(rows: Callable[..., Tensor], *tensors: Tensor | None) -> Tensor:
+    return rows(*tensors)

@@ -1,0 +1,112 @@
+"""``sparing.compiled``: the plain form's answers, its refusals, and how often it compiles."""
+
+from __future__ import annotations
+
+import copy
+
+import jaxtyping
+import pytest
+import torch
+
+import sparing
+from sparing import Heads, Mask, Unsupported, UsageError, mechanism
+from sparing.core import compiling, fusing
+from sparing.core.catalogue import MECHANISMS, mechanism_class
+
+# PyTorch's compiler imports its deprecated one, and looks at gradients that it warns of.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
+
+GAINING = [name for name in MECHANISMS.names() if mechanism_class(name).gains_by_compiling]
+
+
+@pytest.fixture(autouse=True)
+def _unchecked_shapes():
+    """PyTorch cannot trace through the checks of annotations."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+def streams(made, tokens, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"x": (2, tokens, 16)}
+    return [
+        torch.randn(shapes.get(name, (2, 2, tokens, 8)), generator=generator)
+        for name in made.streams
+    ]
+
+
+def require_same(name, tokens, mask):
+    plain = mechanism(name, Heads(2, 8, tokens=512)).eval()
+    fast = sparing.compiled(copy.deepcopy(plain))
+    inputs = streams(plain, tokens)
+    with torch.no_grad():
+        found, wanted = fast(*inputs, mask=mask), plain(*inputs, mask=mask)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
+    gradients = []
+    for made in (fast, plain):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        torch.autograd.backward(made(*leaves, mask=mask).square().sum())
+        gradients.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_gives_the_plain_answers():
+    require_same("linear", 70, Mask())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GAINING)
+def test_gives_the_plain_answers_everywhere(name):
+    keep = torch.ones(2, 150, dtype=torch.bool)
+    keep[0, 100:] = keep[1, :30] = False
+    causal = [False, True] if mechanism_class(name).traits.causal else [False]
+    for mask in [Mask(k, c) for k in (None, keep) for c in causal]:
+        require_same(name, 150, mask)
+
+
+def test_closures_share_one_compiled_function():
+    made = sparing.compiled(mechanism("linear", Heads(2, 8)))
+    with torch.no_grad():
+        made(*streams(made, 33))
+        before = len(fusing._compiled)
+        for seed in range(3):
+            made(*streams(made, 33, seed))
+    assert len(fusing._compiled) == before
+
+
+def test_plain_instances_stay_plain(monkeypatch):
+    made = mechanism("linear", Heads(2, 8))
+    monkeypatch.setattr(torch, "compile", lambda *_: pytest.fail("compiled without being asked"))
+    with torch.no_grad():
+        made(*streams(made, 9))
+    assert not made.compiled
+
+
+def test_serves_every_layer_of_a_module():
+    layers = torch.nn.ModuleList(sparing.Attention(16, 2, name) for name in ("linear", "softmax"))
+    assert sparing.compiled(layers) is layers
+    assert [layer.mechanism.compiled for layer in layers] == [True, False]
+
+
+def test_refuses_what_gains_nothing():
+    with pytest.raises(Unsupported, match="Nystrom would gain nothing"):
+        sparing.compiled(mechanism("nystrom", Heads(2, 8)))
+    with pytest.raises(UsageError, match="no mechanism in Linear"):
+        sparing.compiled(torch.nn.Linear(2, 2))
+
+
+def test_a_missing_compiler_is_named(monkeypatch):
+    def broken(_):
+        def call(_):
+            raise RuntimeError("no C++ compiler")
+
+        return call
+
+    monkeypatch.setattr(compiling.torch, "compile", broken)
+    with pytest.raises(Unsupported, match="no C\\+\\+ compiler"):
+        sparing.compiled(mechanism("linear", Heads(2, 8)))
