@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -10,9 +11,15 @@ from pathlib import Path
 import pytest
 import typer
 
-from sparing.cli import application
+from sparing.cli import _mechanism_facts, application
+from sparing.cli._mechanism_facts import SECTIONS
+from sparing.cli.list import HEADS
 from sparing.core.folder import Folder
+from sparing.core.traits import FAMILIES, FLAGS
+from sparing.testing.claims import Equals, Matches
+from sparing.testing.subjects import entries
 
+OURS = Folder("sparing.mechanisms", "mechanism").names()
 VERBS = Folder("sparing.cli", "verb").names()
 
 
@@ -28,35 +35,135 @@ def test_list_names_the_folder(command):
 def test_list_with_traits(command):
     rows = command("list", "--traits", "--json").json["mechanisms"]
     assert rows["softmax"]["exact"]
+    assert rows["softmax"]["family"] == "dense"
+    assert rows["uniform"]["arm"]
     assert not rows["linformer"]["causal"]
-    lines = command("list", "--traits").out.splitlines()
-    assert any(line.startswith("softmax") and "permutable" in line for line in lines)
     wrong = command("list", "tasks", "--traits")
     assert (wrong.code, wrong.out) == (2, "")
+
+
+def test_the_support_matrix_is_aligned_text(command):
+    """A column for each trait, in 80 columns, and families together."""
+    lines = command("list", "--traits").out.splitlines()
+    head, rows = lines[0], [line.split() for line in lines[1 : lines.index("")]]
+    assert head.split()[:3] == ["name", "family", "year"]
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    cells = {row[0]: dict(zip(head.split(), row, strict=True)) for row in rows}
+    assert sorted(cells) == Folder("sparing.mechanisms", "mechanism").names()
+    assert (cells["softmax"]["exact"], cells["linformer"]["causal"]) == ("yes", "no")
+    families = [row[1] for row in rows]
+    groups = [family for family, _ in itertools.groupby(families)]
+    assert groups == sorted(set(families), key=FAMILIES.index)
+    assert len(HEADS) == len(FLAGS)
 
 
 def test_show_tells_formula_options_and_cost(command):
     shown = command("show", "linformer", "--heads", 2, "--dim", 8)
     assert "slots=" in shown.out
     assert "2 heads of 8" in shown.out
+    assert "key_projection  (128, 8192)  parameter" in shown.out
+    assert "not causal" in shown.out
+    assert "equals softmax with slots=tokens" in shown.out
     facts = command("show", "linformer", "--json").json
     flops = {n: cost["matmul_flops"] for n, cost in facts["cost"].items()}
     assert flops["8192"] == 4 * flops["2048"]
+    assert facts["tensors"][0]["shape"] == [128, 8192]
+    assert set(facts["sections"]) == {"Summary", *SECTIONS}
+    assert facts["sections"]["Formula"].startswith("out = softmax over slots")
+    assert "Linformer" in facts["traits"]["paper"]
 
 
-def test_check_passes_and_fails(command, tmp_path, monkeypatch):
-    good = command("check", "softmax", "--checks", "refusals,determinism", "--json")
-    assert good.code == 0
-    assert good.json["passed"]
+def test_growth_is_the_exponent_of_the_tokens(command):
+    costs = command("show", "eager", "--json").json["cost"]
+    assert all(cost["flops_growth"] == cost["peak_growth"] == 2 for cost in costs.values())
+    costs = command("show", "linear", "--json", "--tokens", 3000).json["cost"]
+    assert [*costs] == ["128", "512", "2048", "3000"]
+    assert costs["3000"]["flops_growth"] == pytest.approx(1, abs=0.01)
+    assert costs["3000"]["flops_over_softmax"] < 0.1
+    assert command("show", "none", "--json").json["cost"]["512"]["flops_growth"] is None
+    assert command("show", "none").code == 0
+
+
+def test_a_crossover_is_told_where_it_was_measured(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(_mechanism_facts.resources, "files", lambda package: tmp_path)
+    assert "Measured: not measured" in command("show", "window").out
+    assert command("show", "window", "--json").json["measured"] is None
+    own = {"longest_tokens": 4096, "speedup": {"512": 0.5, "4096": 2.25}, "peak_ratio": {}}
+    mechanisms = {
+        "window": {"crossover_tokens": 1024, **own},
+        "linear": {"crossover_tokens": None, **own},
+    }
+    record = {"machine": "two cores", "month": "2026-11", "commit": "abc", "mechanisms": mechanisms}
+    file = tmp_path / "_measured.json"
+    file.write_text(json.dumps(record))
+    shown = command("show", "window").out
+    assert "faster than softmax from 1024 tokens on" in shown
+    assert "4096: 2.25 (two cores, 2026-11, commit abc)" in shown
+    assert "not faster than softmax up to 4096 tokens" in command("show", "linear").out
+    assert "not measured" in command("show", "kerformer").out
+    assert command("show", "window", "--json").json["measured"]["machine"] == "two cores"
+    file.write_text('{"mechanisms": {"window": {}}}')
+    broken = command("show", "window")
+    assert broken.code == 1
+    assert "_measured.json is damaged" in broken.error
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A module of somebody else whose mechanism sees the future."""
     source = Path(Folder("sparing.mechanisms", "mechanism").load("softmax").__file__)
     broken = source.read_text().replace("causal=True, dropout", "causal=False, dropout")
     assert broken != source.read_text()
     (tmp_path / "my_lab").mkdir()
     (tmp_path / "my_lab" / "attention.py").write_text(broken)
     monkeypatch.syspath_prepend(tmp_path)
-    bad = command("check", "my_lab.attention", "--checks", "causality")
+    return "my_lab.attention"
+
+
+def test_check_passes_and_fails(command, foreign):
+    good = command("check", "softmax", "--checks", "refusals,determinism", "--json")
+    assert good.code == 0
+    assert good.json["passed"]
+    assert len(good.json["mechanisms"]["softmax"]["outcomes"]) == 2
+    bad = command("check", foreign, "uniform", "--checks", "causality")
     assert bad.code == 1
     assert "FAILED causality" in bad.out
+    assert "ok      uniform           1 passed, 0 failed" in bad.out
+    assert "1 mechanisms keep the contract, 1 do not" in bad.out
+    facts = command("check", foreign, "uniform", "--checks", "causality", "--json").json
+    assert not facts["passed"]
+    assert [own["passed"] for own in facts["mechanisms"].values()] == [False, True]
+
+
+def test_check_all_has_a_line_for_each_mechanism(command):
+    ended = command("check", "--all", "--checks", "empty")
+    lines = ended.out.splitlines()
+    names = Folder("sparing.mechanisms", "mechanism").names()
+    assert ended.code == 0
+    assert [line.split()[:2] for line in lines[:-1]] == [["ok", name] for name in names]
+    assert "100%" not in ended.out
+    assert names[-1] in ended.err
+
+
+@pytest.mark.parametrize("words", [(), ("softmax", "--all"), ("sofmax",)])
+def test_check_wants_names_or_all(command, words):
+    ended = command("check", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert "softmax" in ended.error if words == ("sofmax",) else "--all" in ended.error
+
+
+def test_every_claim_tells_what_it_claims():
+    told = {name: [claim.describe() for e in entries(name) for claim in e.claims] for name in OURS}
+    assert "equals softmax with radius=tokens" in told["window"]
+    assert any(claim.startswith("matches dense_window: Softmax") for claim in told["window"])
+    assert told["eager"] == ["equals softmax"]
+    assert Equals("softmax", lambda n: {"a": 2 * n, "b": n + 1}).describe() == (
+        "equals softmax with a=2 tokens, b=1001 at 1000 tokens"
+    )
+    assert Equals("softmax", {"a": "x"}, relative=1e-7).describe() == (
+        "equals softmax with a='x', to 1e-07"
+    )
+    assert Matches(lambda: None).describe() == "matches <lambda>: <lambda>"
 
 
 def test_doctor_says_how_energy_is_known(command):

@@ -20,6 +20,16 @@ EIGHT = (
     "kerformer",
     "probabilistic",
 )
+FAMILIES = {
+    "dense": ("softmax", "eager", "probabilistic", "delta", "additive", "gaussian_keys", "kernel"),
+    "sparse": ("window", "bigbird", "longformer", "local", "strided", "lisa"),
+    "low-rank": ("linformer", "nystrom", "dct", "skyformer"),
+    "kernel": ("linear", "kerformer", "efficient", "performer", "cosformer", "random_features"),
+    "hashing": ("reformer", "yoso", "ecoformer"),
+    "control": ("uniform", "none"),
+    "other": ("adaptive", "pruned"),
+}
+THIRTY = tuple(arm for arms in FAMILIES.values() for arm in arms)
 TIME = "2025-01-01T00:00:00+00:00"
 
 
@@ -116,7 +126,7 @@ def records(arms: tuple[str, ...] = EIGHT, seeds: int = 5, tokens: int = 65) -> 
     chance = random.Random(0)
     made = []
     for position, arm in enumerate(arms):
-        shape = SHAPES.get(arm) or list(SHAPES.values())[position % len(SHAPES)]
+        shape = shape_of(arm, position)
         made += _training(arm, shape, seeds, chance)
         made += _costs(arm, shape, arms[0], tokens)
         made += _curves(arm, shape, chance)
@@ -144,6 +154,24 @@ def _training(arm: str, shape: Shape, seeds: int, chance: random.Random) -> list
         energy: dict[str, Label] = {"arm": arm, "seed": seed, "component": "cpu"}
         made.append(record("train_energy_j", 6 * time_s, "J", None, "estimated", **energy))
     return made
+
+
+def shape_of(arm: str, position: int) -> Shape:
+    """An arm's own shape, or one near another's, different for each position."""
+    if arm in SHAPES:
+        return SHAPES[arm]
+    near = list(SHAPES.values())[position % len(SHAPES)]
+    factor = 1 + position / 20
+    lost = 0.5 if arm in FAMILIES["control"] else position / 400
+    return Shape(
+        near.fixed * factor, near.linear * factor, near.square * factor, near.accuracy - lost
+    )
+
+
+def thirty(**changes: object) -> dict[str, object]:
+    """The configuration of a run of thirty arms in their families."""
+    families = {arm: family for family, arms in FAMILIES.items() for arm in arms}
+    return config(THIRTY, 3, families=families, **changes)
 
 
 def _latency(shape: Shape, tokens: int) -> float:

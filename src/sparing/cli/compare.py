@@ -16,7 +16,7 @@ from sparing.cli._shared import Json, progress_bar, seed_list, verb, words
 def run(
     task: Annotated[str, typer.Argument(help="A task, such as digits.")] = "digits",
     mechanisms: Annotated[
-        str, typer.Option(help="Mechanisms, separated by commas.")
+        str, typer.Option(help="Names, separated by commas; or all, controls, family:sparse, ...")
     ] = "softmax,linformer,kerformer",
     seeds: Annotated[str, typer.Option(help="How many seeds, or which: 5 or 0,1,2.")] = "5",
     model: Annotated[str, typer.Option(help="vit, bert, or a pretrained model's path.")] = "",

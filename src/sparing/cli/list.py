@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,22 @@ from sparing.core.errors import UsageError, nearest
 from sparing.core.folder import Folder
 
 KINDS = {"mechanisms": "mechanism", "tasks": "task", "models": "model", "studies": "study"}
+HEADS = {
+    "causal": "causal",
+    "padding": "pads",
+    "cross": "cross",
+    "any_length": "len",
+    "exact": "exact",
+    "permutable": "perm",
+    "random": "rand",
+    "differentiable": "grad",
+    "exportable": "export",
+}
+LEGEND = (
+    "What each can do by default. pads: honours padding; cross: other queries than keys;",
+    "len: any length; exact: equals softmax; perm: the order of keys does not matter;",
+    "rand: draws random numbers when built; grad: true gradients; export: torch.export.",
+)
 
 
 @verb
@@ -41,12 +57,32 @@ def _names(kind: str) -> list[str]:
 
 def _with_traits(names: list[str], as_json: bool) -> None:
     from sparing.core.catalogue import mechanism_class
-    from sparing.core.traits import FLAGS
+    from sparing.core.traits import FAMILIES
 
     rows = {name: vars(mechanism_class(name).traits) for name in names}
     if as_json:
         emit({"mechanisms": rows})
         return
-    width = max(map(len, rows))
+    order = {family: place for place, family in enumerate(FAMILIES)}
+    grouped = sorted(rows, key=lambda name: (order.get(rows[name]["family"], len(order)), name))
+    _print_matrix({name: rows[name] for name in grouped})
+
+
+def _print_matrix(rows: dict[str, dict[str, Any]]) -> None:
+    """The support matrix in 80 columns, grouped by family; never cut where no terminal is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    terminal = Console().is_terminal
+    table = Table("name", "family", "year", *HEADS.values(), box=None, pad_edge=False)
+    table.padding = (0, 1, 0, 0)
+    before = None
     for name, row in rows.items():
-        print(f"{name:<{width}}  {row['year']}  {', '.join(flag for flag in FLAGS if row[flag])}")
+        if terminal and before not in (None, row["family"]):
+            table.add_row()
+        before = row["family"]
+        marks = (("[green]yes" if row[flag] else "[dim]no") for flag in HEADS)
+        table.add_row(name, row["family"], str(row["year"]), *marks)
+    console = Console() if terminal else Console(width=200)
+    console.print(table, highlight=False)
+    console.print("\n" + "\n".join(LEGEND), highlight=False)

@@ -2,47 +2,98 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from sparing.cli._mechanism_facts import mechanism_facts
 from sparing.cli._shared import Json, emit, verb
 
 
 @verb
 def run(
     name: Annotated[str, typer.Argument(help="A mechanism's name, or the path of your own.")],
-    heads: Annotated[int, typer.Option(help="Heads for the cost.")] = 12,
-    dim: Annotated[int, typer.Option(help="Features of one head for the cost.")] = 64,
+    heads: Annotated[int, typer.Option(help="Heads for shapes and cost.")] = 12,
+    dim: Annotated[int, typer.Option(help="Features of one head for shapes and cost.")] = 64,
+    tokens: Annotated[
+        int, typer.Option(min=2, help="The longest sequence it is built for.")
+    ] = 8192,
     as_json: Json = False,
 ) -> None:
-    """Show a mechanism: formula, source, traits, options and cost by length."""
-    from sparing.core.catalogue import mechanism_class
-    from sparing.core.heads import Heads
-    from sparing.core.mechanism import option_defaults
-    from sparing.core.traits import FLAGS
-    from sparing.core.workload import Workload
-
-    found = mechanism_class(name)
-    built = found(Heads(heads, dim, tokens=8192))
-    lengths = (128, 512, 2048, 8192)
-    costs = {n: built.cost(Workload(1, heads, n, n, dim)) for n in lengths}
-    facts = {
-        "name": name,
-        "traits": vars(found.traits),
-        "options": {key: repr(value) for key, value in option_defaults(found).items()},
-        "description": inspect.getdoc(found),
-        "cost": {str(n): vars(cost) for n, cost in costs.items()},
-    }
+    """Show a mechanism: formula, source, shapes, traits, options, cost, claims, crossover."""
+    facts = mechanism_facts(name, heads, dim, tokens)
     if as_json:
         emit(facts)
         return
-    print(f"{name}\n\n{facts['description']}\n")
-    print("Traits:  " + ", ".join(flag for flag in FLAGS if getattr(found.traits, flag)))
-    options = ", ".join(f"{key}={value}" for key, value in option_defaults(found).items())
-    print(f"Options: {options or 'none'}\n")
-    print(f"Modelled cost, {heads} heads of {dim}:")
-    for n, cost in costs.items():
-        memory = cost.peak_bytes / 2**20
-        print(f"  {n:>5} tokens  {cost.matmul_flops / 1e9:9.3f} GFLOP  {memory:9.1f} MiB")
+    print(f"{name}\n\n{facts['description']}")
+    traits = facts["traits"]
+    print(f"\nPaper:   {traits['paper']} ({traits['year']})")
+    print(f"Family:  {traits['family']}{', an arm of every study' * traits['arm']}")
+    print("Traits:  " + _traits(traits))
+    options = ", ".join(f"{key}={value}" for key, value in facts["options"].items())
+    print(f"Options: {options or 'none'}")
+    _print_claims(facts["claims"])
+    print(f"Measured: {_measured(facts['measured'])}")
+    print(f"\nTensors for {heads} heads of {dim}, up to {tokens} tokens:")
+    for tensor in facts["tensors"]:
+        print(f"  {tensor['name']}  {tuple(tensor['shape'])}  {tensor['kind']}")
+    if not facts["tensors"]:
+        print("  none")
+    _print_cost(facts["cost"], f"{heads} heads of {dim}")
+
+
+def _traits(traits: dict[str, Any]) -> str:
+    from sparing.core.traits import FLAGS
+
+    held = ", ".join(flag for flag in FLAGS if traits[flag])
+    lacking = ", ".join(flag for flag in FLAGS if not traits[flag])
+    return held + (f"; not {lacking}" if lacking else "")
+
+
+def _print_claims(claims: list[str]) -> None:
+    print("Claims:" + ("" if claims else "  none"))
+    for claim in claims:
+        print(f"  - {claim}")
+
+
+def _measured(record: dict[str, Any] | None) -> str:
+    """From which length on it was faster than softmax, where and when."""
+    if record is None:
+        return "not measured"
+    if record["crossover_tokens"] is None:
+        told = f"not faster than softmax up to {record['longest_tokens']} tokens"
+    else:
+        told = f"faster than softmax from {record['crossover_tokens']} tokens on"
+    ratios = ", ".join(f"{n}: {value:.3g}" for n, value in record["speedup"].items())
+    if ratios:
+        told += f"; times as fast by tokens: {ratios}"
+    return f"{told} ({record['machine']}, {record['month']}, commit {record['commit']})"
+
+
+def _print_cost(costs: dict[str, dict[str, Any]], shape: str) -> None:
+    """One line for each length; growth is the exponent since half the length."""
+    from rich.console import Console
+    from rich.table import Table
+
+    print(f"\nModelled cost, {shape}; x is the ratio to softmax, ^ the growth with the tokens:")
+    heads = ("tokens", "matmul GFLOP", "other GFLOP", "x", "^", "peak MiB", "x", "^", "params")
+    table = Table(*heads, box=None, pad_edge=False)
+    for column in table.columns:
+        column.justify = "right"
+    for tokens, cost in costs.items():
+        table.add_row(
+            tokens,
+            f"{cost['matmul_flops'] / 1e9:.4g}",
+            f"{cost['other_flops'] / 1e9:.4g}",
+            f"{cost['flops_over_softmax']:.3g}",
+            _growth(cost["flops_growth"]),
+            f"{cost['peak_bytes'] / 2**20:.4g}",
+            f"{cost['peak_over_softmax']:.3g}",
+            _growth(cost["peak_growth"]),
+            f"{cost['params']:,}",
+        )
+    Console().print(table, highlight=False)
+
+
+def _growth(exponent: float | None) -> str:
+    return "-" if exponent is None else f"{exponent:.2f}"

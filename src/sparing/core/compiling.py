@@ -38,8 +38,8 @@ def compiled(module: nn.Module) -> nn.Module:
 
 def _try_compiler(device: torch.device) -> None:
     """Compile something small now: a missing compiler should not surface in the first call."""
-    double: Any = torch.compile(lambda x: x + x)
+    build: Any = torch.compile
     try:
-        double(torch.ones(2, device=device))
+        build(lambda x: x + x)(torch.ones(2, device=device))
     except Exception as error:
         raise Unsupported(f"compiled: torch.compile does not work here: {error}") from error

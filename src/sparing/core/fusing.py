@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,8 @@ def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return rows
     rows = inspect.unwrap(rows)
     if rows.__code__ not in _compiled:
-        _compiled[rows.__code__] = torch.compile(inspect.unwrap(_apply), isolate_recompiles=True)
+        build: Any = torch.compile  # its annotations lack isolate_recompiles
+        _compiled[rows.__code__] = build(inspect.unwrap(_apply), isolate_recompiles=True)
     shared = _compiled[rows.__code__]
     return lambda *tensors: shared(rows, *tensors)
 

@@ -11,7 +11,7 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
+from sparing.mechanisms._blocks import AT_ONCE, Band, band_attention, block_for, plan
 
 
 class Window(Mechanism):
@@ -62,13 +62,13 @@ class Window(Mechanism):
         return band_attention(q, k, v, mask.keep, band, dropout)
 
     def cost(self, work: Workload) -> Cost:
-        """Two products over the pairs in the blocks; pieces and the joined result live together."""
+        """Two products over the pairs in the blocks; one small piece lives beside the result."""
         band = Band(self.radius, 0 if work.causal else self.radius)
         pieces = plan(work.queries, work.keys, band)
-        pairs = work.rows * sum(piece.pairs(band) for piece in pieces)
-        copies = 1 if len(pieces) == 1 else 2
+        pairs = work.rows * sum(piece.pairs() for piece in pieces)
+        held = 0 if len(pieces) == 1 else work.heads * min(work.queries, AT_ONCE)
         return Cost(
             matmul_flops=4 * pairs * work.dim,
             other_flops=5 * pairs,
-            peak_bytes=copies * work.rows * work.queries * work.dim * work.element_bytes,
+            peak_bytes=(work.rows * work.queries + held) * work.dim * work.element_bytes,
         )

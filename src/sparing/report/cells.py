@@ -40,12 +40,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One arm: its name, whether it is the baseline, a note, and its cells by column key."""
+    """One arm: its name, whether it is the baseline, a note, and its cells by column key.
+
+    ``family`` and ``beaten_by`` (arms at least as accurate and as fast) are filled where a run has
+    many arms, else empty.
+    """
 
     arm: str
     baseline: bool
     note: str
     cells: dict[str, Cell]
+    family: str = ""
+    beaten_by: str = ""
 
 
 def arm_failed(arm: str, failed: Failed) -> bool:

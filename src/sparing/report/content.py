@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from sparing.report.tables import crossing_words, dense_name
 
 Texts = tuple[str, ...]
 _LONGEST_HEAD_NOTE = 18
+MANY_ROWS = 24
+"""Longer tables are folded up under a line that sums them up."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,15 @@ class Block:
     explain: str
     heads: Texts = ()
     rows: tuple[Texts, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """What stands for the rows where they are too many to show at once; else empty."""
+        if len(self.rows) <= MANY_ROWS:
+            return ""
+        counted = Counter(row[-1] for row in self.rows if self.key == "goals")
+        parts = ", ".join(f"{count} {word}" for word, count in counted.most_common())
+        return f"{len(self.rows)} rows" + (f": {parts}" if parts else "")
 
 
 def name_of(run: Run) -> str:
@@ -90,6 +102,19 @@ def caption(columns: Sequence[Column]) -> tuple[list[Column], str]:
     ]
     kept = [Column(c.key, c.title, "" if c.note in long else c.note) for c in columns]
     return kept, " ".join(sentences)
+
+
+def table_words(results: Results) -> str:
+    """How a table of many arms is ordered, and what its grey rows are; else empty."""
+    if not results.crowded:
+        return ""
+    words = "By family, the fastest of each first."
+    if results.beaten:
+        words += (
+            " Grey rows: other arms, named there, are at least as accurate and at least as fast, "
+            "both here and at the longest length measured."
+        )
+    return words
 
 
 def crossings(results: Results) -> list[tuple[str, str]]:

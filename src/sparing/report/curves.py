@@ -35,11 +35,12 @@ def crossover(results: Results) -> Plot:
     description = (
         f"Median latency of the attention core alone at batch {batch}, both axes logarithmic; "
         f"a ring marks the length from which on an arm is faster than {dense}."
-    )
+    ) + grey_words(results)
 
     def draw(look: Look, narrow: bool) -> Figure:
         sheet = Sheet(350, 340, look, True) if narrow else Sheet(1060, 500, look)
-        figure, axes = _length_axes(sheet, curves, strip=not narrow)
+        named = _shown(results, curves)
+        figure, axes = _length_axes(sheet, curves, named, strip=not narrow)
         _draw_curves(results, sheet, axes, curves)
         _draw_rings(results, sheet, axes, curves)
         sheet.caption(axes, "Latency of the attention core, ms")
@@ -48,7 +49,7 @@ def crossover(results: Results) -> Plot:
             _draw_strip(results, sheet, axes)
         return figure
 
-    return Plot("crossover", title, description, draw, tuple(curves))
+    return Plot("crossover", title, description, draw, _shown(results, curves))
 
 
 def memory(results: Results) -> Plot:
@@ -61,17 +62,34 @@ def memory(results: Results) -> Plot:
     description = (
         "Peak memory that one call of the attention core alone adds, at batch "
         f"{results.core_batch('peak_bytes')}; both axes logarithmic."
-    )
+    ) + grey_words(results)
 
     def draw(look: Look, narrow: bool) -> Figure:
         sheet = Sheet(350, 320, look, True) if narrow else Sheet(520, 400, look)
-        figure, axes = _length_axes(sheet, curves, strip=False)
+        figure, axes = _length_axes(sheet, curves, _shown(results, curves), strip=False)
         _draw_curves(results, sheet, axes, curves)
         sheet.caption(axes, "Peak memory of the attention core")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short_bytes(value)))
         return figure
 
-    return Plot("memory", title, description, draw, tuple(curves))
+    return Plot("memory", title, description, draw, _shown(results, curves))
+
+
+def grey_words(results: Results) -> str:
+    """What grey means, where arms are many; begins with a blank."""
+    if not results.grey:
+        return ""
+    if results.grey > results.beaten.keys():
+        return " Grey are the arms that others beat, and the slowest of too many to tell apart."
+    return (
+        " Grey are arms that others beat in accuracy and latency, both at this task's length and "
+        "at the longest."
+    )
+
+
+def _shown(results: Results, curves: Curves) -> tuple[str, ...]:
+    """The arms that have a colour and a label."""
+    return tuple(arm for arm in curves if arm not in results.grey)
 
 
 def _short_bytes(value: float) -> str:
@@ -81,10 +99,12 @@ def _short_bytes(value: float) -> str:
     return f"{value:,g} B"
 
 
-def _length_axes(sheet: Sheet, curves: Curves, *, strip: bool) -> tuple[Figure, Axes]:
+def _length_axes(
+    sheet: Sheet, curves: Curves, named: tuple[str, ...], *, strip: bool
+) -> tuple[Figure, Axes]:
     """Axes for curves over the length, both scales logarithmic, with room for what surrounds."""
     figure = sheet.figure()
-    longest = max(len(_label(arm, sheet)) for arm in curves)
+    longest = max((len(_label(arm, sheet)) for arm in named), default=0)
     right = 14.0 if sheet.narrow else 34 + 0.62 * sheet.text * longest
     left = 132.0 if strip else 42.0 if sheet.narrow else 62.0
     axes = sheet.axes(figure, left, 38, right, 82 if strip else 44)
@@ -121,12 +141,15 @@ def _steps(low: float, high: float, *, binary: bool) -> list[float]:
 
 def _draw_curves(results: Results, sheet: Sheet, axes: Axes, curves: Curves) -> None:
     for arm, curve in curves.items():
+        lengths, values = zip(*curve, strict=True)
+        if arm in results.grey:
+            axes.plot(lengths, values, color=sheet.look.muted, linewidth=1, alpha=0.4, zorder=1)
+            continue
         position = results.position(arm)
-        colour = sheet.look.colour(position)
         axes.plot(
-            [tokens for tokens, _ in curve],
-            [value for _, value in curve],
-            color=colour,
+            lengths,
+            values,
+            color=sheet.look.colour(position),
             linewidth=2.6 if position == 0 else 1.7,
             marker=marker(position),
             markersize=5.5 if not sheet.narrow else 4.5,
@@ -140,7 +163,7 @@ def _draw_curves(results: Results, sheet: Sheet, axes: Axes, curves: Curves) -> 
 def _label_ends(results: Results, sheet: Sheet, axes: Axes, curves: Curves) -> None:
     """Each arm's name at the end of its line, moved apart, tied to the end by a hairline."""
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = {arm: to_axes.transform(curve[-1]) for arm, curve in curves.items()}
+    ends = {arm: to_axes.transform(curves[arm][-1]) for arm in _shown(results, curves)}
     height = float(axes.get_position().height) * sheet.height
     places = spread([float(y) for _, y in ends.values()], (sheet.text + 5) / height, 0.0, 1.0)
     pixel = 1 / (float(axes.get_position().width) * sheet.width)
@@ -175,7 +198,7 @@ def _draw_rings(results: Results, sheet: Sheet, axes: Axes, curves: Curves) -> N
         newest = results.crossover(arm)
         tokens = None if newest is None else newest.value
         height = None if tokens is None else _interpolated(curve, tokens)
-        if tokens is None or height is None or arm == results.baseline:
+        if tokens is None or height is None or arm in (results.baseline, *results.grey):
             continue
         axes.plot(
             [tokens],

@@ -33,6 +33,8 @@ def learning(results: Results) -> Plot:
         f"their mean as far as all seeds have come; the grey line repeats "
         f"{dense_name(results.config)}."
     )
+    if results.grey:
+        description += " Arms that are grey above are left out."
 
     def draw(look: Look, narrow: bool) -> Figure:
         columns = 2 if narrow else 4
@@ -53,7 +55,7 @@ def _seed_lines(results: Results, name: str, scale: float) -> dict[str, list[Lin
     """Each arm's curves, one a seed, in order of training."""
     axis = _axis(results, name)
     lines: dict[str, list[Line]] = {}
-    for arm in results.arms:
+    for arm in (arm for arm in results.arms if arm not in results.grey):
         by_seed: dict[object, Line] = {}
         for record in results.all(name, arm=arm):
             place = record.labels.get(axis)

@@ -27,12 +27,13 @@ def render_markdown(run: Run, results: Results, drawn: Sequence[Plot]) -> str:
     parts += [f"> {escape(notice)}" for notice in content.notices(run, results)]
     by_name = {plot.name: plot for plot in drawn}
     parts += [_figure(by_name["crossover"]), _shares(results), _crossings(results)]
-    parts += [f"## All arms, against {escape(dense_name(run.config))}", _comparison(run)]
+    parts += [f"## All arms, against {escape(dense_name(run.config))}"]
+    parts += [escape(content.table_words(results)), _comparison(run)]
     parts += [_figure(by_name[name]) for name in ("pareto", "memory", "learning")]
     for block in content.blocks(run, results):
         parts += [f"## {escape(block.title)}", escape(block.explain)]
         if block.rows:
-            parts.append(_table(block.heads, block.rows))
+            parts.append(_folded(block.summary, _table(block.heads, block.rows)))
     parts.append("## Task, machine and versions")
     parts.append("\n".join(f"- {escape(k)}: {escape(v)}" for k, v in content.facts(run, results)))
     parts.append("## What the words mean")
@@ -86,7 +87,8 @@ def _comparison(run: Run) -> str:
     lines = []
     for row in table_rows(run.records, run.config, run.failed):
         cells = [_cell(row.cells[column.key]) for column in columns]
-        lines.append([_stacked(row.arm, (row.note,)), *cells])
+        beaten = f"beaten by {row.beaten_by}" if row.beaten_by else ""
+        lines.append([_stacked(row.arm, (row.family, row.note, beaten)), *cells])
     text = _rows([heads, ["---"] * len(heads), *lines])
     return f"{text}\n\n{escape(caption)}" if caption else text
 
@@ -103,6 +105,12 @@ def _stacked(text: str, notes: Sequence[str]) -> str:
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     escaped = [[escape(text) for text in line] for line in (heads, *lines)]
     return _rows([escaped[0], ["---"] * len(heads), *escaped[1:]])
+
+
+def _folded(summary: str, table: str) -> str:
+    if not summary:
+        return table
+    return f"<details><summary>{escape(summary)}</summary>\n\n{table}\n\n</details>"
 
 
 def _rows(lines: Sequence[Sequence[str]]) -> str:

@@ -77,6 +77,7 @@ def render_page(run: Run, results: Results, drawn: Sequence[Plot]) -> str:
         crossings=[{"arm": arm, "text": text} for arm, text in content.crossings(results)],
         columns=columns,
         rows=table_rows(run.records, run.config, run.failed),
+        table_words=content.table_words(results),
         caption=caption,
         blocks=content.blocks(run, results),
         facts=content.facts(run, results),
@@ -105,7 +106,6 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals["variables"] = _style_variables
     environment.filters["tight"] = _tight
-    environment.globals["arm_colours"] = len(LIGHT.arms)
     return environment
 
 
@@ -122,9 +122,19 @@ def _style_variables(look: Look) -> Markup:
 def _chips(results: Results) -> dict[str, dict[str, object]]:
     positions = {arm: results.position(arm) for arm in (results.baseline, *results.arms)}
     return {
-        arm: {"outline": marker_outline(position), "position": position}
+        arm: {
+            "outline": marker_outline(position),
+            "colour": _chip_colour(position, faded=arm in results.grey),
+        }
         for arm, position in positions.items()
     }
+
+
+def _chip_colour(position: int, *, faded: bool) -> str:
+    """The name of the page's variable."""
+    if faded:
+        return "muted"
+    return "ink" if position == 0 else f"arm-{(position - 1) % len(LIGHT.arms)}"
 
 
 def _inline(plot: Plot) -> dict[str, object]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from sparing.report import wording
+from sparing.report.curves import grey_words
 from sparing.report.drawing import Box, Plot, Sheet, free_place
 from sparing.report.palette import Look, marker
 from sparing.report.results import Results
@@ -30,12 +32,9 @@ def pareto(results: Results) -> Plot:
     title = f"{metric.capitalize()} against latency"
     setting = results.setting("latency_ratio", "latency_ms")
     points = []
-    for arm in results.arms if setting else ():
+    for arm, time_ms in results.times().items():
         accuracy = results.accuracy(arm)
-        assert setting is not None
-        labels = setting.labels()
-        time_ms = results.value("latency_ms", arm=arm, statistic="p50", **labels)
-        if accuracy and time_ms:
+        if accuracy:
             spread_of = accuracy[1]
             interval = (100 * spread_of[0], 100 * spread_of[1]) if spread_of else None
             points.append(_Point(arm, time_ms, 100 * accuracy[0], interval))
@@ -47,13 +46,18 @@ def pareto(results: Results) -> Plot:
         f"Median latency of {scope} at {wording.length(setting.tokens)}, batch {setting.batch}; "
         "up and to the left is better. The grey line joins the arms that no other arm beats in "
         "both. Bars are 95 % intervals over the seeds."
-    )
+    ) + grey_words(results)
+    inside = _inside(results, points)
+    if len(inside) < len(points):
+        outside = wording.count_of(len(points) - len(inside), "grey arm")
+        description += f" {outside} far below or far to the right not shown."
+    named = tuple(point.arm for point in points if point.arm not in results.grey)
 
     def draw(look: Look, narrow: bool) -> Figure:
         sheet = Sheet(350, 320, look, True) if narrow else Sheet(520, 400, look)
-        return _draw_pareto(results, sheet, points, metric)
+        return _draw_pareto(results, sheet, inside, metric)
 
-    return Plot("pareto", title, description, draw, tuple(point.arm for point in points))
+    return Plot("pareto", title, description, draw, named)
 
 
 def _draw_pareto(results: Results, sheet: Sheet, points: list[_Point], metric: str) -> Figure:
@@ -72,9 +76,11 @@ def _draw_pareto(results: Results, sheet: Sheet, points: list[_Point], metric: s
         alpha=0.55,
         zorder=1,
     )
+    named = [point for point in points if point.arm not in results.grey]
     for point in points:
-        _draw_point(sheet, axes, point, results.position(point.arm))
-    heights = [end for p in points for end in (p.interval or (p.accuracy, p.accuracy))]
+        _draw_point(results, sheet, axes, point)
+    heights = [end for p in named for end in (p.interval or (p.accuracy, p.accuracy))]
+    heights += [point.accuracy for point in points]
     margin = 0.12 * ((max(heights) - min(heights)) or 1.0)
     axes.set_ylim(min(heights) - margin, max(heights) + margin)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -84,11 +90,16 @@ def _draw_pareto(results: Results, sheet: Sheet, points: list[_Point], metric: s
     sheet.caption(axes, f"{metric.capitalize()}, test split")
     towards = "latency, ms (\N{LEFTWARDS ARROW} faster)"
     axes.set_xlabel(towards, fontsize=sheet.text, color=sheet.look.muted, labelpad=6)
-    _label_points(sheet, axes, points)
+    _label_points(sheet, axes, named)
     return figure
 
 
-def _draw_point(sheet: Sheet, axes: Axes, point: _Point, position: int) -> None:
+def _draw_point(results: Results, sheet: Sheet, axes: Axes, point: _Point) -> None:
+    if point.arm in results.grey:
+        place = ([point.latency_ms], [point.accuracy])
+        axes.plot(*place, marker="o", markersize=5, color=sheet.look.muted, alpha=0.5, mew=0)
+        return
+    position = results.position(point.arm)
     colour = sheet.look.colour(position)
     if point.interval:
         axes.vlines(point.latency_ms, *point.interval, color=colour, linewidth=1.2, alpha=0.5)
@@ -102,6 +113,24 @@ def _draw_point(sheet: Sheet, axes: Axes, point: _Point, position: int) -> None:
         linestyle="none",
         zorder=3,
     )
+
+
+def _inside(results: Results, points: list[_Point]) -> list[_Point]:
+    """All points but the grey ones that would press the others together.
+
+    Those lie beyond Tukey's fences: half as far again as the middle half is wide.
+    """
+    if not results.grey:
+        return points
+    low, high = np.percentile([point.accuracy for point in points], (25, 75))
+    fast, slow = np.percentile([point.latency_ms for point in points], (25, 75))
+    lowest, slowest = low - 1.5 * (high - low), slow + 1.5 * (slow - fast)
+    return [
+        point
+        for point in points
+        if point.arm not in results.grey
+        or (point.accuracy >= lowest and point.latency_ms <= slowest)
+    ]
 
 
 def _front(points: list[_Point]) -> list[_Point]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy
 from scipy import special
 
 from sparing.core.record import Label, Record
+from sparing.core.traits import FAMILIES
 from sparing.report.run import Config
+
+MANY_ARMS = 12
+"""From more arms on, tables go by family and figures show in colour only what nothing beats."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,93 @@ class Results:
 
     def position(self, arm: str) -> int:
         """What gives an arm its colour and marker in every figure; the baseline is 0."""
-        return 0 if arm == self.baseline else 1 + self.others.index(arm)
+        return 0 if arm == self.baseline else 1 + self._coloured.index(arm)
+
+    @cached_property
+    def crowded(self) -> bool:
+        """Whether there are too many arms to tell apart by colour."""
+        return len(self.arms) > MANY_ARMS
+
+    @cached_property
+    def beaten(self) -> dict[str, list[str]]:
+        """Where arms are many: those beaten both here and at the longest length, and by whom.
+
+        Beaten means that another arm is at least as accurate on average and at least as fast, and
+        one of both more: here by the latency at the task's size, then by the attention core's at
+        the longest length measured. The baseline never counts as beaten.
+        """
+        if not self.crowded:
+            return {}
+        here = _beaten(self._judged(self.times()))
+        far = _beaten(self._judged(self.far_times()))
+        found = {}
+        for arm in self.others:
+            measured = [
+                by for by, times in ((here, self.times()), (far, self.far_times())) if times
+            ]
+            if measured and all(arm in by for by in measured):
+                found[arm] = list(dict.fromkeys(by[arm] for by in measured))
+        return found
+
+    @cached_property
+    def grey(self) -> frozenset[str]:
+        """The arms without a colour of their own: the beaten ones, and the slowest of too many."""
+        rest = [arm for arm in self.others if arm not in self.beaten]
+        times = self.far_times() or self.times()
+        rest.sort(key=lambda arm: times.get(arm, float("inf")))
+        return frozenset((*self.beaten, *rest[MANY_ARMS - 1 :])) if self.crowded else frozenset()
+
+    def times(self) -> dict[str, float]:
+        """Each arm's median latency at the size at which arms are compared."""
+        setting = self.setting("latency_ratio", "latency_ms")
+        found = {}
+        for arm in self.arms if setting else ():
+            assert setting is not None
+            time_ms = self.value("latency_ms", arm=arm, statistic="p50", **setting.labels())
+            if time_ms:
+                found[arm] = time_ms
+        return found
+
+    def far_times(self) -> dict[str, float]:
+        """Each arm's median latency of the attention core at the longest length of any."""
+        curves = {arm: dict(self.curve("latency_ms", arm, statistic="p50")) for arm in self.arms}
+        longest = max((tokens for curve in curves.values() for tokens in curve), default=0)
+        return {arm: curve[longest] for arm, curve in curves.items() if longest in curve}
+
+    def _judged(self, times: dict[str, float]) -> dict[str, tuple[float, float]]:
+        """(mean accuracy, time) of the arms that have both."""
+        accuracies = {arm: self.accuracy(arm) for arm in times}
+        return {arm: (found[0], times[arm]) for arm, found in accuracies.items() if found}
+
+    def family(self, arm: str) -> str:
+        """The arm's family where arms are many and the run names one, else empty."""
+        families = self.config.get("families")
+        if not self.crowded or not isinstance(families, dict):
+            return ""
+        return str(families.get(arm) or "other")
+
+    @cached_property
+    def ordered(self) -> list[str]:
+        """The arms as a table lists them, the baseline first.
+
+        Where they are many: by family, the fastest of each first, those without a time last.
+        """
+        first = [self.baseline] if self.baseline in self.arms else []
+        if not self.crowded:
+            return [*first, *self.others]
+        times = self.times()
+
+        def place(arm: str) -> tuple[int, str, float]:
+            family = self.family(arm)
+            known = FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
+            return known, family, times.get(arm, float("inf"))
+
+        return [*first, *sorted(self.others, key=place)]
+
+    @cached_property
+    def _coloured(self) -> list[str]:
+        """The other arms, those first that need a colour of their own."""
+        return sorted(self.others, key=lambda arm: arm in self.grey)
 
     @property
     def task_tokens(self) -> int | None:
@@ -125,6 +216,21 @@ class Results:
         if len(found) == 1:
             return float(found[0].value or 0.0), found[0].interval
         return mean_interval([float(r.value or 0.0) for r in found])
+
+
+def _beaten(judged: dict[str, tuple[float, float]]) -> dict[str, str]:
+    """Each arm that another beats, with the fastest that does."""
+    found = {}
+    for arm, own in judged.items():
+        stronger = [other for other in judged if _beats(judged[other], own)]
+        if stronger:
+            found[arm] = min(stronger, key=lambda other: judged[other][1])
+    return found
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether (accuracy, time) is nowhere worse than the other and somewhere better."""
+    return one[0] >= other[0] and one[1] <= other[1] and one != other
 
 
 def mean_interval(values: list[float]) -> tuple[float, tuple[float, float]]:

@@ -29,12 +29,12 @@ def table_columns(records: Sequence[Record], config: Config) -> list[Column]:
 def table_rows(records: Sequence[Record], config: Config, failed: Failed = ()) -> list[Row]:
     """The table: one row an arm, the baseline first; a pure function of the records.
 
+    More than a dozen arms go by family, the fastest of each first.
     ``failed`` are the cells that ended in an error: they explain what is missing. Costs are ratios
     to the baseline, with direction and interval in words; ``Cell.value`` keeps the plain ratio.
     """
     results = Results(records, config)
-    first = [results.baseline] if results.baseline in results.arms else []
-    return [_row(results, arm, failed) for arm in (*first, *results.others)]
+    return [_row(results, arm, failed) for arm in results.ordered]
 
 
 def dense_name(config: Config) -> str:
@@ -58,7 +58,8 @@ def _row(results: Results, arm: str, failed: Failed) -> Row:
         cells[quantity.key] = cost_cell(results, arm, quantity, failed)
     params = results.value("params", arm=arm)
     note = "" if params is None else f"{params:,.0f} parameters"
-    return Row(arm, arm == results.baseline, note, cells)
+    family, beaten_by = results.family(arm), ", ".join(results.beaten.get(arm, []))
+    return Row(arm, arm == results.baseline, note, cells, family, beaten_by)
 
 
 def _accuracy_cell(results: Results, arm: str, failed: Failed) -> Cell:

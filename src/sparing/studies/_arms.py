@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.catalogue import mechanism_class
+from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.errors import UsageError, nearest
 from sparing.core.mechanism import option_defaults
+from sparing.core.traits import FAMILIES
 from sparing.studies import _probe
 from sparing.tasks import Task, load_task
 
@@ -16,15 +17,59 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 DENSE = "softmax"
-COUNTS_TOKENS = {"slots": 4, "landmarks": 4, "radius": 8}
+COUNTS_TOKENS = {
+    "slots": 4,
+    "landmarks": 4,
+    "frequencies": 4,
+    "radius": 8,
+    "chunk": 8,
+    "block": 16,
+}
 Options = Mapping[str, Any]
+
+
+def family_of(name: str) -> str:
+    """The family that a mechanism says it belongs to."""
+    return mechanism_class(name).traits.family
+
+
+def expand(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with groups written out: ``all``, ``controls`` and ``family:NAME``, each arm once.
+
+    A group holds the mechanisms that say they are arms, by family, the dense one first. A name
+    that is given twice stays so, for whoever checks that. Raises ``UsageError`` for an unknown
+    family.
+    """
+    found: list[str] = []
+    named = [name for name in names if not _is_group(name)]
+    for name in names:
+        if not _is_group(name):
+            found.append(name)
+        else:
+            members = [member for member in _members(name) if member not in (*found, *named)]
+            found += members
+    return tuple(found)
+
+
+def _is_group(name: str) -> bool:
+    return name in ("all", "controls") or name.startswith("family:")
+
+
+def _members(group: str) -> list[str]:
+    family = "control" if group == "controls" else group.removeprefix("family:")
+    if group != "all" and family not in FAMILIES:
+        raise UsageError(f"unknown family {family!r}{nearest(family, FAMILIES)}")
+    arms = [name for name in MECHANISMS.names() if mechanism_class(name).traits.arm]
+    arms.sort(key=lambda name: (name != DENSE, FAMILIES.index(family_of(name)), name))
+    return [name for name in arms if group == "all" or family_of(name) == family]
 
 
 def fitted_options(name: str, tokens: int) -> dict[str, Any]:
     """Options that count tokens, shrunk to the task where their defaults exceed it.
 
-    128 slots on a sequence of 65 tokens would save nothing: slots and landmarks are at most a
-    quarter of the tokens, a radius at most an eighth.
+    128 slots on a sequence of 65 tokens would save nothing: slots, landmarks and frequencies are
+    at most a quarter of the tokens, a radius or a chunk at most an eighth, a block a sixteenth (a
+    query sees several).
     """
     defaults = option_defaults(mechanism_class(name))
     fitted = {}

@@ -12,7 +12,7 @@ from sparing.core.record import Record
 from sparing.models import default_model, names
 from sparing.studies import _cells
 from sparing.studies._analysis import analyse
-from sparing.studies._arms import DENSE, resolve_options
+from sparing.studies._arms import DENSE, expand, family_of, resolve_options
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._study import StudyResult, base_config, write_goals
@@ -26,7 +26,8 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 class Options:
     """What is compared, and how long it may take.
 
-    ``mechanisms`` are the arms, the dense one first or added; ``options`` are theirs, by name;
+    ``mechanisms`` are the arms, the dense one first or added (``all``, ``controls`` and
+    ``family:NAME`` stand for several); ``options`` are theirs, by name;
     ``margin`` is the difference in accuracy that is too small to matter; ``lengths`` are the
     tokens of the crossover curves, ``memory_lengths`` those at which memory is measured;
     ``thread_count`` is the number of threads for training and latency; ``recipe`` is the task's own
@@ -58,6 +59,7 @@ class Options:
         if self.recipe is None:
             pretrained = self.model not in ("", *names())
             object.__setattr__(self, "recipe", default_recipe(self.task, pretrained=pretrained))
+        object.__setattr__(self, "mechanisms", expand(self.mechanisms))
         if self.baseline not in self.mechanisms:
             object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
 
@@ -229,6 +231,7 @@ def _described(
         },
         "model": {"name": Path(options.model).name, **dict(options.sizes)},
         "arms": list(options.mechanisms),
+        "families": {arm: family_of(arm) for arm in options.mechanisms},
         "arm_options": resolved,
         "baseline": options.baseline,
         "seeds": list(options.seeds),

@@ -16,6 +16,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.testing.subject import DIM, HEADS, Subject, call, masks, require_close, streams
 
 CLAIM_TOKENS = 23
+_USUAL = 1e-9
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,16 @@ class Equals:
     to: str
     full: dict[str, Any] | Callable[[int], dict[str, Any]] = field(default_factory=dict)
     prepare: Callable[[Mechanism], None] | None = None
-    relative: float = 1e-9
+    relative: float = _USUAL
+
+    def describe(self) -> str:
+        """The claim in words, such as "equals softmax with radius=tokens"."""
+        told = f"equals {self.to}"
+        if options := _options_in_words(self.full):
+            told += f" with {options}"
+        if self.prepare is not None:
+            told += f": {_in_words(self.prepare)}"
+        return told + _tolerated(self.relative)
 
     def check(self, subject: Subject) -> None:
         """Compare the two, padded and causal where both can be."""
@@ -56,7 +66,12 @@ class Matches:
     """
 
     reference: Callable[..., Tensor]
-    relative: float = 1e-9
+    relative: float = _USUAL
+
+    def describe(self) -> str:
+        """The claim in words: the reference and what it says of itself."""
+        told = f"matches {self.reference.__name__}: {_in_words(self.reference)}"
+        return told + _tolerated(self.relative)
 
     def check(self, subject: Subject) -> None:
         """Compare with the reference, padded and causal where the mechanism can be."""
@@ -72,6 +87,34 @@ class Matches:
 
 
 Claim = Equals | Matches
+
+
+def _options_in_words(full: dict[str, Any] | Callable[[int], dict[str, Any]]) -> str:
+    """Options of a limit; what changes with the tokens is named by how it does."""
+    few, many = 1000, 2000
+    once, twice = (full(few), full(many)) if callable(full) else (full, full)
+    told = []
+    for name, value in once.items():
+        if value == twice[name]:
+            told.append(f"{name}={value!r}")
+        elif value == few:
+            told.append(f"{name}=tokens")
+        elif twice[name] == 2 * value:
+            told.append(f"{name}={value / few:g} tokens")
+        else:
+            told.append(f"{name}={value!r} at {few} tokens")
+    return ", ".join(told)
+
+
+def _in_words(function: Callable[..., object]) -> str:
+    """The first line of a function's docstring, or its name in words."""
+    line = (function.__doc__ or function.__name__.strip("_").replace("_", " ")).splitlines()[0]
+    return line.strip().rstrip(".")
+
+
+def _tolerated(relative: float) -> str:
+    """The tolerance, where it is not the usual one."""
+    return "" if relative <= _USUAL else f", to {relative:g}"
 
 
 def _both_masks(made: Mechanism, causal: bool) -> list[Mask]:

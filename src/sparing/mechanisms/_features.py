@@ -1,0 +1,267 @@
+"""Attention through random features, many or signed ones: in chunks of tokens that stay in cache.
+
+Keys may carry weights of any range, given as logarithms: what has been summed keeps the largest as
+a reference and is scaled down when a larger one comes, so that nothing overflows, and no weight
+that a query may see is lost to one that it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._kernel import BLOCK, dots, first_tokens, in_blocks
+
+CHUNK = 512
+"""Tokens whose features are made at a time."""
+
+_CACHED_ELEMENTS = 131072
+"""Features that one thread works on at a time: 512 KiB in float32."""
+
+HIDDEN = -1e30
+"""The logarithm of a weight that counts as zero; finite, so that differences stay numbers."""
+
+_NOTHING = 2 * HIDDEN
+
+Features = Callable[[Tensor, slice], Tensor]
+WeightedFeatures = Callable[[Tensor, slice], tuple[Tensor, Tensor | None]]
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """How queries and keys of some heads become ``count`` features each.
+
+    ``keys`` also gives the logarithm of each key's weight, or None for a weight of 1. A denominator
+    stays at least ``floor`` times the weight of all visible keys away from zero: positive features
+    need none.
+    """
+
+    count: int
+    queries: Features
+    keys: WeightedFeatures
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Keys summed up: their features with values, alone, and their weights, over exp(reference)."""
+
+    values: Tensor
+    features: Tensor
+    weight: Tensor
+    reference: Tensor
+
+
+def hidden_logs(
+    keep: Bool[Tensor, "batch keys"] | None, like: Float[Tensor, "batch heads keys dim"]
+) -> Float[Tensor, "batch 1 keys"]:
+    """Logarithms of weights that are 1 for real tokens and 0 for pads."""
+    if keep is None:
+        return torch.zeros_like(like[:, :1, :, 0])
+    return torch.zeros_like(keep, dtype=like.dtype).masked_fill(~keep, HIDDEN)[:, None]
+
+
+def works_in_chunks(*tensors: Tensor) -> bool:
+    """Whether temporaries can be thrown away at once: on CPU, without gradients or tracing."""
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return not (recorded or torch.compiler.is_compiling() or tensors[0].device.type != "cpu")
+
+
+def head_groups(heads: int, tokens: int, count: int) -> Iterator[slice]:
+    """Heads a few at a time, as many as have ``tokens`` x ``count`` features in cache."""
+    threads = torch.get_num_threads()
+    step = max(threads, threads * _CACHED_ELEMENTS // (tokens * count))
+    for head in range(0, heads, step):
+        yield slice(head, min(head + step, heads))
+
+
+def spans(tokens: int, size: int) -> Iterator[slice]:
+    """Cut ``tokens`` into chunks of ``size``."""
+    for start in range(0, tokens, size):
+        yield slice(start, min(start + size, tokens))
+
+
+def feature_attention(
+    maps: FeatureMap,
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    logs: Float[Tensor, "batch _ keys"],
+    *,
+    causal: bool,
+    chunked: bool,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = exp(logs_j) (queries_i . keys_j), over j.
+
+    Causal, j runs up to i, the queries being the last tokens. ``chunked`` asks for the loops that
+    keep temporaries small, ``works_in_chunks`` allowing; otherwise there is no loop.
+    """
+    if not chunked:
+        return _at_once(maps, q, k, v, logs, causal)
+    mixed = torch.empty_like(q)
+    logs = logs.expand(-1, q.shape[1], -1)
+    tokens = min(BLOCK if causal else CHUNK, k.shape[2])
+    for sample in range(q.shape[0]):
+        for heads in head_groups(q.shape[1], tokens, maps.count):
+            part = (sample, heads)
+            rows = (q[part], k[part], v[part], logs[part])
+            (_mix_past if causal else _mix_all)(maps, heads, rows, mixed[part])
+    return mixed
+
+
+def _mix_all(
+    maps: FeatureMap, heads: slice, rows: tuple[Tensor, Tensor, Tensor, Tensor], mixed: Tensor
+) -> None:
+    """All keys of some heads for all their queries, written into ``mixed``."""
+    q, k, v, logs = rows
+    sums = _no_keys(v, logs, maps.count)
+    for span in spans(k.shape[1], CHUNK):
+        sums = _absorb(sums, *_keys(maps, k[:, span], logs[:, span], heads), v[:, span])
+    for span in spans(q.shape[1], CHUNK):
+        mixed[:, span] = _read(maps, sums, maps.queries(q[:, span], heads))
+
+
+def _mix_past(
+    maps: FeatureMap, heads: slice, rows: tuple[Tensor, Tensor, Tensor, Tensor], mixed: Tensor
+) -> None:
+    """For each query of some heads the keys up to its own, written into ``mixed``."""
+    q, k, v, logs = rows
+    early = k.shape[1] - q.shape[1]
+    sums = _no_keys(v, logs, maps.count)
+    for span in spans(early, CHUNK):
+        sums = _absorb(sums, *_keys(maps, k[:, span], logs[:, span], heads), v[:, span])
+    for span in spans(q.shape[1], BLOCK):
+        own = slice(span.start + early, span.stop + early)
+        keys, weights = _keys(maps, k[:, own], logs[:, own], heads)
+        queries = maps.queries(q[:, span], heads)
+        mixed[:, span] = _read_block(maps, sums, queries, keys, weights, v[:, own])
+        sums = _absorb(sums, keys, weights, v[:, own])
+
+
+def _at_once(
+    maps: FeatureMap, q: Tensor, k: Tensor, v: Tensor, logs: Tensor, causal: bool
+) -> Float[Tensor, "batch heads queries dim"]:
+    """The same without a loop; causal, one product gives every block the sums before it."""
+    heads, count = slice(None), q.shape[2]
+    queries, (keys, logs) = maps.queries(q, heads), _keys(maps, k, logs, heads)
+    logs = logs.expand(-1, q.shape[1], -1)
+    sums = _no_keys(v, logs, maps.count)
+    if not causal:
+        return _read(maps, _absorb(sums, keys, logs, v), queries)
+    if early := k.shape[2] - count:
+        sums = _absorb(sums, keys[:, :, :early], logs[:, :, :early], v[:, :, :early])
+    queries, keys, v = (in_blocks(part) for part in (queries, keys[:, :, early:], v[:, :, early:]))
+    logs = in_blocks(logs[:, :, early:, None], HIDDEN)[..., 0]
+    before = _sums_before(sums, _absorb(_no_keys(v, logs, maps.count), keys, logs, v))
+    return first_tokens(_read_block(maps, before, queries, keys, logs, v).flatten(2, 3), count)
+
+
+def _keys(maps: FeatureMap, k: Tensor, logs: Tensor, heads: slice) -> tuple[Tensor, Tensor]:
+    keys, own = maps.keys(k, heads)
+    return keys, logs if own is None else logs + own
+
+
+def _no_keys(v: Tensor, logs: Tensor, count: int) -> _Sums:
+    """Sums over nothing, for values (..., tokens, dim)."""
+    zeros = v.new_zeros(*v.shape[:-2], count)
+    values = v.new_zeros(*v.shape[:-2], count, v.shape[-1])
+    reference = torch.full_like(logs[..., 0], _NOTHING)
+    return _Sums(values, zeros, zeros[..., 0], reference)
+
+
+def _absorb(sums: _Sums, keys: Tensor, logs: Tensor, v: Tensor) -> _Sums:
+    """Add keys; the reference rises to their largest weight, which cancels in every quotient."""
+    reference = torch.maximum(sums.reference, logs.detach().amax(-1))
+    weights = (logs - reference[..., None]).to(keys.dtype).exp()
+    scale = (sums.reference - reference).to(keys.dtype).exp()
+    values = keys.transpose(-1, -2) @ (v * weights[..., None])
+    return _Sums(
+        values.add_(sums.values * scale[..., None, None]),
+        sums.features * scale[..., None] + dots(keys.transpose(-1, -2), weights),
+        sums.weight * scale + weights.sum(-1),
+        reference,
+    )
+
+
+def _read(maps: FeatureMap, sums: _Sums, queries: Tensor) -> Float[Tensor, "*rows queries dim"]:
+    """What queries get from sums over all their keys."""
+    least = maps.floor * sums.weight[..., None]
+    return (queries @ sums.values) / _guarded(dots(queries, sums.features), least)[..., None]
+
+
+def _read_block(
+    maps: FeatureMap, before: _Sums, queries: Tensor, keys: Tensor, logs: Tensor, v: Tensor
+) -> Float[Tensor, "*rows queries dim"]:
+    """What the queries of a block get from earlier keys and, pair by pair, from the block's own.
+
+    Each query has a reference of its own, the largest weight that it may see: a later key, however
+    heavy, does not make earlier ones vanish.
+    """
+    size, dtype = keys.shape[-2], keys.dtype
+    base = torch.maximum(before.reference, logs.detach().amax(-1))[..., None]
+    own, past = (logs - base).to(dtype), (before.reference[..., None] - base).to(dtype)
+    reference = torch.maximum(own.detach().cummax(-1).values, past)
+    future = torch.ones(size, size, dtype=torch.bool, device=v.device).triu(1)
+    weights = own[..., None, :] - reference[..., None]
+    weights = weights.masked_fill(future, HIDDEN).exp()
+    carried = (past - reference).exp()
+    scores = (queries @ keys.transpose(-1, -2)) * weights
+    mixed = scores @ v + (queries @ before.values) * carried[..., None]
+    totals = scores.sum(-1) + dots(queries, before.features) * carried
+    visible = weights.sum(-1) + before.weight[..., None] * carried
+    return mixed / _guarded(totals, maps.floor * visible)[..., None]
+
+
+def _sums_before(early: _Sums, blocks: _Sums) -> _Sums:
+    """Sums of all keys before each block: ``early`` ones and those of the blocks before it."""
+    parts = [
+        torch.cat([first.unsqueeze(2), rest], 2).narrow(2, 0, rest.shape[2])
+        for first, rest in (
+            (early.values, blocks.values),
+            (early.features, blocks.features),
+            (early.weight, blocks.weight),
+            (early.reference, blocks.reference),
+        )
+    ]
+    values, features, weight, references = parts
+    reference = references.cummax(2).values
+    scales = references[:, :, None] - reference[..., None]
+    future = torch.ones_like(scales[0, 0], dtype=torch.bool).triu(1)
+    scales = scales.masked_fill(future, HIDDEN).to(values.dtype).exp()
+    summed = (scales @ values.flatten(3)).view_as(values)
+    return _Sums(summed, scales @ features, (scales @ weight[..., None])[..., 0], reference)
+
+
+def _guarded(totals: Tensor, least: Tensor) -> Tensor:
+    """Denominators, moved off zero without changing their sign."""
+    least = least.clamp_min(torch.finfo(totals.dtype).tiny)
+    return totals.where(totals.abs() >= least, least.copysign(totals))
+
+
+def feature_cost(
+    work: Workload, count: int, *, matmul_flops: int = 0, other_flops: int = 0, params: int = 0
+) -> Cost:
+    """The cost of ``feature_attention`` in chunks, plus what the caller adds for the features.
+
+    The peak is the output, one chunk of features (twice where causal: of queries and keys), and
+    the sums of a group of heads before and after a chunk.
+    """
+    dim, own, held = work.dim, 2 * count * (work.dim + 1) * (work.queries + work.keys), 0
+    chunk = min(BLOCK if work.causal else CHUNK, work.keys)
+    if work.causal:
+        own += 2 * (count + dim) * chunk * work.queries
+        held = chunk * (count + chunk)
+    group = next(head_groups(work.heads, chunk, count))
+    held += chunk * (2 * count + 2 * dim) + 3 * count * (dim + 1)
+    output = work.rows * work.queries * dim * work.element_bytes
+    return Cost(
+        matmul_flops=work.rows * own + matmul_flops,
+        other_flops=work.rows * (work.queries + work.keys) * dim + other_flops,
+        peak_bytes=output + (group.stop - group.start) * held * max(4, work.element_bytes),
+        params=params,
+    )

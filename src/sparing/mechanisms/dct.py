@@ -1,0 +1,212 @@
+"""DCT-Former: attention between the low frequencies of queries, keys and values."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._shared import fused_softmax, wide
+
+
+class Dct(Mechanism):
+    """Softmax attention between frequencies instead of tokens, brought back to the tokens.
+
+    Formula: out = C^T softmax over frequencies of ((C q) (C k)^T / sqrt(dim)) (C v), with
+    C_ut = a_u cos(pi (2 t + 1) u / (2 tokens)), a_0 = sqrt(1 / tokens), else sqrt(2 / tokens).
+
+    Symbols: C is the first ``frequencies`` rows of the orthonormal cosine transform (DCT-II) over
+    the t = 0, 1, ... tokens of a row; nothing is learned. In cross-attention q and the result have
+    a C of the queries' number, k and v one of the keys'.
+
+    Cost: 8 frequencies dim flops for each token and 4 frequencies^2 dim for each head. There is
+    no setting in which it equals softmax, not even with as many frequencies as tokens, since the
+    softmax runs over frequencies. With one frequency every token gets the mean of the values.
+
+    Source: Scribano et al., 2022, arXiv 2203.01178, section 3. What differs: C is that of each
+    row's own length, where the authors' code takes the padded one, so that pads would stretch the
+    waves; a row with fewer tokens than ``frequencies`` has as many frequencies as tokens; sums run
+    in float32 under half precision. The paper transforms the layer's input and projects the
+    frequencies; here projected tokens are transformed. Without biases the two are the same. With
+    one, C (x W + 1 b^T) has a part in the lowest frequency alone, (C x) W + 1 b^T in each: only
+    the first keeps the meaning of pretrained weights.
+    """
+
+    spreads_nan = True
+    traits = Traits(
+        paper="DCT-Former: Efficient Self-Attention with Discrete Cosine Transform, "
+        "arXiv 2203.01178",
+        year=2022,
+        family="low-rank",
+        arm=True,
+        cross=True,
+    )
+
+    def __init__(self, heads: Heads, *, frequencies: int = 64) -> None:
+        super().__init__(heads)
+        if frequencies < 1:
+            raise UsageError(f"dct: frequencies must be at least 1, got {frequencies}")
+        self.frequencies = frequencies
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Rows of one length share a matrix; padded rows are cropped, or have a matrix each."""
+        keep = mask.keep
+        on_cpu, compiling = q.device.type == "cpu", torch.compiler.is_compiling()
+        unpadded = keep is None or (
+            not compiling and on_cpu and bool(keep[:, 0].all() & keep[:, -1].all())
+        )
+        if unpadded and not compiling:
+            return self._mix_equal(q, k, v)
+        recorded = torch.is_grad_enabled() and any(part.requires_grad for part in (q, k, v))
+        if compiling or recorded or not on_cpu:
+            return self._mix_ragged(q, k, v, mask)
+        mixed = torch.zeros_like(q)
+        own_queries = mask.keep_queries(q.shape[2]) is not None
+        for sample, (first, span) in enumerate(
+            zip(mask.first().tolist(), mask.span().tolist(), strict=True)
+        ):
+            if span:
+                row, real = slice(sample, sample + 1), slice(first, first + span)
+                asked = (row, slice(None), real if own_queries else slice(None))
+                mixed[asked] = self._mix_equal(q[asked], k[row, :, real], v[row, :, real])
+        return mixed
+
+    def cost(self, work: Workload) -> Cost:
+        """Into frequencies three times, attention among them, back once."""
+        asked, seen = (min(self.frequencies, tokens) for tokens in (work.queries, work.keys))
+        transforms = 4 * work.dim * (asked * work.queries + seen * work.keys)
+        tokens = work.queries if work.dtype.itemsize >= 4 else 2 * work.queries + 2 * work.keys
+        numbers = (tokens + 2 * asked + 2 * seen) * work.dim
+        tables = asked * work.queries + seen * work.keys
+        return Cost(
+            matmul_flops=work.rows * (transforms + 4 * asked * seen * work.dim),
+            other_flops=work.rows * 4 * asked * seen,
+            peak_bytes=(work.rows * numbers + tables) * max(4, work.element_bytes),
+        )
+
+    def _mix_equal(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Rows without pads."""
+        dtype, (q, k, v) = q.dtype, (wide(q), wide(k), wide(v))
+        asked, seen = (_waves(part, self.frequencies) for part in (q, k))
+        slots = _attention(_product(asked, q), _product(seen, k), _product(seen, v))
+        if _token_major(q):
+            slots = slots.transpose(1, 2)
+            mixed = (asked.mT @ slots.flatten(2)).view(*q.transpose(1, 2).shape)
+            return mixed.transpose(1, 2).to(dtype)
+        return (asked.mT @ slots).to(dtype)
+
+    def _mix_ragged(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """One matrix for each row in one formula: for gradients, export and other devices."""
+        dtype, (q, k, v) = q.dtype, (wide(q), wide(k), wide(v))
+        first, span = _own_span(k, mask, whole=mask.keep is None)
+        seen = _waves_of_rows(k, self.frequencies, first, span)
+        asked = seen
+        if mask.is_cross(q.shape[2], k.shape[2]):
+            asked = _waves_of_rows(q, self.frequencies, *_own_span(q, mask, whole=True))
+        filled = torch.arange(self.frequencies, device=k.device) < span.unsqueeze(1)
+        streams = ((asked, q), (seen, k), (seen, v))
+        q, k, v = (torch.einsum("but,bhtd->bhud", waves, part) for waves, part in streams)
+        mixed = _attention(q, k, v, filled[:, None, None])
+        return torch.einsum("but,bhud->bhtd", asked, mixed).to(dtype)
+
+
+def _attention(
+    q: Float[Tensor, "batch heads asked dim"],
+    k: Float[Tensor, "batch heads seen dim"],
+    v: Float[Tensor, "batch heads seen dim"],
+    allowed: Bool[Tensor, "batch 1 1 seen"] | None = None,
+) -> Float[Tensor, "batch heads asked dim"]:
+    """Attention among frequencies, NaN where q or k hold any: some kernels would give zeros."""
+    return fused_softmax(q, k, v, allowed) + q * 0 + (k * 0).sum(2, keepdim=True)
+
+
+def _own_span(
+    stream: Float[Tensor, "batch heads tokens dim"], mask: Mask, *, whole: bool
+) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+    """Where each row starts and how long it is."""
+    if not whole:
+        return mask.first(), mask.span()
+    zeros = torch.zeros(stream.shape[0], dtype=torch.long, device=stream.device)
+    return zeros, zeros + stream.shape[2]
+
+
+def _waves(
+    stream: Float[Tensor, "batch heads tokens dim"], frequencies: int
+) -> Float[Tensor, "frequencies tokens"]:
+    """C for rows without pads, kept for the next call at this length."""
+    sizes = stream.shape[2], min(frequencies, stream.shape[2]), stream.dtype, stream.device
+    # Tensors of another kind belong to a trace, and must not outlive it.
+    return _kept_waves(*sizes) if type(stream) is Tensor else _cosines(*sizes)
+
+
+@lru_cache(maxsize=16)
+def _kept_waves(
+    tokens: int, frequencies: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "frequencies tokens"]:
+    # What is made in inference mode could never take part in training later.
+    with torch.inference_mode(False):
+        return _cosines(tokens, frequencies, dtype, device)
+
+
+def _cosines(
+    tokens: int, frequencies: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "frequencies tokens"]:
+    odd = 2 * torch.arange(tokens, dtype=torch.float64, device=device) + 1
+    angles = torch.arange(frequencies, dtype=torch.float64, device=device).unsqueeze(1) * odd
+    waves = angles.mul_(math.pi / (2 * tokens)).cos_().mul_(math.sqrt(2 / tokens))
+    waves[0] = math.sqrt(1 / tokens)
+    return waves.to(dtype)
+
+
+def _waves_of_rows(
+    stream: Float[Tensor, "batch heads tokens dim"],
+    frequencies: int,
+    first: Int[Tensor, " batch"],
+    span: Int[Tensor, " batch"],
+) -> Float[Tensor, "batch frequencies tokens"]:
+    """C for each row's own length and start; zero at its pads and above its highest frequency."""
+    length = span.clamp(min=1).double()[:, None, None]
+    place = torch.arange(stream.shape[2], device=stream.device) - first.unsqueeze(1)
+    frequency = torch.arange(frequencies, device=stream.device).unsqueeze(1)
+    inside = ((place >= 0) & (place < span.unsqueeze(1))).unsqueeze(1)
+    inside = inside & (frequency < span[:, None, None])
+    angles = (frequency * (2 * place + 1).unsqueeze(1)).double() * (math.pi / 2) / length
+    size = torch.where(frequency == 0, 1, 2) / length
+    return (angles.cos() * size.sqrt()).where(inside, 0).to(stream.dtype)
+
+
+def _token_major(stream: Tensor) -> bool:
+    """Whether a token's heads lie side by side: one product then serves all heads."""
+    return stream.stride(1) < stream.stride(2) and stream.stride(2) == stream[0, :, 0].numel()
+
+
+def _product(
+    waves: Float[Tensor, "frequencies tokens"], stream: Float[Tensor, "batch heads tokens dim"]
+) -> Float[Tensor, "batch heads frequencies dim"]:
+    """The stream's frequencies, without a copy of it in either layout."""
+    if _token_major(stream):
+        batch, heads, _, dim = stream.shape
+        slots = waves @ stream.transpose(1, 2).flatten(2)
+        return slots.view(batch, -1, heads, dim).transpose(1, 2)
+    return waves @ stream

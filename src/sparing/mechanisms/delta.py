@@ -1,0 +1,145 @@
+"""Delta attention: queries and keys change only where a token differs enough from the last."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.recording import is_heard, report
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._shared import fused_softmax, wide
+
+
+class Delta(Mechanism):
+    """Softmax attention over queries and keys that are sent as differences, small ones left out.
+
+    Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q'_i . k'_j / sqrt(dim), and for
+    queries and keys alike, each feature by itself: x'_t = x'_(t-1) + d_t with
+    d_t = x_t - x'_(t-1) where that is at least ``threshold`` in size, and 0 elsewhere; x'_0 = x_0.
+
+    Symbols: t runs over the real tokens of a row, from its own first one. While a log is open
+    (``sparing.record``) the share of the differences that are 0 is reported under
+    ``delta_sparsity``, (batch, heads): what hardware that skips zeros need not multiply. It is a
+    modelled saving and never one here. Causal, only the keys are sent so: in decoding the queries
+    before the last are not at hand.
+
+    Cost: as softmax, and a pass over the tokens one by one; it is never cheaper on hardware that
+    multiplies zeros too. With threshold=0 it equals softmax. No x' is further than ``threshold``
+    from its x.
+
+    Source: a reading of DiViT (Li et al., 2022, doi 10.1016/j.sysarc.2022.102520), whose text was
+    not at hand: neighbouring patches as differences, lossless. What differs: differences are taken
+    from what was sent, not from the neighbour itself, so that what is left out never adds up (as
+    in delta networks: Neil et al., 2016, arXiv 1612.05571); the threshold, which is theirs too.
+    Values are not touched. Gradients go to the token that was sent; where the choice of tokens
+    would change, there is none.
+    """
+
+    traits = Traits(
+        paper="DiViT: Algorithm and architecture co-design of differential attention in vision "
+        "transformer, doi 10.1016/j.sysarc.2022.102520",
+        year=2022,
+        family="dense",
+        causal=True,
+        differentiable=False,
+        exportable=False,
+    )
+
+    def __init__(self, heads: Heads, *, threshold: float = 0.1) -> None:
+        super().__init__(heads)
+        if not 0 <= threshold < math.inf:
+            raise UsageError(f"delta: threshold must be finite and not negative, got {threshold}")
+        self.threshold = threshold
+        lossless = threshold == 0
+        self.traits = dataclasses.replace(
+            type(self).traits,
+            exact=lossless,
+            permutable=lossless,
+            differentiable=lossless,
+            exportable=lossless,
+        )
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Queries and keys as they arrive, then exact attention."""
+        queries, keys = q.shape[2], k.shape[2]
+        if self.threshold > 0 or is_heard(self):
+            streams = [k] if mask.causal else [k, q]
+            sent = [_sent(stream, mask.keep, self.threshold) for stream in streams]
+            self._report_sparsity(sent, mask.keep)
+            k = _received(k, sent[0])
+            q = q if mask.causal else _received(q, sent[1])
+        if mask.causal and mask.keep is None and queries == keys:
+            return fused_softmax(q, k, v, causal=True)
+        return fused_softmax(q, k, v, mask.opened(queries, keys, q.device))
+
+    def cost(self, work: Workload) -> Cost:
+        """As softmax, plus difference, size, comparison and choice for each number sent."""
+        pairs = work.rows * work.visible_pairs
+        sent = work.rows * (work.keys if work.causal else work.keys + work.queries) * work.dim
+        outputs = work.rows * work.queries * work.dim * work.element_bytes
+        if self.threshold == 0:
+            return Cost(4 * pairs * work.dim, 4 * pairs, outputs)
+        return Cost(
+            matmul_flops=4 * pairs * work.dim,
+            other_flops=4 * (pairs + sent),
+            peak_bytes=outputs + sent * (1 + 8 + work.element_bytes),
+        )
+
+    def _report_sparsity(self, sent: list[Tensor], keep: Tensor | None) -> None:
+        if not is_heard(self):
+            return
+        numbers = torch.cat(sent, 2).float()
+        if keep is None:
+            report(self, "delta_sparsity", 1 - numbers.mean((2, 3)))
+            return
+        real = len(sent) * numbers.shape[3] * keep.sum(1).clamp(min=1)
+        report(self, "delta_sparsity", 1 - numbers.sum((2, 3)) / real[:, None])
+
+
+@torch.no_grad()
+def _sent(
+    stream: Float[Tensor, "batch heads tokens dim"],
+    keep: Bool[Tensor, "batch tokens"] | None,
+    threshold: float,
+) -> Bool[Tensor, "batch heads tokens dim"]:
+    """Which numbers are sent: those of a row's first token, then those that moved far enough.
+
+    A difference of zero is never sent, nor is anything of a pad.
+    """
+    tokens = wide(stream).unbind(2)
+    last = tokens[0]
+    sent = []
+    started = torch.zeros_like(last, dtype=torch.bool)
+    for place, token in enumerate(tokens):
+        moved = token - last
+        sends = (moved.abs() >= threshold) & (moved != 0) | ~started
+        if keep is not None:
+            sends = sends & keep[:, place, None, None]
+        last = token.where(sends, last)
+        started = started | sends
+        sent.append(sends)
+    return torch.stack(sent, 2)
+
+
+def _received(
+    stream: Float[Tensor, "batch heads tokens dim"], sent: Bool[Tensor, "batch heads tokens dim"]
+) -> Float[Tensor, "batch heads tokens dim"]:
+    """Each number as it was last sent; before the first token as it stands."""
+    places = torch.arange(stream.shape[2], device=stream.device)[:, None]
+    return stream.gather(2, places.where(sent, 0).cummax(2).values)

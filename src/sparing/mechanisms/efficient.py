@@ -1,0 +1,194 @@
+"""Efficient attention: softmax of each query over its features, of each key feature over tokens."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._kernel import (
+    BLOCK,
+    feature_sums,
+    first_tokens,
+    in_blocks,
+    in_cache,
+    rows_at_once,
+    sums_before,
+)
+from sparing.mechanisms._shared import wide
+
+NORMALISATIONS = ("softmax", "scaling")
+
+# Keys are taken relative to the largest so far; this lifts them, so that float32 has as much room
+# below the largest as above: a spread of 147 within a block instead of 87.
+_HEADROOM = 60.0
+_LEAST_SCALE = -700.0
+
+
+class Efficient(Mechanism):
+    """Attention to ``dim`` global summaries of the values, one for each key feature.
+
+    Formula: out_i = sum_c softmax(q_i)_c g_c with g_c = sum_j v_j exp(k_jc) / sum_j exp(k_jc).
+    normalisation="scaling": out_i = (1 / n) sum_j (q_i . k_j) v_j, n the number of such j.
+
+    Symbols: i runs over queries, j over the keys that i may see, c over the features of a head;
+    the softmax of q_i is over its features.
+
+    Cost: 4 dim^2 flops for each token and no square; causal, 4 dim^2 + 4 dim x 64. There is no
+    setting in which it equals softmax; it equals its own square form, and ``kerformer`` with
+    se="none", axis="token" and query_map="softmax". At the last token the causal form equals the
+    bidirectional one.
+
+    Source: Shen et al., 2021, arXiv 1812.01243, section 3 (both normalisations; no 1/sqrt(dim)).
+    What differs: the causal form, which the paper does not have and its authors call impossible:
+    each feature has a denominator of its own, summed up to i, so that g_c becomes g_ic. (Dividing
+    once by q_i . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64
+    tokens, keys relative to the largest so far in their feature. float32 is right as long as no
+    key in a block lies more than about 140 above the largest one until then; beyond, a feature
+    whose past underflows is left out, and nothing becomes infinite.
+    """
+
+    traits = Traits(
+        paper="Efficient Attention: Attention with Linear Complexities, arXiv 1812.01243",
+        year=2021,
+        family="kernel",
+        arm=True,
+        causal=True,
+        cross=True,
+        permutable=True,
+    )
+    spreads_nan = True
+
+    def __init__(self, heads: Heads, *, normalisation: str = "softmax") -> None:
+        super().__init__(heads)
+        if normalisation not in NORMALISATIONS:
+            known = ", ".join(NORMALISATIONS)
+            raise UsageError(f"efficient: normalisation is {normalisation!r}; one of {known}")
+        self.normalisation = normalisation
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Summaries of the values, then their mean for each query."""
+
+        def mix_rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+            q, k, v = wide(q), wide(k), wide(v)
+            if self.normalisation == "scaling":
+                return _scaled(q, k, v, keep, mask.causal)
+            if keep is not None:
+                k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
+            if mask.causal:
+                return _past(q, k, v)
+            summaries = k.softmax(-2).transpose(-1, -2) @ v
+            return q.softmax(-1) @ summaries
+
+        return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products with a dim x dim state, and an exponential for each number in q and k."""
+        dim, queries, keys = work.dim, work.queries, work.keys
+        own = 2 * dim * dim * (queries + keys)
+        other = 4 * dim * (queries + keys)
+        held = dim * max(keys, 2 * queries)
+        if work.causal:
+            size = min(BLOCK, queries)
+            blocks = -(-queries // size)
+            own += 4 * dim * size * size * blocks
+            other += dim * (4 * queries + 6 * dim * blocks)
+            held = dim * (2 * keys + 8 * queries) + blocks * (7 * dim * dim + size * size)
+        rows = min(work.rows, rows_at_once(max(queries, keys), dim))
+        output = work.rows * queries * dim * work.element_bytes
+        return Cost(
+            matmul_flops=work.rows * own,
+            other_flops=work.rows * other,
+            peak_bytes=output + rows * held * max(4, work.element_bytes),
+        )
+
+
+def _scaled(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool) -> Tensor:
+    """Dot products as weights, divided by the number of keys; pads are zero already."""
+    if causal:
+        mixed, _ = feature_sums(q, k, v, causal=True)
+    else:
+        mixed = q @ (k.transpose(-1, -2) @ v)
+    if keep is None:
+        keep = torch.ones_like(k[:1, 0, :, 0], dtype=torch.bool)
+    counts = keep.cumsum(1)[:, k.shape[2] - q.shape[2] :] if causal else keep.sum(1, keepdim=True)
+    return mixed / counts.clamp(min=1)[:, None, :, None]
+
+
+def _past(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+) -> Float[Tensor, "batch heads queries dim"]:
+    """The causal form: weights inside a block written out, earlier blocks as a state.
+
+    With e_jc = exp(k_jc - r_c), r_c one reference for the block, the weight of j for i is
+    sum_c (q_ic / z_ic) e_jc, z_ic being the sum of e_jc up to i. Hidden keys are the least number
+    there is, and give e = 0.
+    """
+    count, least = q.shape[2], torch.finfo(k.dtype).min
+    early = k.shape[2] - count
+    old_k, old_v = k[:, :, :early], v[:, :, :early]
+    k, v = in_blocks(k[:, :, early:], fill=least), in_blocks(v[:, :, early:])
+    references = _references(old_k, k)
+    keys = (k - references[:, :, 1:, None]).exp()
+    old_keys = (old_k - references[:, :, :1]).exp()
+    sums, totals = _states(references, old_keys, old_v, keys, v)
+    totals = keys.cumsum(3).add_(totals[:, :, :, None])
+    queries = _shares(in_blocks(q), totals.clamp_min(torch.finfo(totals.dtype).tiny))
+    # Weights of the future may be infinite: they are selected away, not multiplied.
+    weights = (queries @ keys.transpose(-1, -2)).tril()
+    return first_tokens((weights @ v).add_(queries @ sums).flatten(2, 3), count)
+
+
+def _shares(q: Tensor, totals: Tensor) -> Tensor:
+    """softmax(q) / totals; where gradients are recorded, as a difference of logarithms.
+
+    The gradient of a quotient holds the square of its denominator, which would leave the range.
+    """
+    if torch.is_grad_enabled() and (q.requires_grad or totals.requires_grad):
+        return (q.log_softmax(-1) - totals.log()).exp()
+    return q.softmax(-1) / totals
+
+
+def _references(old: Tensor, blocks: Tensor) -> Float[Tensor, "batch heads groups dim"]:
+    """The largest key so far in each feature, for the old keys and each block, less the headroom.
+
+    The result does not depend on them, so that no gradient runs through them.
+    """
+    old, blocks = old.detach(), blocks.detach()
+    least = torch.finfo(old.dtype).min
+    first = torch.full_like(blocks[:, :, 0, 0], least) if old.shape[2] == 0 else old.amax(2)
+    largest = torch.cat([first[:, :, None], blocks.amax(3)], 2).cummax(2).values
+    return largest.clamp_min(least / 2) - _HEADROOM
+
+
+def _states(
+    references: Tensor, old_keys: Tensor, old_v: Tensor, keys: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums of keys times values and of keys before each block, relative to its own reference.
+
+    Between blocks they are summed relative to the last reference: float64 has the range for that.
+    """
+    scales = references.double()
+    scales = (scales - scales[:, :, -1:]).clamp_min(_LEAST_SCALE).exp()
+    first, rest = scales[:, :, 0], scales[:, :, 1:]
+    sums = sums_before(
+        (old_keys.transpose(-1, -2) @ old_v) * first[..., None],
+        (keys.transpose(-1, -2) @ v) * rest[..., None],
+    )
+    totals = sums_before(old_keys.sum(2) * first, keys.sum(3) * rest)
+    return (sums / rest[..., None]).to(keys.dtype), (totals / rest).to(keys.dtype)

@@ -1,0 +1,280 @@
+"""Longformer: a sliding window, and a few tokens that see all and are seen by all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._blocks import AT_ONCE, Band, Columns, band_attention, block_for, plan
+from sparing.mechanisms._shared import fused_softmax
+
+
+class Longformer(Mechanism):
+    """Tokens attend to a window and to the global tokens; a global token attends to all.
+
+    Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over the keys j
+    with |i - j| <= radius or j global; for a global token i over all keys, with
+    q_i = Q x_i + a, k_j = K x_j and v_j = V x_j + b from projections of its own. Causal: only over
+    the j <= i of these.
+
+    Symbols: x is the layer's input; Q, K, V are (heads dim, width), a and b biases. They start as
+    the layer's own projections where those are known, and are drawn with ``seed`` otherwise;
+    ``own_projections=False`` does without them and reads no x. ``global_tokens`` counts from each
+    row's own first token, or, if negative, from behind its last: (0, -1) are the first and the
+    last. One that a row is too short for, or that is a pad, is left out there. ``dropout`` is the
+    share of weights dropped while training.
+
+    Cost: 4 dim (2 radius + 1 + globals) flops for each query and 4 width for each token, head and
+    global token; linear in the tokens. Without global tokens it equals ``window``; with radius >=
+    tokens and without own projections, ``softmax``.
+
+    Source: Beltagy, Peters and Cohan, 2020, arXiv 2004.05150, section 3.1 (one-sided window of
+    ``radius``, half of their w; no dilation). What differs: any length, and a window that is exact
+    there. K has no bias: it would add the same number to all scores of a token, which a softmax
+    does not see. Keys and values of the global projections are never built: scores are taken
+    between K^T q_i and x_j, and V is applied to the mixed x_j, which costs globals / dim of what
+    projecting every token costs. Which tokens are global is fixed by their place: a choice for
+    each input would need a stream that layers do not give.
+    """
+
+    global_q: Tensor
+    global_k: Tensor
+    global_v: Tensor
+    global_q_bias: Tensor
+    global_v_bias: Tensor
+    streams = ("q", "k", "v", "x")
+    traits = Traits(
+        paper="Longformer: The Long-Document Transformer, arXiv 2004.05150",
+        year=2020,
+        family="sparse",
+        arm=True,
+        causal=True,
+        random=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        radius: int = 128,
+        global_tokens: Sequence[int] = (0,),
+        own_projections: bool = True,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        _check_options(radius, global_tokens)
+        self.radius = radius
+        self.global_tokens = tuple(global_tokens)
+        self.own_projections = own_projections
+        self.dropout = dropout
+        self.seed = seed
+        projects = own_projections and len(self.global_tokens) > 0
+        self.traits = dataclasses.replace(type(self).traits, random=projects)
+        if projects:
+            self._create_projections()
+
+    def init_from(self, weights: dict[str, Tensor]) -> None:
+        """Start the global projections as copies of the layer's own."""
+        with torch.no_grad():
+            for name, own in self.named_parameters():
+                source = name.removeprefix("global_")
+                if source in weights:
+                    own.copy_(weights[source])
+
+    def mix(  # type: ignore[override]  # takes the layer's input as well
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        x: Float[Tensor, "batch tokens width"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The window with the global keys beside it; then the global tokens' own rows."""
+        dropout = self.dropout if self.training else 0.0
+        offset = k.shape[2] - q.shape[2]
+        band = Band(self.radius, 0 if mask.causal else self.radius, block_for(q))
+        if not self.global_tokens:
+            return band_attention(q, k, v, mask.keep, band, dropout)
+        if self.own_projections and x.shape[1] != k.shape[2]:
+            raise UsageError(
+                f"longformer: x must have a token for each key, {k.shape[2]}; got {x.shape[1]}"
+            )
+        places, real = self._places(k, mask)
+        columns = _columns(q, k, v, self.radius, places, real, mask.causal)
+        mixed = band_attention(q, k, v, mask.keep, band, dropout, columns)
+        allowed = _visible(k.shape[2], places, mask)
+        if self.own_projections:
+            rows = self._attend_globally(x, places, allowed, dropout)
+        else:
+            own = _picked(q, (places - offset).clamp(min=0))
+            rows = fused_softmax(own, k, v, allowed, dropout=dropout)
+        return _placed(mixed, rows, places - offset, real)
+
+    def cost(self, work: Workload) -> Cost:
+        """The window's pairs and those with global keys; the globals' scores with all x_j."""
+        band = Band(self.radius, 0 if work.causal else self.radius)
+        count, width = len(self.global_tokens), self.heads.width or 0
+        pieces = plan(work.queries, work.keys, band)
+        pairs = work.rows * (sum(piece.pairs() for piece in pieces) + work.queries * count)
+        rows = work.rows * count
+        if self.own_projections:
+            flops = rows * (4 * work.keys * width + 6 * work.dim * width)
+        else:
+            flops = rows * 4 * work.keys * work.dim
+        held = 0 if len(pieces) == 1 else work.heads * min(work.queries, AT_ONCE)
+        numbers = (work.rows * work.queries + held) * work.dim + rows * 2 * width
+        return Cost(
+            matmul_flops=4 * pairs * work.dim + flops,
+            other_flops=5 * (pairs + rows * work.keys),
+            peak_bytes=numbers * work.element_bytes,
+            params=sum(parameter.numel() for parameter in self.parameters()),
+        )
+
+    def _create_projections(self) -> None:
+        """Drawn as PyTorch draws linear layers, but with biases of zero."""
+        inner, width = self.heads.count * self.heads.dim, self.heads.width or 0
+        generator = torch.Generator().manual_seed(self.seed)
+        for name in ("q", "k", "v"):
+            drawn = torch.rand((inner, width), generator=generator) * 2 - 1
+            self.register_parameter(f"global_{name}", nn.Parameter(drawn / math.sqrt(width)))
+        for name in ("q", "v"):
+            self.register_parameter(f"global_{name}_bias", nn.Parameter(torch.zeros(inner)))
+
+    def _places(
+        self, k: Tensor, mask: Mask
+    ) -> tuple[Int[Tensor, "batch globals"], Bool[Tensor, "batch globals"]]:
+        """Where each row's global tokens stand, and whether they are there, each counted once."""
+        batch, keys = k.shape[0], k.shape[2]
+        tokens = torch.tensor(self.global_tokens, device=k.device)
+        span = torch.full((batch,), keys, device=k.device) if mask.keep is None else mask.span()
+        counted = torch.where(tokens >= 0, tokens, tokens + span.unsqueeze(1))
+        real = (counted >= 0) & (counted < span.unsqueeze(1))
+        self._warn_if_unused(real, span)
+        if mask.keep is None:
+            places = counted.clamp(0, keys - 1)
+        else:
+            places = (counted + mask.first().unsqueeze(1)).clamp(0, keys - 1)
+            real = real & mask.keep.gather(1, places)
+        earlier = places.unsqueeze(2) == places.unsqueeze(1)
+        return places, real & ~(earlier & real.unsqueeze(1)).tril(-1).any(2)
+
+    def _warn_if_unused(
+        self, real: Bool[Tensor, "batch globals"], span: Int[Tensor, " batch"]
+    ) -> None:
+        """On CPU only: elsewhere the look would stall the device."""
+        if torch.compiler.is_compiling() or real.device.type != "cpu" or bool(real.any(0).all()):
+            return
+        longest = int(span.max())
+        lost = [
+            g for g, any_row in zip(self.global_tokens, real.any(0), strict=True) if not any_row
+        ]
+        if longest:
+            warnings.warn(
+                f"longformer: no row has the global token(s) {lost}: the longest has {longest} "
+                "tokens",
+                stacklevel=4,
+            )
+
+    def _attend_globally(
+        self,
+        x: Float[Tensor, "batch keys width"],
+        places: Int[Tensor, "batch globals"],
+        allowed: Bool[Tensor, "batch 1 #globals keys"] | None,
+        dropout: float,
+    ) -> Float[Tensor, "batch heads globals dim"]:
+        """Rows of the global tokens through their own projections, which meet x just at its sums.
+
+        q . (K x_j) = (K^T q) . x_j, and sum_j w_j (V x_j + b) = V (sum_j w_j x_j) + b.
+        """
+        heads, dim, width = self.heads.count, self.heads.dim, x.shape[2]
+        own = x.gather(1, places.unsqueeze(2).expand(-1, -1, width))
+        q = F.linear(own, self.global_q, self.global_q_bias).view(*places.shape, heads, dim)
+        sought = torch.einsum("bghd,hdw->bghw", q, self.global_k.view(heads, dim, width))
+        sought = sought.flatten(1, 2).unsqueeze(1) * math.sqrt(width / dim)
+        if allowed is not None and allowed.shape[2] > 1:
+            allowed = allowed.repeat_interleave(heads, 2)
+        tokens = x.unsqueeze(1)
+        found = fused_softmax(sought, tokens, tokens, allowed, dropout=dropout)
+        found = found.view(*places.shape, heads, width)
+        mixed = torch.einsum("bghw,hdw->bhgd", found, self.global_v.view(heads, dim, width))
+        return mixed + self.global_v_bias.view(heads, 1, dim)
+
+
+def _check_options(radius: int, global_tokens: Sequence[int]) -> None:
+    if radius < 0:
+        raise UsageError(f"longformer: radius must not be negative, got {radius}")
+    whole = all(isinstance(token, int) for token in global_tokens)
+    if not whole or len(set(global_tokens)) < len(global_tokens):
+        raise UsageError(
+            "longformer: global_tokens must be different whole numbers, counted from a row's first "
+            f"token or, if negative, from behind its last; got {global_tokens!r}"
+        )
+
+
+def _visible(
+    keys: int, places: Int[Tensor, "batch globals"], mask: Mask
+) -> Bool[Tensor, "batch 1 #globals keys"] | None:
+    """Which keys a global token sees; None for all."""
+    allowed = None if mask.keep is None else mask.keep[:, None, None]
+    if mask.causal:
+        past = torch.arange(keys, device=places.device) <= places[:, None, :, None]
+        allowed = past if allowed is None else allowed & past
+    return allowed
+
+
+def _columns(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    radius: int,
+    places: Int[Tensor, "batch globals"],
+    real: Bool[Tensor, "batch globals"],
+    causal: bool,
+) -> Columns:
+    """The global keys, for the queries whose window does not have them anyway."""
+    offset = k.shape[2] - q.shape[2]
+    positions = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + offset
+    ahead = places.unsqueeze(1) - positions
+    outside = ahead < -radius if causal else ahead.abs() > radius
+    seen = outside & real.unsqueeze(1)
+    return Columns(_picked(k, places), _picked(v, places), seen.unsqueeze(1))
+
+
+def _picked(stream: Tensor, places: Int[Tensor, "batch globals"]) -> Tensor:
+    """The tokens at each row's own places, (batch, heads, globals, dim)."""
+    index = places[:, None, :, None].expand(-1, stream.shape[1], -1, stream.shape[3])
+    return stream.gather(2, index)
+
+
+def _placed(
+    mixed: Float[Tensor, "batch heads queries dim"],
+    rows: Float[Tensor, "batch heads globals dim"],
+    places: Int[Tensor, "batch globals"],
+    real: Bool[Tensor, "batch globals"],
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Put the global tokens' rows where they stand among the queries."""
+    real = real & (places >= 0)
+    recorded = mixed.requires_grad or rows.requires_grad
+    if not (torch.compiler.is_compiling() or recorded or mixed.device.type != "cpu"):
+        sample, token = real.nonzero().unbind(1)
+        mixed[sample, :, places[sample, token]] = rows[sample, :, token]
+        return mixed
+    queries = torch.arange(mixed.shape[2], device=mixed.device).unsqueeze(1)
+    here = (places.unsqueeze(1) == queries) & real.unsqueeze(1)
+    spread = _picked(rows, here.int().argmax(2))
+    return spread.where(here.any(2)[:, None, :, None], mixed)

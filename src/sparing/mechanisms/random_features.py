@@ -1,0 +1,191 @@
+"""Random feature attention (RFA): a Gaussian kernel of unit vectors, and a gate on the past."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._features import (
+    HIDDEN,
+    FeatureMap,
+    feature_attention,
+    feature_cost,
+    hidden_logs,
+    works_in_chunks,
+)
+from sparing.mechanisms._kernel import dots
+from sparing.mechanisms._positive import Positive, positive_attention, positive_cost
+from sparing.mechanisms._random import Directions
+from sparing.mechanisms._shared import wide
+
+_FEATURE_MAPS = ("trigonometric", "positive")
+_STARTING_GATE = 3.0
+
+
+class RandomFeatures(Mechanism):
+    """Softmax attention of unit queries and keys, estimated with random features.
+
+    Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = a_ij phi(q_i) . phi(k_j),
+    phi(x) = [sin(n_r . y), cos(n_r . y)] / sqrt(features), y = sigma x / (|x| temperature), whose
+    mean over n is exp(-|y_q - y_k|^2 / 2): softmax's weight exp(y_q . y_k) where sigma is 1.
+    gate=False: a_ij = 1; gate=True: a_ij = (1 - g_j) g_(j+1) ... g_i with
+    g_j = sigmoid(u . k_j + b), the sums of the recurrence S_j = g_j S_(j-1) + (1 - g_j) phi(k_j).
+
+    Symbols: i runs over queries, j over the keys that i may see, r over ``features`` normal
+    directions n_r, drawn with ``seed``, the same for all heads (``orthogonal`` in groups of dim, if
+    asked); sigma, learned, is a vector for each head that starts at 1; u and b, learned for each
+    head, start at 0 and 3, which is g = 0.95. ``feature_map="positive"`` takes
+    phi(x)_r = exp(n_r . y - |y|^2 / 2). ``redraw`` takes the next directions.
+
+    Cost: 8 features x dim flops and 2 x features sines for each token (positive: as many flops,
+    and exponentials); no square. As features grows it tends to ``softmax`` of y, unscaled.
+
+    Source: Peng et al., 2021, arXiv 2103.02143, equations 2 to 7 and section 3.2. What differs:
+    sines may cancel, so that a denominator may come out as 0 or negative, though its mean is not.
+    It is kept ``floor`` times the sum of a_ij away from zero, with its sign; the mean is at least
+    exp(-2 / temperature^2) times that sum where sigma is 1. (The authors' code raises it to 1,
+    which shrinks outputs of short rows and flips those of negative sums, and scales features by
+    0.1.) The gate looks at a head's key instead of the layer's input: like the input it is the
+    token's own, but a head sees only its part of it. Without causality, which the paper leaves
+    open, all queries read the sums after the last key: what the last query sees, causal. The paper
+    takes one of 500 draws for each batch: call ``redraw`` in training to do so.
+    """
+
+    traits = Traits(
+        paper="Random Feature Attention, arXiv 2103.02143",
+        year=2021,
+        family="kernel",
+        arm=True,
+        causal=True,
+        cross=True,
+        permutable=True,
+        random=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        features: int = 64,
+        feature_map: str = "trigonometric",
+        gate: bool = False,
+        temperature: float = 1.0,
+        floor: float = 0.01,
+        orthogonal: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        if feature_map not in _FEATURE_MAPS:
+            choices = ", ".join(_FEATURE_MAPS)
+            raise UsageError(f"random_features: feature_map is {feature_map!r}; one of {choices}")
+        if features < 1:
+            raise UsageError(f"random_features: features must be at least 1, got {features}")
+        if not temperature > 0 or not 0 < floor < 1:
+            raise UsageError(
+                "random_features: temperature must be above 0 and floor between 0 and 1, got "
+                f"{temperature} and {floor}"
+            )
+        self.features = features
+        self.feature_map = feature_map
+        self.gate = gate
+        self.temperature = temperature
+        self.floor = floor
+        self.orthogonal = orthogonal
+        self.seed = seed
+        self.traits = dataclasses.replace(type(self).traits, permutable=not gate)
+        self.directions = Directions(
+            features, heads.dim, seed=seed, orthogonal=orthogonal, equal=False
+        )
+        self.sigma = nn.Parameter(torch.ones(heads.count, 1, heads.dim))
+        if gate:
+            self.gate_weight = nn.Parameter(torch.zeros(heads.count, heads.dim))
+            self.gate_bias = nn.Parameter(torch.full((heads.count, 1), _STARTING_GATE))
+
+    def redraw(self) -> None:
+        """Take the next random directions; which ones follow is part of the saved state."""
+        self.directions.redraw()
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Features of queries and keys, then sums over the keys."""
+        dtype, chunked = q.dtype, works_in_chunks(q, k, v, *self.parameters())
+        q, k, v = wide(q), wide(k), wide(v)
+        logs = hidden_logs(mask.keep, k)
+        logs = self._gate_logs(k, logs) if self.gate else logs
+        rows = self.directions.rows.to(q.dtype)
+        if self.feature_map == "positive" and not mask.causal:
+            q, k = (self._unit(x, slice(None)) for x in (q, k))
+            return positive_attention(Positive(rows, 1.0), q, k, v, logs, chunked=chunked).to(dtype)
+        maps = self._maps(rows)
+        mixed = feature_attention(maps, q, k, v, logs, causal=mask.causal, chunked=chunked)
+        return mixed.to(dtype)
+
+    def cost(self, work: Workload) -> Cost:
+        """Projections, sums and their reading, each a product of tokens, features and dim."""
+        tokens = work.rows * (work.queries + work.keys)
+        params = sum(parameter.numel() for parameter in self.parameters())
+        gates = 2 * work.rows * work.keys * work.dim if self.gate else 0
+        if self.feature_map == "positive" and not work.causal:
+            cost = positive_cost(
+                work, self.features, other_flops=4 * tokens * work.dim, params=params
+            )
+            return dataclasses.replace(cost, matmul_flops=cost.matmul_flops + gates)
+        count = self.features * (2 if self.feature_map == "trigonometric" else 1)
+        return feature_cost(
+            work,
+            count,
+            matmul_flops=2 * tokens * self.features * work.dim + gates,
+            other_flops=tokens * (4 * work.dim + 4 * self.features),
+            params=params,
+        )
+
+    def _maps(self, rows: Tensor) -> FeatureMap:
+        """Without the factor 1 / sqrt(features), which cancels; the floor makes up for it."""
+        if self.feature_map == "positive":
+            maps = Positive(rows, 1.0)
+            return FeatureMap(
+                self.features,
+                lambda q, heads: maps.queries(self._unit(q, heads)),
+                lambda k, heads: maps.keys(self._unit(k, heads)),
+            )
+        return FeatureMap(
+            2 * self.features,
+            lambda q, heads: _waves(self._unit(q, heads), rows),
+            lambda k, heads: (_waves(self._unit(k, heads), rows), None),
+            floor=self.floor * self.features,
+        )
+
+    def _unit(self, x: Tensor, heads: slice) -> Tensor:
+        return F.normalize(x, dim=-1) * (self.sigma[heads].to(x.dtype) / self.temperature)
+
+    def _gate_logs(self, k: Tensor, logs: Tensor) -> Tensor:
+        """log((1 - g_j) / (g_1 ... g_j)): a_ij up to a factor of i's own. Pads have g = 1.
+
+        In float64, for differences of long sums are taken.
+        """
+        weight = self.gate_weight.to(k.dtype).expand(k.shape[0], -1, -1)
+        scores = (dots(k, weight) + self.gate_bias.to(k.dtype)).double()
+        hidden = logs < 0
+        kept = F.logsigmoid(scores).masked_fill(hidden, 0).cumsum(-1)
+        return (F.logsigmoid(-scores) - kept).masked_fill(hidden, HIDDEN)
+
+
+def _waves(x: Tensor, rows: Tensor) -> Tensor:
+    phases = x @ rows.t()
+    return torch.cat([phases.sin(), phases.cos()], -1)

@@ -1,0 +1,203 @@
+"""Reformer: each token attends to those that random rotations sort near it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._kernel import rows_at_once
+from sparing.mechanisms._shared import wide
+from sparing.mechanisms._sorted_chunks import Chunks, Order, taken
+
+_SELF_SCORE = -1e5
+"""A token's score with itself: it counts only where there is no other key."""
+
+
+class Reformer(Mechanism):
+    """Attention among tokens that hash alike, with one projection for queries and keys.
+
+    Formula: out_i = sum_r sum_j exp(s_ij) v_j / sum_r sum_j exp(s_ij) with s_ij = q_i . q_j / |q_j|
+    and s_ii = -1e5; r runs over ``rounds``, j over the tokens in i's chunk of round r and in the
+    chunk before it. A round sorts the tokens by (bucket, position) and cuts them into chunks;
+    bucket = argmax of [q R, -q R].
+
+    Symbols: R (dim, buckets / 2) is random, another for each head and round, drawn with ``seed``.
+    ``chunk`` is the number of tokens in a chunk. A row has as many buckets as chunks (one more if
+    that is odd), at most ``buckets``; a row of one chunk has one. ``same_bucket`` hides keys of
+    other buckets. A pair that meets in several rounds counts as often; with ``count_once`` once.
+
+    Cost: 8 rounds chunk dim flops for each token, and dim rounds buckets for its hashes. One chunk
+    is done once, not in rounds. With buckets=1 and chunk >= tokens it equals dense attention with
+    these scores.
+
+    Source: Kitaev, Kaiser and Levskaya, 2020, arXiv 2001.04451, section 2; scores without
+    1 / sqrt(dim), as in their code. What differs: any length (the last chunk may be shorter), and
+    each row's own: pads stand behind the last token and in no window. Before the first chunk comes
+    the last one of the same row and round, where known implementations take another round's. It is
+    not causal: later tokens decide which earlier ones share a chunk, so that masking by position,
+    as the paper does, lets the future through. Gradients are those of the given buckets; what a
+    token would gain in another bucket is never learned. Rotations are rounded to eight bits of
+    precision, so that a model cast to half precision hashes as before.
+    """
+
+    rotations: Tensor
+    streams = ("q", "v")
+    traits = Traits(
+        paper="Reformer: The Efficient Transformer, arXiv 2001.04451",
+        year=2020,
+        family="hashing",
+        arm=True,
+        random=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        rounds: int = 4,
+        buckets: int = 128,
+        chunk: int = 64,
+        same_bucket: bool = False,
+        count_once: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        for name, number in (("rounds", rounds), ("chunk", chunk)):
+            if number < 1:
+                raise UsageError(f"reformer: {name} must be at least 1, got {number}")
+        if buckets != 1 and (buckets < 2 or buckets % 2):
+            raise UsageError(f"reformer: buckets must be 1 or an even number, got {buckets}")
+        self.rounds = rounds
+        self.buckets = buckets
+        self.chunk = chunk
+        self.same_bucket = same_bucket
+        self.count_once = count_once
+        self.seed = seed
+        self.traits = dataclasses.replace(type(self).traits, random=buckets > 1)
+        generator = torch.Generator().manual_seed(seed)
+        shape = (heads.count, heads.dim, rounds, buckets // 2)
+        drawn = torch.randn(shape, generator=generator, device="cpu")
+        self.register_buffer("rotations", torch.empty(shape).copy_(drawn.bfloat16()))
+
+    def mix(  # type: ignore[override]  # keys are the queries
+        self,
+        q: Float[Tensor, "batch heads tokens dim"],
+        v: Float[Tensor, "batch heads tokens dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads tokens dim"]:
+        """A few heads at a time, so that what is sorted and scored stays in the cache."""
+        recorded = torch.is_grad_enabled() and (q.requires_grad or v.requires_grad)
+        if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
+            return self._mix_rows(q, v, mask.keep, self.rotations).to(q.dtype)
+        mixed = torch.empty_like(q)
+        step = rows_at_once(q.shape[2], q.shape[3])
+        for sample in range(q.shape[0]):
+            for head in range(0, q.shape[1], step):
+                part = slice(sample, sample + 1), slice(head, head + step)
+                keep = None if mask.keep is None else mask.keep[part[0]]
+                mixed[part] = self._mix_rows(q[part], v[part], keep, self.rotations[part[1]])
+        return mixed
+
+    def cost(self, work: Workload) -> Cost:
+        """Rotations, then two products of each chunk with two chunks, in every round."""
+        tokens, dim = work.keys, work.dim
+        size, columns = min(self.chunk, tokens), self._columns(tokens)
+        chunks = -(-tokens // size)
+        rounds, window = self.rounds if columns else 1, size if chunks == 1 else 2 * size
+        pairs = rounds * chunks * size * window
+        hashed = rounds * tokens * columns
+        rows = min(work.rows, rows_at_once(tokens, dim))
+        held = chunks * size * (2 * dim + 2 * window) + 2 * chunks * window * dim
+        held += (rounds + 2) * tokens * dim
+        output = work.rows * tokens * dim * work.element_bytes
+        return Cost(
+            matmul_flops=work.rows * (4 * pairs + 2 * hashed) * dim,
+            other_flops=work.rows * (4 * pairs + 3 * hashed + 3 * rounds * tokens * dim),
+            peak_bytes=output + rows * held * max(4, work.element_bytes),
+        )
+
+    def _mix_rows(
+        self, q: Tensor, v: Tensor, keep: Tensor | None, rotations: Tensor
+    ) -> Float[Tensor, "batch heads tokens dim"]:
+        """Each round by itself, then their sums together, at least in float32."""
+        q, v = wide(q).contiguous(), wide(v).contiguous()
+        norms = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
+        k = q / norms.masked_fill(norms == 0, 1)
+        with torch.no_grad():
+            chunks = Chunks(q.shape[2], self.chunk, keep, q.device)
+            orders = [Order(codes, chunks) for codes in self._hashed(q, keep, rotations)]
+        rounds = [self._round(q, k, v, order, orders) for order in orders]
+        top = torch.stack([largest for largest, _, _ in rounds]).amax(0)
+        mixed, total = torch.zeros_like(v), torch.zeros_like(top)
+        for largest, sums, parts in rounds:
+            share = (largest - top).exp()
+            mixed = torch.addcmul(mixed, parts, share)
+            total = torch.addcmul(total, sums, share)
+        return mixed / total
+
+    def _hashed(
+        self, q: Tensor, keep: Tensor | None, rotations: Tensor
+    ) -> Int[Tensor, "rounds batch heads tokens"]:
+        """The bucket of each token in each round, one round where there is one bucket."""
+        tokens, ragged = q.shape[2], keep is not None or torch.compiler.is_compiling()
+        # While exporting, the length is not known: all rotations are tried, for all rows.
+        columns = self.buckets // 2 if torch.compiler.is_compiling() else self._columns(tokens)
+        codes = torch.zeros_like(q[..., :1], dtype=torch.long)
+        if columns:
+            turned = q @ rotations[..., :columns].flatten(2).to(q.dtype)
+            turned = turned.view(*turned.shape[:-1], self.rounds, columns)
+            sizes = turned.abs()
+            half: int | Tensor = columns
+            if ragged:
+                lengths = torch.full((1,), tokens) if keep is None else keep.sum(1)
+                half = self._halves(lengths.to(q.device)).view(-1, 1, 1, 1, 1)
+                outside = torch.arange(columns, device=q.device) >= half
+                sizes = sizes.masked_fill(outside, -1)
+            largest = sizes.argmax(-1, keepdim=True)
+            codes = (largest + (turned.gather(-1, largest) < 0) * half).squeeze(-1)
+        if keep is not None:
+            codes = codes.masked_fill(~keep[:, None, :, None], self.buckets)
+        return codes.permute(3, 0, 1, 2)
+
+    def _columns(self, tokens: int) -> int:
+        """Half the buckets of a row of so many tokens; 0 where it has one bucket."""
+        return int(self._halves(torch.tensor(tokens)))
+
+    def _halves(self, lengths: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+        """``_columns`` of each row."""
+        chunks = (lengths + self.chunk - 1) // self.chunk
+        return ((chunks + 1) // 2).clamp(max=self.buckets // 2).where(chunks > 1, 0)
+
+    def _round(
+        self, q: Tensor, k: Tensor, v: Tensor, order: Order, orders: list[Order]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """For each query its largest score, the sum of the weights, and that of the values."""
+        chunks = order.chunks
+        scores = taken(q, order.queries) @ taken(k, order.keys).mT
+        if self.count_once and len(orders) > 1:
+            counts = torch.zeros_like(scores)
+            for other in orders:
+                counts += order.meets(other, same_code=self.same_bucket)
+            scores = scores - counts.clamp_(min=1).log_()
+        if self.same_bucket:
+            apart = order.at_queries(order.codes) != order.at_keys(order.codes)
+            scores = scores.masked_fill_(apart, -math.inf)
+        if chunks.filled is not None:
+            scores = scores.masked_fill_(~chunks.filled[:, None, :, None], -math.inf)
+        own = scores[..., -chunks.size :].diagonal(dim1=-2, dim2=-1)
+        own.fill_(_SELF_SCORE)
+        largest = scores.detach().amax(-1, keepdim=True)
+        weights = scores.sub_(largest).exp_()
+        sums, parts = weights.sum(-1, keepdim=True), weights @ taken(v, order.keys)
+        return order.undone(largest), order.undone(sums), order.undone(parts)

@@ -1,0 +1,46 @@
+"""How local is tested: its configurations and what they must equal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.mask import Mask
+from sparing.testing.claims import Equals, Matches
+from sparing.testing.references import normalised, real_span
+from sparing.testing.subjects import Entry
+
+
+def dense_local(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
+    """Every pair of tokens looked at: is the block of the key one that the query's head sees?"""
+    tokens = k.shape[2]
+    seen = torch.zeros(len(q), q.shape[1], tokens, tokens, dtype=torch.bool)
+    for sample in range(len(q)):
+        first, last = real_span(mask, sample, tokens)
+        blocks = math.ceil((last - first) / made.block)
+        for head in range(q.shape[1]):
+            shift = made.shifts[head % len(made.shifts)]
+            for i in range(first, last):
+                own = (i - first) // made.block
+                for j in range(first, last):
+                    other = (j - first) // made.block
+                    near = own - made.look_back <= other <= own + made.look_ahead
+                    seen[sample, head, i, j] = other == (own + shift) % blocks if shift else near
+    scores = q @ k.mT / math.sqrt(q.shape[3])
+    return normalised(scores.exp() * seen, v, mask=mask)
+
+
+ENTRIES = (
+    Entry(
+        (
+            {"block": 4},
+            {"block": 5, "look_back": 1},
+            {"block": 3, "look_back": 2, "look_ahead": 1},
+            {"block": 4, "shifts": (0, 1)},
+        ),
+        (Matches(dense_local), Equals("softmax", lambda tokens: {"block": tokens})),
+    ),
+)

@@ -1,0 +1,25 @@
+"""How none is tested: its configurations and what they must equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.mask import Mask
+from sparing.testing.claims import Matches
+from sparing.testing.references import real_tokens
+from sparing.testing.subjects import Entry
+
+
+def own_values(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
+    """Token by token, its own value where it is real."""
+    out = torch.zeros_like(q)
+    for sample in range(len(q)):
+        for token in real_tokens(mask, sample, k.shape[2]).nonzero()[:, 0].tolist():
+            out[sample, :, token] = v[sample, :, token]
+    return out
+
+
+ENTRIES = (Entry(({},), (Matches(own_values),)),)

@@ -1,0 +1,28 @@
+"""How uniform is tested: its configurations and what they must equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.mask import Mask
+from sparing.testing.claims import Matches
+from sparing.testing.references import real_tokens
+from sparing.testing.subjects import Entry
+
+
+def mean_of_visible(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
+    """Query by query, the mean of the values that it may see."""
+    out = torch.zeros_like(q)
+    for sample in range(len(q)):
+        real = real_tokens(mask, sample, k.shape[2]).nonzero()[:, 0].tolist()
+        for query in range(q.shape[2]):
+            seen = [key for key in real if key <= query] if mask.causal else real
+            if seen:
+                out[sample, :, query] = v[sample, :, seen].mean(1)
+    return out
+
+
+ENTRIES = (Entry(({},), (Matches(mean_of_visible),)),)
