@@ -113,6 +113,7 @@ def pages():
     three = ("softmax", "linear", "kerformer")
     yield "full", make.config(), make.records() + make.CLAIMS, make.GOALS
     yield "hostile", make.config(HOSTILE, 2), make.records(HOSTILE, 2), []
+    yield "thirty", make.thirty(), make.records(make.THIRTY, 3), 10 * make.GOALS
     yield "twelve", make.config(TWELVE, 2), make.records(TWELVE, 2), []
     yield "partial", make.config(three, 2), make.records(three, 2)[:120], []
 
@@ -129,7 +130,7 @@ def written(tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", [320, 390, 760, 1123, 1124, 1280])
-@pytest.mark.parametrize("name", ["full", "hostile", "twelve", "partial"])
+@pytest.mark.parametrize("name", ["full", "hostile", "thirty", "twelve", "partial"])
 def test_nothing_overflows_and_nothing_is_fetched(written, tmp_path, name, width):
     found, asked = look(written[name], tmp_path / "profile", width)
     assert found["over"] == []

@@ -11,16 +11,13 @@ from safetensors.torch import load_file, save_file
 
 import sparing
 from sparing.core.tolerance import tolerance
+from sparing.testing.subjects import entries
 from tests.transfer.families import build, inputs, output
 
-MECHANISMS = {
-    "softmax": {},
-    "window": {"radius": 2},
-    "linear": {},
+MECHANISMS = {name: dict(entries(name)[0].options[0]) for name in sparing.mechanisms()}
+MECHANISMS |= {
     "linformer": {"slots": 4, "sharing": "layerwise"},
-    "nystrom": {},
     "kerformer": {"seed": 3},
-    "probabilistic": {},
     "tests.transfer.reader": {"gain": 0.5},
 }
 

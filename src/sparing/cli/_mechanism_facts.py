@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import DataError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sparing.core.mechanism import Mechanism
     from sparing.core.workload import Cost
 
@@ -77,11 +79,14 @@ def measured(name: str) -> dict[str, Any] | None:
 
 def _tensors(built: Mechanism) -> list[dict[str, Any]]:
     """Shapes of all parameters and buffers."""
-    named = [("parameter", *pair) for pair in built.named_parameters()]
-    named += [("buffer", *pair) for pair in built.named_buffers()]
+    found: dict[str, dict[str, Tensor]] = {
+        "parameter": dict(built.named_parameters()),
+        "buffer": dict(built.named_buffers()),
+    }
     return [
         {"name": name, "kind": kind, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
-        for kind, name, tensor in named
+        for kind, named in found.items()
+        for name, tensor in named.items()
     ]
 
 

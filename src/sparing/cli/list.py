@@ -23,9 +23,9 @@ HEADS = {
     "exportable": "export",
 }
 LEGEND = (
-    "What each can do by default. pads: honours padding; cross: other queries than keys;",
-    "len: any length; exact: equals softmax; perm: the order of keys does not matter;",
-    "rand: draws random numbers when built; grad: true gradients; export: torch.export.",
+    "With default options. pads: honours padding; cross: other queries than keys;",
+    "len: any length; exact: equals softmax; perm: the order of keys is nothing;",
+    "rand: draws numbers when built; grad: true gradients; export: torch.export.",
 )
 
 

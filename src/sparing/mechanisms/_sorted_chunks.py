@@ -108,7 +108,10 @@ def taken(
 ) -> Tensor:
     """The tokens with these numbers, counted through all rows: the index's shape, then a token's.
 
-    Whole rows of memory are copied: four times as fast as an index for each dimension.
+    Whole rows of memory are copied, in less than half the time that indexing takes. Export cannot
+    see that the shapes fit then, and indexes.
     """
-    chosen = stream.flatten(0, 2).index_select(0, index.flatten())
-    return chosen.view(*index.shape, *stream.shape[3:])
+    rows = stream.flatten(0, 2)
+    if torch.compiler.is_compiling():
+        return rows[index]
+    return rows.index_select(0, index.flatten()).view(*index.shape, *stream.shape[3:])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from sparing.mechanisms._pieces import Row
 from sparing.mechanisms._shared import fused_softmax
 
 CACHED_ELEMENTS = 1 << 19
@@ -17,43 +18,6 @@ CACHED_ELEMENTS = 1 << 19
 
 _HEAD_ELEMENTS = 1 << 17
 """Elements of a stream's heads that are taken together: what many blocks gather stays near."""
-
-Cropped = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-
-
-def each_cropped(
-    attend: Cropped,
-    q: Float[Tensor, "batch heads queries dim"],
-    k: Float[Tensor, "batch heads keys dim"],
-    v: Float[Tensor, "batch heads keys dim"],
-    keep: Bool[Tensor, "batch keys"] | None,
-) -> Float[Tensor, "batch heads queries dim"]:
-    """``attend`` on every row without its outer pads: blocks then count from its first token.
-
-    The queries are the last ones; those outside a row's own tokens get zeros. ``attend`` gets no
-    ``keep`` unless pads stand between real tokens.
-    """
-    if keep is None:
-        return attend(q, k, v, None)
-    offset = k.shape[2] - q.shape[2]
-    mixed = []
-    for sample in range(q.shape[0]):
-        row = slice(sample, sample + 1)
-        real = keep[sample].nonzero()
-        first, stop = (int(real[0]), int(real[-1]) + 1) if len(real) else (0, 0)
-        start, end = max(0, first - offset), max(0, stop - offset)
-        if start == end:
-            mixed.append(torch.zeros_like(q[row]))
-            continue
-        inner = None if len(real) == stop - first else keep[row, first:stop]
-        part = q[row, :, start:end], k[row, :, first:stop], v[row, :, first:stop]
-        mixed.append(F.pad(attend(*part, inner), (0, 0, start, q.shape[2] - end)))
-    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
-
-
-def recorded(*streams: Tensor) -> bool:
-    """Whether autograd keeps the intermediates anyway, so that small pieces save nothing."""
-    return torch.is_grad_enabled() and any(stream.requires_grad for stream in streams)
 
 
 @dataclass(frozen=True)
@@ -99,38 +63,34 @@ class Gathering:
 
 
 def gathered_attention(
-    q: Float[Tensor, "batch heads queries dim"],
-    k: Float[Tensor, "batch heads keys dim"],
-    v: Float[Tensor, "batch heads keys dim"],
-    keep: Bool[Tensor, "batch keys"] | None,
-    gathering: Gathering,
-    dropout: float = 0.0,
+    row: Row, gathering: Gathering, dropout: float = 0.0, out: Tensor | None = None
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Exact softmax attention of every query block over the kept keys of its chosen blocks.
 
-    A few heads and blocks at a time, so that what is gathered stays in the cache.
+    A few heads and blocks at a time, so that what is gathered stays in the cache; into ``out``
+    where that is given. With gradients, or not on CPU, all at once.
     """
-    offset = k.shape[2] - q.shape[2]
-    if q.device.type != "cpu" or recorded(q, k, v):
-        chosen = gathering.chosen.repeat(q.shape[0], 1, 1)
+    q, k, v, keep = row.q, row.k, row.v, row.keep
+    batch, heads, keys, dim = k.shape
+    if out is None and q.device.type == "cpu":
+        out = row.room()
+    if out is None:
+        chosen = gathering.chosen.repeat(batch, 1, 1)
         lines = (stream.flatten(0, 1) for stream in (q, k, v))
-        real = None if keep is None else keep.repeat_interleave(q.shape[1], 0)
-        step = q.shape[0] * q.shape[1] * k.shape[2]
-        pieces = _pieces(*lines, real, gathering, chosen, step, dropout)
+        real = None if keep is None else keep.repeat_interleave(heads, 0)
+        pieces = _pieces(*lines, real, gathering, chosen, batch * heads * keys, dropout)
         return torch.cat([part for _, _, part in pieces], 1).view_as(q)
-    mixed = torch.empty_like(q)
-    heads = max(1, _HEAD_ELEMENTS // k[0, 0].numel())
-    for sample in range(q.shape[0]):
-        for head in range(0, q.shape[1], heads):
-            own = sample, slice(head, head + heads)
+    offset, step = keys - q.shape[2], max(1, _HEAD_ELEMENTS // (keys * dim))
+    for sample in range(batch):
+        for head in range(0, heads, step):
+            own = sample, slice(head, head + step)
             chosen = gathering.chosen[own[1]]
             real = None if keep is None else keep[sample].expand(len(chosen), -1)
-            step = CACHED_ELEMENTS // (len(chosen) * q.shape[3])
-            for start, stop, part in _pieces(
-                q[own], k[own], v[own], real, gathering, chosen, step, dropout
-            ):
-                mixed[own][:, start - offset : stop - offset] = part
-    return mixed
+            tokens = CACHED_ELEMENTS // (len(chosen) * dim)
+            streams = q[own], k[own], v[own], real
+            for start, stop, part in _pieces(*streams, gathering, chosen, tokens, dropout):
+                out[own][:, start - offset : stop - offset] = part
+    return out
 
 
 def _pieces(
@@ -198,9 +158,7 @@ def _allowed(run: Run, gathering: Gathering, real: Tensor | None, q: Tensor) -> 
 class _Blocked:
     """Keys, values and what is real as blocks in one piece of memory, ready to be gathered."""
 
-    def __init__(
-        self, k: Tensor, v: Tensor, keep: Tensor | None, block: int, ragged: bool
-    ) -> None:
+    def __init__(self, k: Tensor, v: Tensor, keep: Tensor | None, block: int, ragged: bool) -> None:
         self.block, self.dim = block, k.shape[2]
         tail = -k.shape[1] % block
         if ragged and tail and keep is None:
@@ -227,7 +185,7 @@ class _Blocked:
 
     def _gather(self, name: str, stream: Tensor, places: Tensor) -> Tensor:
         """Into memory used before, where autograd does not need it kept."""
-        if recorded(stream):
+        if torch.is_grad_enabled() and stream.requires_grad:
             return stream.index_select(0, places)
         if name not in self._spare or len(self._spare[name]) < len(places):
             self._spare[name] = stream.new_empty(len(places), stream.shape[1])

@@ -16,12 +16,12 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._pieces import Row, row_by_row
 from sparing.mechanisms._shared import fused_softmax
 from sparing.mechanisms._sparse import (
     CACHED_ELEMENTS,
     Gathering,
     Run,
-    each_cropped,
     gathered_attention,
 )
 
@@ -108,11 +108,11 @@ class Bigbird(Mechanism):
         if torch.compiler.is_compiling():
             return self._without_loops(q, k, v, mask)
 
-        def attend(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-            gathering = self._gathering(q.shape[2], k.shape[2], mask.causal)
-            return gathered_attention(q, k, v, keep, gathering, self._dropped)
+        def mix_row(row: Row, out: Tensor | None) -> Tensor:
+            gathering = self._gathering(row.q.shape[2], row.k.shape[2], mask.causal)
+            return gathered_attention(row, gathering, self._dropped, out)
 
-        return each_cropped(attend, q, k, v, mask.keep)
+        return row_by_row(mix_row, Row(q, k, v, mask.keep))
 
     @property
     def _dropped(self) -> float:

@@ -50,7 +50,7 @@ def pareto(results: Results) -> Plot:
     inside = _inside(results, points)
     if len(inside) < len(points):
         outside = wording.count_of(len(points) - len(inside), "grey arm")
-        description += f" {outside} far below or far to the right not shown."
+        description += f" Not shown: {outside} far below or far to the right."
     named = tuple(point.arm for point in points if point.arm not in results.grey)
 
     def draw(look: Look, narrow: bool) -> Figure:

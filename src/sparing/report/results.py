@@ -108,13 +108,10 @@ class Results:
         """
         if not self.crowded:
             return {}
-        here = _beaten(self._judged(self.times()))
-        far = _beaten(self._judged(self.far_times()))
+        timed = [times for times in (self.times(), self.far_times()) if times]
+        measured = [_beaten(self._judged(times)) for times in timed]
         found = {}
         for arm in self.others:
-            measured = [
-                by for by, times in ((here, self.times()), (far, self.far_times())) if times
-            ]
             if measured and all(arm in by for by in measured):
                 found[arm] = list(dict.fromkeys(by[arm] for by in measured))
         return found

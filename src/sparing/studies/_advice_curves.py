@@ -90,11 +90,13 @@ class WholeModel:
 
 
 def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
-    """The mechanisms asked for (all but the dense one when none is named), with their obstacles.
+    """The mechanisms asked for, with their obstacles; those that studies take up when none is.
+
+    The dense one is the baseline, and controls are no advice.
 
     Raises ``UsageError`` for unknown names.
     """
-    chosen = list(names) or [name for name in MECHANISMS.names() if name != DENSE]
+    chosen = list(names) or [name for name in MECHANISMS.names() if _worth_trying(name)]
     if len(set(chosen)) != len(chosen):
         raise UsageError(f"mechanisms are named twice: {', '.join(chosen)}")
     found = []
@@ -112,6 +114,11 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
         reason = "the model is causal, and it cannot be" if causal else reason
         found.append(Candidate(name, built.traits.exact, reason))
     return found
+
+
+def _worth_trying(name: str) -> bool:
+    traits = mechanism_class(name).traits
+    return traits.arm and traits.family != "control" and name != DENSE
 
 
 def measure_length(

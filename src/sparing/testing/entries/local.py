@@ -20,15 +20,14 @@ def dense_local(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Te
     seen = torch.zeros(len(q), q.shape[1], tokens, tokens, dtype=torch.bool)
     for sample in range(len(q)):
         first, last = real_span(mask, sample, tokens)
-        blocks = math.ceil((last - first) / made.block)
+        numbers = (torch.arange(tokens) - first).div(made.block, rounding_mode="floor")
+        own, other = numbers[:, None], numbers
         for head in range(q.shape[1]):
-            shift = made.shifts[head % len(made.shifts)]
-            for i in range(first, last):
-                own = (i - first) // made.block
-                for j in range(first, last):
-                    other = (j - first) // made.block
-                    near = own - made.look_back <= other <= own + made.look_ahead
-                    seen[sample, head, i, j] = other == (own + shift) % blocks if shift else near
+            if shift := made.shifts[head % len(made.shifts)]:
+                seen[sample, head] = other == (own + shift) % math.ceil((last - first) / made.block)
+            else:
+                near = (other >= own - made.look_back) & (other <= own + made.look_ahead)
+                seen[sample, head] = near
     scores = q @ k.mT / math.sqrt(q.shape[3])
     return normalised(scores.exp() * seen, v, mask=mask)
 

@@ -1,0 +1,154 @@
+"""Transformer-MGK: each key is a mixture of Gaussians around shifted copies of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError, nearest
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._pairs import attend_by_scores, held_bytes
+from sparing.mechanisms._shared import wide
+
+MIXTURE = ("soft", "hard")
+
+
+class GaussianKeys(Mechanism):
+    """A query weighs each token by a few Gaussians, which stand around the token's key.
+
+    Formula: w_ij proportional over j to, with g_ijr = exp(-|q_i - k_j + m_r|^2 / (2 s_r)),
+    ``mixture="soft"``: sum over r of p_r g_ijr;
+    ``mixture="hard"``: the largest g_ijr of all r; out_i = sum_j w_ij v_j.
+
+    Symbols: i runs over queries, j over the keys that i may see, r = 0, 1, ... over
+    ``components``; the shifts m_r (``shifts``) and the shares p_r, a softmax over r of
+    ``share_logits``, are learned for each head; the variance s_r is
+    sqrt(dim) / ``narrowing``^r. The first shift starts at zero, the others as normal numbers with
+    standard deviation 0.5, drawn by ``seed``; shares start equal.
+
+    Cost: 4 dim flops and some 6 ``components`` other operations for each pair; quadratic in time,
+    piece by piece in memory. Never cheaper than softmax at as many heads: the paper saves by
+    halving them. With one component it is probabilistic attention with a uniform prior, that is
+    softmax for keys of equal norm.
+
+    Source: Nguyen et al., 2022, arXiv 2110.08678, sections 2.2 to 2.4, with shifted keys. Their
+    code has the variance sqrt(dim) for all components on the Long Range Arena, and for language
+    models a third of it for the second (``narrowing=3``), which far queries then hardly feel. What
+    differs: weights are taken in log space, where theirs are exponentials that all become zero far
+    from every key, and are then divided by each other; shares belong to a head, where theirs may
+    belong to positions up to a longest length, so that here every length works and order does not
+    matter; they are learned by gradients, not by a step of EM inside each call. The form with a
+    second key projection is left out: a mechanism is given one key for each token.
+    """
+
+    traits = Traits(
+        paper="Improving Transformers with Probabilistic Attention Keys, arXiv 2110.08678",
+        year=2022,
+        family="dense",
+        causal=True,
+        cross=True,
+        permutable=True,
+        random=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        components: int = 2,
+        mixture: str = "soft",
+        narrowing: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        if components < 1:
+            raise UsageError(f"gaussian_keys: components must be at least 1, got {components}")
+        if mixture not in MIXTURE:
+            raise UsageError(
+                f"gaussian_keys: unknown mixture {mixture!r}{nearest(mixture, MIXTURE)}"
+            )
+        if not 0 < narrowing < math.inf:
+            raise UsageError(f"gaussian_keys: narrowing must be above 0, got {narrowing}")
+        self.components = components
+        self.mixture = mixture
+        self.narrowing = narrowing
+        self.seed = seed
+        self.traits = dataclasses.replace(type(self).traits, random=components > 1)
+        generator = torch.Generator().manual_seed(seed)
+        shifts = torch.randn(components, heads.count, heads.dim, generator=generator) / 2
+        shifts[0] = 0
+        self.shifts = nn.Parameter(shifts)
+        if mixture == "soft":
+            self.share_logits = nn.Parameter(torch.zeros(heads.count, components))
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Scores, softmax and weighted sum for some queries at a time."""
+        rows, columns = self._for_pairs(wide(q), wide(k))
+        mixed = attend_by_scores(self._scores, rows, columns, wide(v), mask, self.components)
+        return mixed.to(q.dtype)
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products over all pairs; a score for each component, made from the first of them."""
+        pairs, count = work.rows * work.queries * work.keys, self.components
+        wide_bytes = max(4, work.element_bytes)
+        numbers = work.rows * (work.queries + work.keys) * (work.dim + count)
+        outputs = 2 * work.rows * work.queries * work.dim
+        shares = work.heads * count if self.mixture == "soft" else 0
+        return Cost(
+            matmul_flops=4 * pairs * work.dim + 2 * work.rows * work.queries * count * work.dim,
+            other_flops=(6 * count + 3) * pairs + 4 * count * work.rows * work.keys * work.dim,
+            peak_bytes=(numbers + outputs) * wide_bytes + held_bytes(work, count),
+            params=count * work.heads * work.dim + shares,
+        )
+
+    @property
+    def _precisions(self) -> list[float]:
+        """1 / s_r of each component."""
+        return [self.narrowing**r / math.sqrt(self.heads.dim) for r in range(self.components)]
+
+    def _for_pairs(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys with what each component's score has for one of them alone."""
+        shifts, precisions = self.shifts.to(q.dtype), q.new_tensor(self._precisions)
+        for_queries = q @ shifts.permute(1, 2, 0) + q.square().sum(-1, keepdim=True) / 2
+        distances = [(k - shift[:, None]).square().sum(-1) / 2 for shift in shifts]
+        for_keys = -precisions * torch.stack(distances, -1)
+        if self.mixture == "soft":
+            for_keys = for_keys + self.share_logits.to(q.dtype).log_softmax(-1)[:, None]
+        return torch.cat([q, -precisions * for_queries], -1), torch.cat([k, for_keys], -1)
+
+    def _scores(
+        self,
+        q: Float[Tensor, "batch some_heads queries features"],
+        k: Float[Tensor, "batch some_heads keys features"],
+        heads: slice,
+    ) -> Float[Tensor, "batch some_heads queries keys"]:
+        """The logarithm of the sum, or the largest, over the components."""
+        del heads
+        dim = self.heads.dim
+        products = q[..., :dim] @ k[..., :dim].transpose(-1, -2)
+        scores = [
+            products * precision + q[..., dim + r, None] + k[:, :, None, :, dim + r]
+            for r, precision in enumerate(self._precisions)
+        ]
+        joined = scores[0]
+        for score in scores[1:]:
+            if self.mixture == "soft":
+                joined = torch.logaddexp(joined, score)
+            else:
+                joined = torch.maximum(joined, score)
+        return joined
