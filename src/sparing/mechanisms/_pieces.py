@@ -263,10 +263,13 @@ def _can_merge(row: Row, dropout: float) -> bool:
 
 
 def _merged(q: Tensor, mixed: Tensor, totals: Tensor, columns: Columns) -> Tensor:
-    """Add the columns to what came out of the band, ``totals`` being its sums' logarithms."""
-    scores = (wide(q) @ wide(columns.k).mT) / math.sqrt(q.shape[3])
-    scores = scores.masked_fill_(~columns.seen, -torch.inf)
-    shares = torch.cat([totals, scores], -1).softmax(-1)
+    """Add the columns to what came out of the band, ``totals`` being its sums' logarithms.
+
+    The few columns stand before the queries: a softmax over a short last dimension is slow.
+    """
+    scores = (wide(columns.k) / math.sqrt(q.shape[3])) @ wide(q).mT
+    scores = scores.masked_fill_(~columns.seen.mT, -torch.inf)
+    shares = torch.cat([totals.mT, scores], 2).softmax(2).mT
     return mixed.mul_(shares[..., :1]).add_(shares[..., 1:] @ wide(columns.v))
 
 

@@ -52,5 +52,5 @@ def _normal(count: int, dim: int, generator: torch.Generator) -> Float[Tensor, "
 def _rotation(dim: int, generator: torch.Generator) -> Float[Tensor, "dim dim"]:
     """Uniform over all rotations and reflections: the signs of QR alone would favour some."""
     turn, upper = torch.linalg.qr(_normal(dim, dim, generator))
-    signs: Tensor = upper.diagonal().sign()
-    return turn * signs
+    uniform: Tensor = turn * upper.diagonal().sign()
+    return uniform

@@ -76,7 +76,7 @@ def gathered_attention(
         out = row.room()
     if out is None:
         chosen = gathering.chosen.repeat(batch, 1, 1)
-        lines = (stream.flatten(0, 1) for stream in (q, k, v))
+        lines = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
         real = None if keep is None else keep.repeat_interleave(heads, 0)
         pieces = _pieces(*lines, real, gathering, chosen, batch * heads * keys, dropout)
         return torch.cat([part for _, _, part in pieces], 1).view_as(q)
@@ -118,7 +118,7 @@ def _pieces(
             stop, row = min(run.stop, start + count * size), start // block
             blocks = (stop - start) // size
             keys, values, real = blocked.take(chosen[:, row : row + blocks, : run.slots], run)
-            own = q[:, start - offset : stop - offset].unflatten(1, (blocks, size))
+            own = q[:, start - offset : stop - offset].reshape(len(q), blocks, size, -1)
             allowed = _allowed(run, gathering, real, q)
             part = fused_softmax(own, keys, values, allowed, dropout=dropout)
             yield start, stop, part.flatten(1, 2)

@@ -82,8 +82,6 @@ class Bigbird(Mechanism):
             raise UsageError(f"bigbird: window_blocks must be odd, got {window_blocks}")
         if random_blocks < 0:
             raise UsageError(f"bigbird: random_blocks must not be negative, got {random_blocks}")
-        if not all(isinstance(number, int) for number in global_blocks):
-            raise UsageError(f"bigbird: global_blocks must be block numbers, got {global_blocks}")
         self.block = block
         self.window_blocks = window_blocks
         self.global_blocks = tuple(global_blocks)
@@ -147,7 +145,7 @@ class Bigbird(Mechanism):
     ) -> Int[Tensor, "batch heads rows slots"]:
         """The blocks that each of ``rows`` sees where a sample has so many ``blocks``, ascending.
 
-        Slots that are left over hold ``_NONE``.
+        Slots that are left over hold ``_NONE`` or more.
         """
         half = self.window_blocks // 2
         ahead = torch.arange(-half, 1 if causal else half + 1, device=rows.device)
@@ -188,48 +186,55 @@ class Bigbird(Mechanism):
         constant.
         """
         batch, _, keys, _ = k.shape
-        block, offset = self.block, keys - q.shape[2]
-        span, first = torch.full((batch,), keys, device=q.device), q.new_zeros(batch).long()
+        first, span = q.new_zeros(batch).long(), torch.full((batch,), keys, device=q.device)
         if mask.keep is not None:
-            span, first = mask.span(), mask.first()
-        rows = torch.arange(keys // block + 2, device=q.device)
-        within = torch.arange(block, device=q.device)
-        chosen = self._chosen(rows, (span + block - 1) // block, mask.causal)
-        own = first[:, None, None] + rows[:, None] * block + within
-        q_rows = _at(q, (own - offset).clamp(0, q.shape[2] - 1)[:, None])
-        places = (first[:, None, None, None, None] + chosen[..., None] * block + within).flatten(3)
-        allowed = places < (first + span)[:, None, None, None]
-        places = places.clamp(max=keys - 1)
+            first, span = mask.first(), mask.span()
+        blocks, within = (
+            (span + self.block - 1) // self.block,
+            torch.arange(self.block).to(q.device),
+        )
+        rows = torch.arange(keys // self.block + 2, device=q.device)
+        own = first[:, None, None] + rows[:, None] * self.block + within
+        chosen = self._chosen(rows, blocks, mask.causal)
+        places = chosen[..., None] * self.block + within
+        places = (first[:, None, None, None, None] + places).flatten(3)
+        allowed = (places < (first + span)[:, None, None, None])[:, :, :, None]
+        mixed = self._at_places(q, k, v, mask, own, (places.clamp(max=keys - 1), allowed))
+        everywhere = torch.arange(keys, device=q.device).expand(batch, 1, 1, -1)
+        for number in self.global_blocks:
+            if number >= 0 or not mask.causal:
+                row = number + (blocks if number < 0 else 0 * blocks)
+                tokens = (first + row * self.block)[:, None, None] + within
+                whole = self._at_places(q, k, v, mask, tokens, (everywhere, None))
+                mixed = whole.where((rows == row[:, None])[:, None, :, None, None], mixed)
+        wanted = torch.arange(keys - q.shape[2], keys, device=q.device) - first[:, None]
+        return _at(mixed.flatten(2, 3), wanted.clamp(min=0)[:, None])
+
+    def _at_places(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask,
+        own: Int[Tensor, "batch rows block"],
+        seen: tuple[Tensor, Tensor | None],
+    ) -> Tensor:
+        """Queries at positions ``own`` against the keys at places (batch, heads or 1, rows, keys).
+
+        Of these only the allowed ones are seen, kept ones, and causal ones of the past.
+        """
+        places, allowed = seen
+        allowed = (
+            torch.ones_like(places[:, :, :, None], dtype=torch.bool) if allowed is None else allowed
+        )
         if mask.keep is not None:
-            allowed = allowed & _at(mask.keep[:, None, :, None], places)[..., 0]
-        allowed = allowed[:, :, :, None]
+            allowed = allowed & _at(mask.keep[:, None, :, None], places)[:, :, :, None, :, 0]
         if mask.causal:
             allowed = allowed & (places[:, :, :, None] <= own[:, None, ..., None])
-        mixed = fused_softmax(
-            q_rows, _at(k, places), _at(v, places), allowed, dropout=self._dropped
-        )
-        positions = torch.arange(keys, device=q.device)
-        for number in self.global_blocks:
-            if number < 0 and mask.causal:
-                continue
-            row = number if number >= 0 else (span + block - 1) // block + number
-            is_row = rows == (row if number >= 0 else row[:, None])
-            start = first + row * block
-            mine = start[:, None] + within
-            seen = positions <= mine[..., None] if mask.causal else positions >= 0 * mine[..., None]
-            seen = seen & (mask.keep[:, None] if mask.keep is not None else True)
-            whole = fused_softmax(
-                _at(q, (mine - offset).clamp(0, q.shape[2] - 1)[:, None]),
-                k,
-                v,
-                seen[:, None],
-                dropout=self._dropped,
-            )
-            mixed = torch.where(
-                is_row.expand(batch, -1)[:, None, :, None, None], whole[:, :, None], mixed
-            )
-        wanted = (torch.arange(q.shape[2], device=q.device) + offset - first[:, None]).clamp(min=0)
-        return _at(mixed.flatten(2, 3), wanted[:, None])
+        offset = k.shape[2] - q.shape[2]
+        queries = _at(q, (own - offset).clamp(0, q.shape[2] - 1)[:, None])
+        k, v = _at(k, places), _at(v, places)
+        return fused_softmax(queries, k, v, allowed, dropout=self._dropped)
 
 
 def _at(stream: Tensor, places: Tensor) -> Tensor:

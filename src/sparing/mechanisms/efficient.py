@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,9 +28,12 @@ from sparing.mechanisms._shared import wide
 NORMALISATIONS = ("softmax", "scaling")
 
 # Keys are taken relative to the largest so far; this lifts them, so that float32 has as much room
-# below the largest as above: a spread of 147 within a block instead of 87.
+# below the largest as above: a spread of 135 within a block instead of 75.
 _HEADROOM = 60.0
-_LEAST_SCALE = -700.0
+# Logarithms that sums may not fall below, so that gradients, their inverses times others, are
+# finite: of a sum over keys, and of one block's reference over the last one's (in float64).
+_LEAST_TOTAL = {torch.float32: -75.0, torch.float64: -300.0}
+_LEAST_SCALE = -400.0
 
 
 class Efficient(Mechanism):
@@ -50,8 +55,8 @@ class Efficient(Mechanism):
     each feature has a denominator of its own, summed up to i, so that g_c becomes g_ic. (Dividing
     once by q_i . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64
     tokens, keys relative to the largest so far in their feature. float32 is right as long as no
-    key in a block lies more than about 140 above the largest one until then; beyond, a feature
-    whose past underflows is left out, and nothing becomes infinite.
+    key in a block lies more than about 130 above the largest one until then; beyond, a feature
+    whose past underflows counts for less, and nothing becomes infinite.
     """
 
     traits = Traits(
@@ -148,7 +153,7 @@ def _past(
     old_keys = (old_k - references[:, :, :1]).exp()
     sums, totals = _states(references, old_keys, old_v, keys, v)
     totals = keys.cumsum(3).add_(totals[:, :, :, None])
-    queries = _shares(in_blocks(q), totals.clamp_min(torch.finfo(totals.dtype).tiny))
+    queries = _shares(in_blocks(q), totals.clamp_min(math.exp(_LEAST_TOTAL[totals.dtype])))
     # Weights of the future may be infinite: they are selected away, not multiplied.
     weights = (queries @ keys.transpose(-1, -2)).tril()
     return first_tokens((weights @ v).add_(queries @ sums).flatten(2, 3), count)

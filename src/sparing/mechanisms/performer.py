@@ -46,7 +46,7 @@ class Performer(Mechanism):
     tends to softmax as features grows, the error as 1 / sqrt(features); the variance of a weight
     grows as exp(|q + k|^2 / sqrt(dim)), so that large queries and keys need many more.
 
-    Source: Choromanski et al., 2020, arXiv 2009.14794, lemma 1, section 2.3 and appendix B. What
+    Source: Choromanski et al., 2020, arXiv 2009.14794, lemma 1 and sections 2.2 to 2.4. What
     differs: no 1e-4 is added to features. It is not needed: without causality the sum is worked
     out as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish;
     and it is wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier

@@ -47,10 +47,11 @@ class RandomFeatures(Mechanism):
     head, start at 0 and 3, which is g = 0.95. ``feature_map="positive"`` takes
     phi(x)_r = exp(n_r . y - |y|^2 / 2). ``redraw`` takes the next directions.
 
-    Cost: 8 features x dim flops and 2 x features sines for each token (positive: as many flops,
-    and exponentials); no square. As features grows it tends to ``softmax`` of y, unscaled.
+    Cost: 12 features x dim flops and 4 x features sines and cosines for each token (positive:
+    8 features x dim flops and 2 x features exponentials); no square. As features grows it tends to
+    ``softmax`` of y, unscaled.
 
-    Source: Peng et al., 2021, arXiv 2103.02143, equations 2 to 7 and section 3.2. What differs:
+    Source: Peng et al., 2021, arXiv 2103.02143, sections 2.2, 3.1 and 3.2. What differs:
     sines may cancel, so that a denominator may come out as 0 or negative, though its mean is not.
     It is kept ``floor`` times the sum of a_ij away from zero, with its sign; the mean is at least
     exp(-2 / temperature^2) times that sum where sigma is 1. (The authors' code raises it to 1,

@@ -15,6 +15,7 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import rows_at_once
 from sparing.mechanisms._shared import wide
 from sparing.mechanisms._sorted_chunks import Chunks, Order, taken
@@ -84,10 +85,8 @@ class Reformer(Mechanism):
         self.count_once = count_once
         self.seed = seed
         self.traits = dataclasses.replace(type(self).traits, random=buckets > 1)
-        generator = torch.Generator().manual_seed(seed)
         shape = (heads.count, heads.dim, rounds, buckets // 2)
-        drawn = torch.randn(shape, generator=generator, device="cpu")
-        self.register_buffer("rotations", torch.empty(shape).copy_(drawn.bfloat16()))
+        self.register_buffer("rotations", coarse_normal(shape, seed))
 
     def mix(  # type: ignore[override]  # keys are the queries
         self,
@@ -97,17 +96,7 @@ class Reformer(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads tokens dim"]:
         """A few heads at a time, so that what is sorted and scored stays in the cache."""
-        recorded = torch.is_grad_enabled() and (q.requires_grad or v.requires_grad)
-        if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
-            return self._mix_rows(q, v, mask.keep, self.rotations).to(q.dtype)
-        mixed = torch.empty_like(q)
-        step = rows_at_once(q.shape[2], q.shape[3])
-        for sample in range(q.shape[0]):
-            for head in range(0, q.shape[1], step):
-                part = slice(sample, sample + 1), slice(head, head + step)
-                keep = None if mask.keep is None else mask.keep[part[0]]
-                mixed[part] = self._mix_rows(q[part], v[part], keep, self.rotations[part[1]])
-        return mixed
+        return by_heads(self._mix_rows, (q, v), mask.keep, self.rotations)
 
     def cost(self, work: Workload) -> Cost:
         """Rotations, then two products of each chunk with two chunks, in every round."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparing.core.errors import Unsupported
 from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
 from sparing.testing.subject import (
     Streams,
     Subject,
@@ -132,9 +133,11 @@ def check_causality(subject: Subject) -> None:
 
 def check_decoding(subject: Subject) -> None:
     """Causal with fewer queries than keys: the queries are the last ones."""
-    if not subject.traits.causal or "x" in subject.make().streams:
-        return
     made = subject.make()
+    if not made.traits.causal or "x" in made.streams:
+        return None
+    if "k" not in made.streams:
+        return _refuses_cached_keys(made)
     keep = torch.ones(2, 150, dtype=torch.bool)
     keep[1, :20] = False
     q, k, v = streams(made, 2, 150)
@@ -144,6 +147,17 @@ def check_decoding(subject: Subject) -> None:
             found = call(made, (q[:, :, -queries:], k, v), mask)
             what = f"the last {queries} of 150 queries against the whole call"
             require_close(found, whole[:, :, -queries:], what)
+    return None
+
+
+def _refuses_cached_keys(made: Mechanism) -> None:
+    """Where keys are made of queries, earlier keys cannot be known without their queries."""
+    q, v = streams(made, 1, 20)
+    try:
+        call(made, (q[:, :, -5:], v), Mask(causal=True))
+    except Unsupported:
+        return
+    raise Violation("accepts fewer queries than values, though keys are made of queries")
 
 
 def _padded_rows(subject: Subject) -> tuple[Streams, Tensor]:

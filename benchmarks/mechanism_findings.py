@@ -1,0 +1,184 @@
+"""What the records of benchmarks/mechanisms.py say: speed-ups, crossings, growth, limits."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparing.core.record import Label, Record, RecordLog
+
+RESULTS = Path(__file__).parent / "results"
+BASELINE = "softmax"
+PERCENTS = ("p50", "p25", "p75")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median over rounds, with its quartiles."""
+
+    middle: float
+    low: float
+    high: float
+
+
+class Findings:
+    """One run's records by question; everything is empty where there is no run."""
+
+    def __init__(self, records: list[Record], config: dict[str, Any]) -> None:
+        self.config = config
+        self._by_name: dict[str, list[Record]] = {}
+        for record in records:
+            self._by_name.setdefault(record.name, []).append(record)
+
+    def find(self, name: str, cell: str = "", **labels: Label) -> float | None:
+        """The newest value with these labels, of a cell whose key begins so."""
+        for record in reversed(self._by_name.get(name, [])):
+            fits = labels.items() <= record.labels.items() and record.cell.startswith(cell)
+            if fits and record.value is not None:
+                return float(record.value)
+        return None
+
+    def spread(self, name: str, cell: str, **labels: Label) -> Spread | None:
+        """The median and quartiles of a quantity that was recorded with them."""
+        found = [self.find(name, cell, statistic=p, **labels) for p in PERCENTS]
+        return None if None in found else Spread(*found)  # type: ignore[arg-type]
+
+    def speedup(self, arm: str, tokens: int, mode: str = "forward") -> Spread | None:
+        """How many times as fast as softmax, in the same rounds."""
+        return self.spread("speedup", f"{mode}/", arm=arm, tokens=tokens, compiled=False)
+
+    def lengths(self, arm: str) -> list[int]:
+        """The lengths at which the arm stood beside softmax."""
+        found = {
+            int(record.labels["tokens"] or 0)
+            for record in self._by_name.get("speedup", [])
+            if record.labels.get("arm") == arm and record.cell.startswith("forward/")
+        }
+        return sorted(found)
+
+    def curve(self, arm: str) -> dict[int, float]:
+        """The median speed-up at each length."""
+        found = {tokens: self.speedup(arm, tokens) for tokens in self.lengths(arm)}
+        return {tokens: spread.middle for tokens, spread in found.items() if spread}
+
+    def peak_ratio(self, arm: str, tokens: int, mode: str = "forward") -> float | None:
+        """Peak memory over softmax's."""
+        labels: dict[str, Label] = {"mode": mode, "tokens": tokens}
+        ours = self.find("peak_bytes", "memory/", arm=arm, **labels)
+        dense = self.find("peak_bytes", "memory/", arm=BASELINE, **labels)
+        return ours / dense if ours is not None and dense else None
+
+    def memory_growth(self, arm: str) -> float | None:
+        """The exponent of peak memory in the tokens, from 4,096 to 16,384."""
+        short, long = (
+            self.find("peak_bytes", "memory/", arm=arm, tokens=tokens, mode="forward")
+            for tokens in (4096, 16384)
+        )
+        return math.log(long / short, 4) if short and long else None
+
+    def crossover(self, arm: str) -> int | None:
+        """The length from which on the arm is faster than softmax at every measured length.
+
+        Between two lengths the speed-up is taken as straight on logarithmic scales. None where it
+        is slower at the longest.
+        """
+        return crossing(self.curve(arm))
+
+    def limit_share(self, arm: str, tokens: int) -> float | None:
+        """What part of its time the call needs at least on this machine.
+
+        That is the longer of its matrix products at the machine's rate for large ones and its
+        inputs and output at the rate of a copy.
+        """
+        labels: dict[str, Label] = {"arm": arm, "mode": "forward", "tokens": tokens}
+        flops = self.find("matmul_flops", **labels)
+        traffic = self.find("traffic_bytes", **labels)
+        time_ms = self.find("latency_ms", "forward/", statistic="p50", **labels)
+        product = self.find("gemm_flops_per_s", threads=1)
+        copy = self.find("copy_bytes_per_s", threads=1)
+        if None in (flops, traffic, time_ms, product, copy):
+            return None
+        return 1e3 * max(flops / product, traffic / copy) / time_ms  # type: ignore[operator]
+
+    def rival_speedup(self, rival: str, scope: str, tokens: int) -> Spread | None:
+        """How many times as fast ours is as theirs."""
+        return self.spread("rival_speedup", "rival/", rival=rival, scope=scope, tokens=tokens)
+
+    def rival_peak_ratio(self, rival: str, scope: str, tokens: int) -> float | None:
+        """Our peak memory over theirs."""
+        labels: dict[str, Label] = {"rival": rival, "scope": scope, "tokens": tokens}
+        ours, theirs = (
+            self.find("peak_bytes", "rival-memory/", side=side, **labels)
+            for side in ("ours", "theirs")
+        )
+        return ours / theirs if ours is not None and theirs else None
+
+    def package(self, rival: str) -> str:
+        """The package that was measured, with its version."""
+        for record in self._by_name.get("rival_ratio", []):
+            if record.labels.get("rival") == rival:
+                return str(record.labels["package"])
+        return ""
+
+    def compile_gain(self, arm: str, tokens: int) -> float | None:
+        """How many times as fast the compiled form is as the plain one."""
+        plain, compiled = (
+            self.find("latency_ratio", "compiled/", arm=arm, tokens=tokens, compiled=flag)
+            for flag in (False, True)
+        )
+        return plain / compiled if plain and compiled else None
+
+    def summary(self, arms: list[str]) -> dict[str, Any]:
+        """What ``sparing show`` tells of each mechanism that was measured."""
+        told = {}
+        for arm in arms:
+            curve = self.curve(arm)
+            if curve:
+                ratios = {tokens: self.peak_ratio(arm, tokens) for tokens in curve}
+                told[arm] = {
+                    "crossover_tokens": self.crossover(arm),
+                    "longest_tokens": max(curve),
+                    "speedup": {str(n): _rounded(value) for n, value in curve.items()},
+                    "peak_ratio": {str(n): _rounded(v) for n, v in ratios.items() if v},
+                }
+        return {
+            "machine": f"{self.config['machine']['cpu']}, 1 thread",
+            "month": self.config["started"][:7],
+            "commit": self.config["commit"],
+            "mechanisms": told,
+        }
+
+
+def crossing(speedups: Mapping[int, float]) -> int | None:
+    """Where a curve of speed-ups rises above 1 for good; see ``Findings.crossover``."""
+    lengths = sorted(speedups)
+    if not lengths or speedups[lengths[-1]] <= 1:
+        return None
+    for left, right in reversed(list(itertools.pairwise(lengths))):
+        low, high = speedups[left], speedups[right]
+        if low <= 1:
+            way = math.log(1 / low) / math.log(high / low)
+            return round(left * (right / left) ** way)
+    return lengths[0]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def read(folder: Path) -> Findings:
+    """A run's findings."""
+    config = json.loads((folder / "config.json").read_text())
+    return Findings(RecordLog(folder / "records.jsonl").read(), config)
+
+
+def newest() -> Path | None:
+    """The newest committed run on a CPU, if there is any."""
+    found = [path for path in RESULTS.glob("mechanisms-*") if (path / "config.json").exists()]
+    found = [path for path in found if "-cuda-" not in path.name]
+    return max(found, key=lambda path: path.name[-7:], default=None)

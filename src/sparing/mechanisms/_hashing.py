@@ -1,0 +1,46 @@
+"""What mechanisms that hash share: random directions for each head, and work head by head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from sparing.mechanisms._kernel import rows_at_once
+
+
+def coarse_normal(shape: tuple[int, ...], seed: int) -> Float[Tensor, "*shape"]:
+    """Normal numbers rounded to eight bits of precision: casts to half precision keep them.
+
+    A hash near a border would fall on its other side if a cast moved the border.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(shape, generator=generator, device="cpu").bfloat16()
+    return torch.empty(shape).copy_(drawn)
+
+
+def by_heads(
+    mix_rows: Callable[..., Tensor],
+    streams: tuple[Float[Tensor, "batch heads _ dim"], ...],
+    keep: Shaped[Tensor, "batch tokens"] | None,
+    own: Shaped[Tensor, "heads ..."],
+) -> Float[Tensor, "batch heads queries dim"]:
+    """``mix_rows(*streams, keep, own)`` for a few heads at a time, each with its part of ``own``.
+
+    Like ``in_cache``: all heads at once where gradients are recorded, on other devices, and in
+    export. The result has the first stream's type and memory layout.
+    """
+    q = streams[0]
+    recorded = torch.is_grad_enabled() and any(stream.requires_grad for stream in streams)
+    if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
+        return mix_rows(*streams, keep, own).to(q.dtype)
+    mixed = torch.empty_like(q)
+    step = rows_at_once(max(stream.shape[2] for stream in streams), q.shape[3])
+    for sample in range(q.shape[0]):
+        for head in range(0, q.shape[1], step):
+            part = slice(sample, sample + 1), slice(head, head + step)
+            rows = (stream[part] for stream in streams)
+            mixed[part] = mix_rows(*rows, None if keep is None else keep[part[0]], own[part[1]])
+    return mixed

@@ -1,0 +1,171 @@
+"""LISA: every token becomes a few codewords, and attention runs over how often each was seen."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._shared import wide
+
+
+class Lisa(Mechanism):
+    """Attention over the codewords of a few codebooks, each weighted by its count so far.
+
+    Formula: out_t = sum_b sum_w n_t[b,w] exp(s_w) value_bw / sum_w n_t[b,w] exp(s_w) with
+    s_w = query_bu . key_bw / sqrt(dim), where u = argmax_w x_t . c_bw is the code of token t.
+
+    Symbols: x is the layer's input, c_bw codeword w of book b, as wide as x; query, key and value
+    are its projections, which start as the layer's own. n_t[b,w] counts the tokens with code w that
+    t may see: all, or causally those up to t. There are ``books`` of ``codewords`` each, drawn with
+    ``seed``. ``temperature`` divides x . c / sqrt(width) where gradients treat the code as soft.
+
+    Cost: 2 books codewords (width + heads dim) flops for each token, causal or not. With one book
+    whose codewords are the tokens it equals ``softmax``; always, dense attention over the
+    codewords that the tokens are replaced by, book by book.
+
+    Source: Wu et al., 2021, arXiv 2105.14068, section 4. What differs: there the quantised input is
+    a table of items, here it is whatever the layer gets, so that this is self-attention only and
+    the layer's queries, keys and values go unused. Similarity is the dot product (the authors'
+    Euclidean one adds up coordinates instead of their squares). Pads count for nothing. Codes are
+    hard, with straight-through gradients: finite, not true ones. They are taken from codewords
+    rounded to eight bits of precision, so that casts to half precision keep them.
+    """
+
+    streams = ("q", "x")
+    traits = Traits(
+        paper="Linear-Time Self Attention with Codeword Histogram, arXiv 2105.14068",
+        year=2021,
+        family="hashing",
+        causal=True,
+        random=True,
+        differentiable=False,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        books: int = 8,
+        codewords: int = 64,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        for name, number in (("books", books), ("codewords", codewords)):
+            if number < 1:
+                raise UsageError(f"lisa: {name} must be at least 1, got {number}")
+        if not temperature > 0:
+            raise UsageError(f"lisa: temperature must be above 0, got {temperature}")
+        self.books = books
+        self.codewords = codewords
+        self.temperature = temperature
+        self.seed = seed
+        assert heads.width is not None
+        self._width = heads.width
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randn(books, codewords, heads.width, generator=generator, device="cpu")
+        # The codewords of a token, one from each book, add up to the size of a normalised token.
+        self.codebooks = _parameter(drawn / math.sqrt(books))
+        inner = heads.count * heads.dim
+        drawn = torch.rand(3, inner, heads.width, generator=generator, device="cpu") * 2 - 1
+        self.projections = _parameter(drawn / math.sqrt(heads.width))
+        self.biases = nn.Parameter(torch.zeros(3, inner))
+
+    def init_from(self, weights: dict[str, Tensor]) -> None:
+        """Start the codewords' projections as the layer's; values share its bias among books."""
+        with torch.no_grad():
+            for number, name in enumerate("qkv"):
+                self.projections[number] = weights[name]
+                share = self.books if name == "v" else 1
+                if f"{name}_bias" in weights:
+                    self.biases[number] = weights[f"{name}_bias"] / share
+
+    def mix(  # type: ignore[override]  # keys and values are those of the codewords
+        self,
+        q: Float[Tensor, "batch heads tokens dim"],
+        x: Float[Tensor, "batch tokens width"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads tokens dim"]:
+        """Codes, their counts, then a softmax over the codewords of each book."""
+        codes = self._codes(wide(x))
+        seen = codes if mask.keep is None else codes.where(mask.keep[:, :, None, None], 0)
+        counts = seen.cumsum(1) if mask.causal else seen.sum(1, keepdim=True)
+        queries, keys, values = self._projected(codes.dtype)
+        tables = queries @ keys.mT / math.sqrt(self.heads.dim)
+        mixed = torch.zeros_like(q, dtype=codes.dtype)
+        for book in range(self.books):
+            scores = _rows(codes[:, :, book], tables[book])
+            weights = _weighted(scores, counts[:, None, :, book])
+            totals = weights.sum(-1, keepdim=True)
+            mixed = mixed + weights @ values[book] / totals.masked_fill(totals == 0, 1)
+        return mixed.to(q.dtype)
+
+    def cost(self, work: Workload) -> Cost:
+        """Codes of the tokens, projections and products of the codewords, and their mixture."""
+        words, tokens = self.books * self.codewords, work.batch * work.keys
+        inner = work.heads * work.dim
+        tables = 6 * words * self._width * inner + 2 * words * self.codewords * inner
+        pairs = tokens * words
+        held = 3 * tokens * words + 3 * words * inner + 2 * tokens * inner
+        held += work.heads * (words + 4 * tokens) * self.codewords
+        return Cost(
+            matmul_flops=2 * pairs * (self._width + inner) + tables,
+            other_flops=3 * pairs + 5 * pairs * work.heads + 2 * self.books * tokens * inner,
+            peak_bytes=held * max(4, work.element_bytes),
+            params=words * self._width + 3 * inner * (self._width + 1),
+        )
+
+    def _codes(
+        self, x: Float[Tensor, "batch tokens width"]
+    ) -> Float[Tensor, "batch tokens books codewords"]:
+        """One at each token's code and zero elsewhere; to gradients a softmax over the book."""
+        books = self.codebooks.to(x.dtype)
+        books = books + (self.codebooks.detach().bfloat16().to(x.dtype) - books.detach())
+        scores = x @ books.flatten(0, 1).mT / math.sqrt(self._width)
+        scores = scores.view(*x.shape[:2], self.books, self.codewords)
+        words = torch.arange(self.codewords, device=x.device)
+        codes = (scores.argmax(-1, keepdim=True) == words).to(x.dtype)
+        if not scores.requires_grad:
+            return codes
+        soft = (scores / self.temperature).softmax(-1)
+        return codes + (soft - soft.detach())
+
+    def _projected(self, dtype: torch.dtype) -> Float[Tensor, "3 books heads codewords dim"]:
+        """Queries, keys and values of all codewords."""
+        words = self.codebooks.to(dtype).flatten(0, 1)
+        rows = words @ self.projections.to(dtype).mT + self.biases.to(dtype).unsqueeze(1)
+        shape = (3, self.books, self.codewords, self.heads.count, self.heads.dim)
+        return rows.view(shape).transpose(2, 3)
+
+
+def _parameter(drawn: Tensor) -> nn.Parameter:
+    return nn.Parameter(torch.empty(drawn.shape).copy_(drawn))
+
+
+def _rows(
+    codes: Float[Tensor, "batch tokens codewords"],
+    table: Float[Tensor, "heads codewords codewords"],
+) -> Float[Tensor, "batch heads tokens codewords"]:
+    """The scores of each token's code: looked up, or as a product where gradients pass."""
+    if codes.requires_grad:
+        return codes.unsqueeze(1) @ table
+    return table[:, codes.argmax(-1)].transpose(0, 1)
+
+
+def _weighted(
+    scores: Float[Tensor, "batch heads tokens codewords"],
+    counts: Float[Tensor, "batch 1 rows codewords"],
+) -> Float[Tensor, "batch heads tokens codewords"]:
+    """counts exp(scores), scaled so that the largest score that was seen gives its count."""
+    largest = scores.detach().masked_fill(counts == 0, -math.inf).amax(-1, keepdim=True)
+    return counts * (scores - largest).clamp(max=0).exp()

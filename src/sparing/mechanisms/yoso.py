@@ -1,0 +1,229 @@
+"""YOSO: weights are chances that two tokens hash alike, taken exactly or by hashing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._hashing import by_heads, coarse_normal
+from sparing.mechanisms._kernel import in_cache, rows_at_once
+from sparing.mechanisms._shared import wide
+
+_NEAREST = 1 - 1e-6
+"""Cosines end here: at 1 the slope of the angle is infinite."""
+_AT_ONCE = 8
+"""Hashes whose codes are computed together."""
+_BLOCK = 256
+"""Queries that the backward pass compares with all keys at a time."""
+
+
+class Yoso(Mechanism):
+    """Attention without softmax: a pair weighs as much as its chance to fall into one bucket.
+
+    Formula: out_i = l2(sum_j e_ij v_j) + C(v)_i with e_ij = (1 - angle(q_i, k_j) / pi)^bits and
+    l2(x) = x / |x|; expectation=False: e_ij is the share of ``hashes`` hashes, ``bits`` random
+    signs each, in which i and j are equal.
+
+    Symbols: i runs over queries, j over the keys that i may see. The sampled form draws planes for
+    each head with ``seed``. C is a convolution over the tokens, one kernel of odd size
+    ``conv_kernel`` for each head, or nothing.
+
+    Cost: 4 keys dim flops for each query; sampled 2 bits hashes dim for each query and key, and no
+    square: values are added up by their keys' buckets and looked up by the queries'. With more
+    hashes the sampled form tends to the expectation, its error as 1 / sqrt(hashes).
+
+    Source: Zeng et al., 2021, arXiv 2111.09714, sections 3 and 4. What differs: gradients of the
+    expectation are the true ones, cosines being cut at 1 - 1e-6; the paper takes bits e_ij / 2 for
+    the slope. The sampled form takes that slope (its own is zero) with e_ij of the expectation, in
+    blocks of queries: less noise, and memory stays linear, but the backward pass takes quadratic
+    time. Pads count for nothing, and queries are hashed as queries: a known implementation ignores
+    the one and confuses the other. The convolution starts at zero, because it has no part in a
+    pretrained model. Planes are rounded to eight bits of precision, so that a model cast to half
+    precision hashes as before.
+    """
+
+    planes: Tensor
+    traits = Traits(
+        paper="You Only Sample (Almost) Once, arXiv 2111.09714",
+        year=2021,
+        family="hashing",
+        cross=True,
+        permutable=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        expectation: bool = True,
+        bits: int = 9,
+        hashes: int = 64,
+        conv_kernel: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        for name, number in (("bits", bits), ("hashes", hashes)):
+            if number < 1:
+                raise UsageError(f"yoso: {name} must be at least 1, got {number}")
+        if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
+            raise UsageError(f"yoso: conv_kernel must be odd and positive, got {conv_kernel}")
+        self.expectation = expectation
+        self.bits = bits
+        self.hashes = hashes
+        self.conv_kernel = conv_kernel
+        self.seed = seed
+        self.traits = dataclasses.replace(
+            type(self).traits,
+            cross=conv_kernel is None,
+            permutable=conv_kernel is None,
+            random=not expectation,
+            differentiable=expectation,
+        )
+        if not expectation:
+            shape = (heads.count, hashes, heads.dim, bits)
+            self.register_buffer("planes", coarse_normal(shape, seed))
+        self.conv_weight: nn.Parameter | None = None
+        if conv_kernel is not None:
+            self.conv_weight = nn.Parameter(torch.zeros(heads.count, conv_kernel))
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Pads hold no value, so that nothing else need be masked."""
+        if self.expectation:
+            mixed = in_cache(self._expected, q, k, v, mask.keep)
+        else:
+            mixed = by_heads(self._sampled, (q, k, v), mask.keep, self.planes)
+        if self.conv_weight is not None:
+            weight = wide(self.conv_weight)[:, None, :, None].to(wide(v).dtype)
+            passed = F.conv2d(wide(v), weight, padding="same", groups=weight.shape[0])
+            mixed = (mixed + passed).to(q.dtype)
+        return mixed
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products of the square; or the hashes, a sum and a look-up for each."""
+        tokens = work.queries + work.keys
+        rows = min(work.rows, rows_at_once(max(work.queries, work.keys), work.dim))
+        if self.expectation:
+            flops = 4 * work.queries * work.keys * work.dim
+            other = (4 + self.bits.bit_length()) * work.queries * work.keys
+            held = 3 * work.queries * work.keys
+        else:
+            flops = 2 * tokens * work.dim * self.hashes * self.bits
+            other = tokens * self.hashes * (work.dim + 2 * self.bits)
+            held = tokens * 2 * _AT_ONCE * self.bits + 2**self.bits * work.dim
+        if self.conv_kernel is not None:
+            flops += 2 * self.conv_kernel * work.keys * work.dim
+        held += 2 * tokens * work.dim
+        output = work.rows * work.queries * work.dim * work.element_bytes
+        return Cost(
+            matmul_flops=work.rows * flops,
+            other_flops=work.rows * (other + 6 * tokens * work.dim),
+            peak_bytes=output + rows * held * max(4, work.element_bytes),
+            params=0 if self.conv_kernel is None else self.heads.count * self.conv_kernel,
+        )
+
+    def _expected(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        del keep
+        return _unit(_chances(_unit(wide(q)), _unit(wide(k)), self.bits) @ wide(v))
+
+    def _sampled(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, planes: Tensor
+    ) -> Tensor:
+        del keep
+        q, k, v = _unit(wide(q)), _unit(wide(k)), wide(v)
+        mixed: Tensor = _Sampled.apply(q, k, v, planes.to(q.dtype))  # type: ignore[no-untyped-call]
+        return _unit(mixed)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Each vector divided by its length; zeros stay zeros, with finite gradients."""
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    x = x / largest.masked_fill(largest == 0, 1)
+    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    unit: Tensor = x / norms.masked_fill(norms == 0, 1)
+    return unit
+
+
+def _chances(
+    q: Float[Tensor, "*rows queries dim"], k: Float[Tensor, "*rows keys dim"], bits: int
+) -> Float[Tensor, "*rows queries keys"]:
+    """How likely unit vectors agree in so many random signs."""
+    cosines = (q @ k.mT).clamp(-_NEAREST, _NEAREST)
+    return (1 - cosines.acos() / math.pi) ** bits
+
+
+class _Sampled(torch.autograd.Function):
+    """sum_j e_ij v_j with sampled e_ij; its gradients are those that the docstring above says."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, planes: Tensor) -> Tensor:
+        """The mean over the hashes."""
+        ctx.save_for_backward(q, k, v, planes)
+        return _looked_up(q, k, v, planes)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Values get theirs by the same hashes, the other way round."""
+        q, k, v, planes = ctx.saved_tensors
+        (gradient,) = gradients
+        bits = planes.shape[-1]
+        k_gradient = torch.zeros_like(k)
+        parts = []
+        for start in range(0, q.shape[2], _BLOCK):
+            block = q[:, :, start : start + _BLOCK]
+            weights = gradient[:, :, start : start + _BLOCK] @ v.mT
+            weights = weights * _chances(block, k, bits) * (bits / 2)
+            parts.append(weights @ k)
+            k_gradient += weights.mT @ block
+        return torch.cat(parts, 2), k_gradient, _looked_up(k, q, gradient, planes), None
+
+
+def _looked_up(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    planes: Float[Tensor, "heads hashes dim bits"],
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Values added up in their keys' buckets, found again in the queries', mean over the hashes."""
+    batch, heads, _, dim = q.shape
+    hashes, buckets = planes.shape[1], 2 ** planes.shape[3]
+    flat = v.reshape(-1, dim)
+    total = torch.zeros_like(q).view(-1, dim)
+    rows = torch.arange(batch * heads, device=q.device).view(batch, heads, 1) * buckets
+    for start in range(0, hashes, _AT_ONCE):
+        some = planes[:, start : start + _AT_ONCE]
+        q_codes, k_codes = (_codes(stream, some) for stream in (q, k))
+        for own, other in zip(q_codes.unbind(-1), k_codes.unbind(-1), strict=True):
+            table = flat.new_zeros(batch * heads * buckets, dim)
+            table = table.index_add(0, (rows + other).flatten(), flat)
+            total = total + table.index_select(0, (rows + own).flatten())
+    return total.view_as(q) / hashes
+
+
+def _codes(
+    stream: Float[Tensor, "batch heads tokens dim"],
+    planes: Float[Tensor, "heads hashes dim bits"],
+) -> Int[Tensor, "batch heads tokens hashes"]:
+    """The bucket of each token in each hash: on which side of each plane it lies, as a number."""
+    hashes, dim, bits = planes.shape[1:]
+    side = stream @ planes.transpose(1, 2).reshape(-1, dim, hashes * bits)
+    powers = 2 ** torch.arange(bits, device=stream.device)
+    return ((side > 0).view(*stream.shape[:3], hashes, bits) * powers).sum(-1)

@@ -1,0 +1,150 @@
+"""docs/mechanisms.md says what the mechanisms and the committed records say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from sparing.cli import _mechanism_facts
+from sparing.core.catalogue import MECHANISMS
+from sparing.core.record import Record
+from sparing.report.drawing import to_png
+from sparing.report.palette import LIGHT
+
+CONFIG = {
+    "machine": {"cpu": "Example CPU"},
+    "started": "2026-01-02T00:00:00+00:00",
+    "commit": "0123456789ab",
+}
+LENGTHS = (512, 1024, 4096, 16384)
+
+
+@pytest.fixture
+def pages():
+    return importlib.import_module("mechanisms_page")
+
+
+def speed(arm, tokens, middle, mode="forward"):
+    labels = {"arm": arm, "tokens": tokens, "mode": mode, "compiled": False}
+    parts = (("p25", 0.9), ("p50", 1.0), ("p75", 1.1))
+    return [
+        Record(
+            "speedup",
+            middle * factor,
+            "ratio",
+            "measured",
+            {**labels, "statistic": percent},
+            cell=f"{mode}/{arm}/{tokens}",
+        )
+        for percent, factor in parts
+    ]
+
+
+def peak(arm, tokens, value):
+    labels = {"arm": arm, "tokens": tokens, "mode": "forward"}
+    cell = f"memory/{arm}/{tokens}"
+    return Record("peak_bytes", value, "bytes", "measured", labels, cell=cell)
+
+
+@pytest.fixture
+def findings(pages):
+    records = [r for n in LENGTHS for r in speed("linear", n, n / 1024)]
+    records += [r for n in LENGTHS[:3] for r in speed("eager", n, 0.5)]
+    records += speed("linear", 1024, 3.0, "causal")
+    records += [peak("linear", n, 100 * n) for n in LENGTHS]
+    records += [peak("softmax", n, 50 * n) for n in LENGTHS]
+    rates = (("gemm_flops_per_s", 1e9), ("copy_bytes_per_s", 1e9))
+    records += [Record(name, rate, "1/s", "measured", {"threads": 1}) for name, rate in rates]
+    own = {"arm": "linear", "mode": "forward", "tokens": 4096}
+    records.append(Record("matmul_flops", 2e6, "FLOP", "modelled", own))
+    records.append(Record("traffic_bytes", 1e6, "bytes", "modelled", own))
+    time = Record("latency_ms", 8.0, "ms", "measured", {**own, "statistic": "p50"})
+    records.append(replace(time, cell="forward/linear/4096"))
+    return pages.Findings(records, CONFIG)
+
+
+def test_the_committed_page_is_up_to_date(pages):
+    folder = pages.newest()
+    place = str(folder.relative_to(pages.ROOT)) if folder else ""
+    wanted = pages.page(pages.read(folder) if folder else None, place)
+    assert pages.PAGE.read_text(encoding="utf-8") == wanted, "run benchmarks/mechanisms_page.py"
+
+
+def test_the_packaged_summary_is_that_of_the_committed_records(pages):
+    folder = pages.newest()
+    assert pages.MEASURED.exists() == bool(folder)
+    if folder:
+        wanted = pages.read(folder).summary(MECHANISMS.names())
+        assert json.loads(pages.MEASURED.read_text()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("speedups", "wanted"),
+    [
+        ({}, None),
+        ({64: 0.5, 128: 0.9}, None),
+        ({64: 1.5, 128: 2.0}, 64),
+        ({64: 0.5, 256: 2.0}, 128),
+        ({64: 2.0, 128: 0.5, 512: 2.0}, 256),
+        ({64: 2.0, 128: 3.0, 256: 0.9}, None),
+    ],
+)
+def test_crossing(speedups, wanted):
+    assert importlib.import_module("mechanism_findings").crossing(speedups) == wanted
+
+
+def test_what_was_measured_stands_in_the_table(pages, findings):
+    text = pages.page(findings, "benchmarks/results/run")
+    row = next(line for line in text.splitlines() if line.startswith("| kernel | [linear]"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2] == "0.50\u00d7 [0.45\u20130.55]"
+    assert cells[5].startswith("16.0\u00d7")
+    assert cells[6:] == ["1,024", "2.00\u00d7", "1.00", "25 %"]
+    assert "| dense | [eager](#eager) |" in text
+    assert "not up to 4,096" in text
+    assert "| linear | 3.00\u00d7" in text
+    assert "commit 0123456789ab" in text
+
+
+def test_each_mechanism_has_a_section_and_every_anchor_exists(pages, findings):
+    text = pages.page(findings, "")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    anchors = [heading.lower().replace(" ", "-").replace(",", "") for heading in headings]
+    assert len(set(anchors)) == len(anchors)
+    assert set(MECHANISMS.names()) <= set(headings)
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= set(anchors)
+
+
+def test_the_summary_is_what_show_reads(pages, findings):
+    summary = findings.summary(MECHANISMS.names())
+    assert set(_mechanism_facts._ORIGIN) <= set(summary)
+    assert set(summary["mechanisms"]) == {"linear", "eager"}
+    for own in summary["mechanisms"].values():
+        assert set(_mechanism_facts._OWN) == set(own)
+    linear = summary["mechanisms"]["linear"]
+    assert linear["crossover_tokens"] == 1024
+    assert linear["speedup"]["16384"] == 16.0
+    assert linear["peak_ratio"]["512"] == 2.0
+
+
+def test_the_figure_is_drawn_the_same_each_time(pages, findings):
+    draw = pages.drawing(pages.figure_curves(findings))
+    first = to_png(draw, LIGHT)
+    assert first == to_png(draw, LIGHT)
+    assert first.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("uses ``q_k`` and x_i", "uses `q_k` and x\\_i"),
+        ("|i - j| <= r", "\\|i - j\\| &lt;= r"),
+        ("``a``", "`a`"),
+    ],
+)
+def test_docstrings_become_markdown(pages, text, wanted):
+    assert pages.prose(text) == wanted

@@ -1,0 +1,66 @@
+"""What costs linear time takes linear memory: nothing is kept for pairs of tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sparing.core.catalogue import MECHANISMS, mechanism, mechanism_class
+from sparing.core.heads import Heads
+from sparing.core.workload import Workload
+from sparing.measure.memory import peak_memory
+
+SHORT, LONG = 4096, 16384
+MOST = 1.1
+
+
+def growth(short, long):
+    return math.log(long / short) / math.log(LONG / SHORT)
+
+
+def modelled_growth(name):
+    """The exponent of the modelled cost in the tokens."""
+    sums = []
+    for tokens in (SHORT, LONG):
+        cost = mechanism(name, Heads(1, 64, tokens=tokens)).cost(Workload(1, 1, tokens, tokens, 64))
+        sums.append(max(1, cost.matmul_flops + cost.other_flops))
+    return growth(*sums)
+
+
+def measured_growth(name, causal, short, long):
+    """The exponent of peak memory, from the least of up to three measurements of each length.
+
+    What the allocator happens to keep only adds.
+    """
+    peaks = {short: math.inf, long: math.inf}
+    for _ in range(3):
+        for tokens in peaks:
+            arguments = {"name": name, "tokens": tokens, "causal": causal}
+            found = peak_memory("tests.mechanisms.memory_subject:attention", arguments)
+            peaks[tokens] = min(peaks[tokens], found.bytes)
+        if growth(peaks[short], peaks[long]) <= MOST:
+            break
+    return growth(peaks[short], peaks[long])
+
+
+LINEAR = [name for name in MECHANISMS.names() if modelled_growth(name) <= MOST]
+
+
+def test_the_linear_family_is_who_we_think():
+    assert {"linear", "kerformer", "linformer", "nystrom", "window", "uniform"} <= set(LINEAR)
+    assert {"softmax", "eager", "probabilistic"}.isdisjoint(LINEAR)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("name", LINEAR)
+def test_memory_grows_no_faster_than_the_tokens(name, causal):
+    if causal and not mechanism_class(name).traits.causal:
+        pytest.skip(f"{name} cannot be causal")
+    assert measured_growth(name, causal, SHORT, LONG) <= MOST
+
+
+@pytest.mark.slow
+def test_what_squares_would_be_found():
+    assert measured_growth("eager", False, SHORT // 4, LONG // 4) > 1.5
