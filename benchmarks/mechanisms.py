@@ -16,8 +16,8 @@ measures parts again. The machine should have nothing else to do.
 
 The process starts itself once more with the allocator pinned: glibc moves its threshold for fresh
 pages with what a process has freed, so timings would depend on what ran before. It is set to where
-that movement ends, 32 MiB, as in a process that has run for a while. Processes that measure memory
-keep glibc's defaults, so that only need counts.
+that movement ends, 32 MiB, as in a process that has run for a while. In processes that measure
+memory it stays where it starts, 128 KiB, so that freed blocks go back and only need counts.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from sparing.measure.machine import machine, machine_id
 from sparing.studies._run import Run, open_run, write_atomically
 from sparing.studies._study import base_config
 
+MEMORY_THRESHOLD = str(128 * 2**10)
 PINNED = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(64 * 2**20),
@@ -104,9 +105,7 @@ def pin() -> None:
     if os.environ.get("SPARING_BENCHMARK_PINNED") != "1":
         environment = {**os.environ, **PINNED, "SPARING_BENCHMARK_PINNED": "1"}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
-    for name in PINNED:
-        if name.startswith("MALLOC_"):
-            os.environ.pop(name, None)
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = MEMORY_THRESHOLD  # for the processes started from here
 
 
 def arguments() -> argparse.Namespace:
@@ -149,6 +148,7 @@ def main() -> None:
     config = base_config("mechanisms", {**identity, "machine_id": machine_id(machine())})
     config["command"] = " ".join(["python", "benchmarks/mechanisms.py", *sys.argv[1:]])
     config["allocator"] = {name: PINNED[name] for name in PINNED if name.startswith("MALLOC_")}
+    config["allocator_for_memory"] = {"MALLOC_MMAP_THRESHOLD_": MEMORY_THRESHOLD}
     with open_run(folder, config) as run:
         if options.overwrite:
             forget(run, {cell.key for cell in cells})

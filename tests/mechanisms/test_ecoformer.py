@@ -25,13 +25,13 @@ def drawn(tokens=40, *, batch=1, seed=0):
     return torch.randn(shape, generator=generator, dtype=torch.float64).unbind()
 
 
-def clustered(tokens=120, *, batch=2, groups=4, seed=3):
+def clustered(tokens=120, *, batch=2, groups=4, noise=0.2, seed=3):
     """Tokens around a few directions: what a hash should tell apart."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(2, groups, 8, generator=generator, dtype=torch.float64)
     group = torch.randint(groups, (batch, tokens), generator=generator)
-    noise = torch.randn(batch, 2, tokens, 8, generator=generator, dtype=torch.float64)
-    return centres[:, group].transpose(0, 1) + 0.2 * noise, group
+    spread = noise * torch.randn(batch, 2, tokens, 8, generator=generator, dtype=torch.float64)
+    return centres[:, group].transpose(0, 1) + spread, group
 
 
 def codes(made, q):
@@ -102,7 +102,7 @@ def test_a_neighbour_in_the_batch_does_not_move_the_hash():
 
 
 def test_fitted_bits_tell_groups_apart():
-    tokens, group = clustered()
+    tokens, group = clustered(noise=0.5)
     made = built()
     alike = (group[:, :, None] == group[:, None])[:, None]
 
@@ -113,8 +113,8 @@ def test_fitted_bits_tell_groups_apart():
 
     before = separation()
     made.fit_hashes(tokens)
-    assert separation() > before + 0.1
-    assert separation() > 0.8
+    assert separation() > before + 0.3
+    assert separation() > 0.9
 
 
 def test_fitting_needs_no_luck():
@@ -154,7 +154,7 @@ def test_fitting_to_few_or_equal_tokens(tokens):
 
 
 def test_labels_name_the_nearest_and_the_farthest():
-    tokens = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [0.0, 1.0]])
+    tokens = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [0.1, 0.9]])
     labels = pair_labels(tokens, 1)
     assert labels[0, 0] == 1
     assert labels[0, 2] == labels[2, 0] == -1

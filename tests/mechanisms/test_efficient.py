@@ -115,6 +115,19 @@ def test_a_loud_future_leaves_the_past_alone_in_single_precision(rise):
     assert (after - before)[:, :, 70:].abs().max() > 1
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shift", [-300.0, 300.0])
+def test_only_differences_between_keys_count(shift, causal):
+    """Nothing that fills a block or a pad may serve as the reference."""
+    q, k, v = drawn(100, batch=2, dtype=torch.float32)
+    keep = torch.ones(2, 100, dtype=torch.bool)
+    keep[1, :70] = False
+    for mask in (Mask(causal=causal), Mask(keep, causal)):
+        wanted = built()(q, k, v, mask=mask)
+        found = built()(q, k + shift, v, mask=mask)
+        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+
+
 def test_early_keys_far_below_are_not_lost_between_blocks():
     """What one reference for all tokens would let vanish: quiet blocks before a loud one."""
     q, k, v = drawn(192, dtype=torch.float32)

@@ -110,9 +110,7 @@ def test_cost_grows_with_the_tokens():
     assert third - second == second - first > 0
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("books", 0), ("codewords", 0), ("temperature", 0.0)]
-)
-def test_wrong_options_are_named(option, value):
+@pytest.mark.parametrize("option", ["books", "codewords", "temperature"])
+def test_wrong_options_are_named(option):
     with pytest.raises(UsageError, match=option):
-        build(**{option: value})
+        build(**{option: 0})

@@ -28,11 +28,11 @@ def learned_bits(
     bits: int,
     steps: int,
 ) -> Float[Tensor, "bits anchors"]:
-    """Directions a_r whose signs h_r = sign(kernels a_r) make sum_r h_r h_r^T come near the labels.
+    """Directions a_r whose signs h_r = sign(kernels a_r) bring sum_r h_r h_r^T near bits x labels.
 
-    Each bit takes on what the bits before it left over: it starts from the leading eigenvector of
-    kernels^T residual kernels and climbs from there, with tanh for the sign; whichever of the two
-    is better with true signs stays.
+    Pairs with the label 0 may come out as they like. Each bit takes on what the bits before it
+    left over: it starts from the leading eigenvector of kernels^T residual kernels and climbs from
+    there, with tanh for the sign; whichever of the two is better with true signs stays.
     """
     residual = bits * labels
     directions = []
@@ -42,7 +42,7 @@ def learned_bits(
         best = max((start, climbed), key=lambda one: _agreement(kernels, residual, one))
         directions.append(best)
         signs = hard_signs(kernels @ best)
-        residual = residual - torch.outer(signs, signs)
+        residual = residual - torch.outer(signs, signs) * labels.abs()
     return torch.stack(directions)
 
 

@@ -1,0 +1,178 @@
+"""Sparse Transformer: near tokens and tokens a stride apart, in two factorised patterns."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.errors import UsageError, nearest
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
+from sparing.mechanisms._columns import band_and_columns, column_attention
+from sparing.mechanisms._pieces import Row, row_by_row
+from sparing.mechanisms._summaries import Fixed, fixed_attention, stretches
+
+PATTERNS = ("strided", "fixed")
+COMBINATIONS = ("merged", "heads", "first", "second")
+
+
+class Strided(Mechanism):
+    """Tokens attend to near ones and to a thin, regular selection of the far ones.
+
+    Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over a set of
+    keys j. Strided: the first set is |i - j| < stride, the second j - i a multiple of stride.
+    Fixed: the first is the block of ``stride`` tokens that i lies in, the second all j with
+    j mod stride >= stride - summary. Causal: those of them with j <= i. A query whose set is empty
+    sees itself.
+
+    Symbols: positions count from a row's first token; ``combine`` is merged (one softmax over the
+    union of both sets), heads (the first half of the heads has the first set, the rest the
+    second), first or second (one set for all heads, so that a plan can alternate by layer);
+    ``dropout`` is the share of weights dropped while training.
+
+    Cost: strided merged, 4 dim (3 stride + tokens / stride) flops for each query; fixed, 4 dim
+    (stride + summary tokens / stride). Least near stride = sqrt(tokens); 64 suits 4,096 tokens and
+    fills the tiles of a CPU kernel. With stride >= tokens the first set equals ``softmax``.
+
+    Source: Child, Gray, Radford and Sutskever, 2019, arXiv 1904.10509, sections 4.2 and 4.3. What
+    differs: any length; the form that is not causal drops j <= i; a key in both sets counts once.
+    The fixed pattern's second set is empty for the first tokens, hence the rule for empty sets.
+    """
+
+    traits = Traits(
+        paper="Generating Long Sequences with Sparse Transformers, arXiv 1904.10509",
+        year=2019,
+        family="sparse",
+        arm=True,
+        causal=True,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        pattern: str = "strided",
+        stride: int = 64,
+        summary: int = 8,
+        combine: str = "merged",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(heads)
+        for option, value, known in (
+            ("pattern", pattern, PATTERNS),
+            ("combine", combine, COMBINATIONS),
+        ):
+            if value not in known:
+                choices = ", ".join(known)
+                raise UsageError(
+                    f"strided: {option} must be one of {choices}; got {value!r}"
+                    f"{nearest(value, known)}"
+                )
+        if stride < 1:
+            raise UsageError(f"strided: stride must be at least 1, got {stride}")
+        if pattern == "fixed" and not 1 <= summary <= stride:
+            raise UsageError(f"strided: summary must be from 1 to stride = {stride}, got {summary}")
+        self.pattern = pattern
+        self.stride = stride
+        self.summary = summary
+        self.combine = combine
+        self.dropout = dropout
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Exact attention over the kept keys of each head's set."""
+        row = Row(q, k, v, mask.keep)
+        border = (q.shape[1] + 1) // 2
+        if self.combine != "heads":
+            return self._attend(self.combine, row, mask.causal)
+        if q.shape[1] == 1:
+            return self._attend("first", row, mask.causal)
+        first = self._attend("first", row.heads(0, border), mask.causal)
+        second = self._attend("second", row.heads(border, q.shape[1]), mask.causal)
+        return torch.cat([first, second], 1)
+
+    def _attend(self, kind: str, row: Row, causal: bool) -> Tensor:
+        """One set, or both merged, for all heads of the row."""
+        dropout = self.dropout if self.training else 0.0
+        stride = self.stride
+        traced = torch.compiler.is_compiling()
+        if self.pattern == "fixed":
+            fixed = self._fixed(kind, causal)
+
+            def mix_row(row: Row, out: Tensor | None) -> Tensor:
+                return _into(out, fixed_attention(row, fixed, dropout, out))
+
+        elif kind == "first" or (not traced and row.k.shape[2] <= stride and kind == "merged"):
+            band = Band(stride - 1, 0 if causal else stride - 1, block_for(row.k))
+            return band_attention(row.q, row.k, row.v, row.keep, band, dropout)
+        elif kind == "second":
+
+            def mix_row(row: Row, out: Tensor | None) -> Tensor:
+                return _into(out, column_attention(row, stride, causal, dropout))
+
+        else:
+
+            def mix_row(row: Row, out: Tensor | None) -> Tensor:
+                return band_and_columns(row, stride, causal, dropout, out)
+
+        return mix_row(row, None) if traced else row_by_row(mix_row, row)
+
+    def _fixed(self, kind: str, causal: bool) -> Fixed:
+        return Fixed(self.stride, self.summary, kind != "second", kind != "first", causal)
+
+    def cost(self, work: Workload) -> Cost:
+        """Two products over the pairs of each head's set; scores of some lines live meanwhile."""
+        kinds = [self.combine] * work.heads
+        if self.combine == "heads":
+            border = (work.heads + 1) // 2
+            kinds = ["first"] * border + ["second"] * (work.heads - border)
+        counts = {kind: self._pairs(kind, work) for kind in set(kinds)}
+        pairs = work.batch * sum(counts[kind] for kind in kinds)
+        output = work.rows * work.queries * work.dim
+        return Cost(
+            matmul_flops=4 * pairs * work.dim,
+            other_flops=5 * pairs,
+            peak_bytes=work.element_bytes * (output + 4 * (work.keys * work.dim + (1 << 18))),
+        )
+
+    def _pairs(self, kind: str, work: Workload) -> int:
+        """Scores that are computed for one head, those that a mask hides included."""
+        queries, keys, stride = work.queries, work.keys, self.stride
+        lines, skipped = -(-keys // stride), (keys - queries) // stride
+        if self.pattern == "fixed":
+            return self._fixed_pairs(self._fixed(kind, work.causal), queries, keys)
+        if kind == "first" or (kind == "merged" and keys <= stride):
+            band = Band(stride - 1, 0 if work.causal else stride - 1)
+            return sum(piece.pairs() for piece in plan(queries, keys, band))
+        far = (lines - skipped) * lines * stride
+        if kind == "second":
+            return far
+        return far + (lines - skipped) * stride * stride * (2 if work.causal else 3)
+
+    def _fixed_pairs(self, fixed: Fixed, queries: int, keys: int) -> int:
+        pairs = 0
+        for stretch in stretches(queries, keys, fixed.size):
+            length = (stretch.stop - stretch.start) // stretch.blocks
+            whole = min(fixed.size, keys - stretch.start // fixed.size * fixed.size)
+            own = whole if fixed.own else 0
+            if fixed.own and fixed.others and not fixed.causal:
+                own = min(whole, fixed.size - fixed.summary)
+            seen = fixed.summaries(keys) if fixed.others else 0
+            pairs += stretch.blocks * length * (own + seen)
+        return pairs
+
+
+def _into(out: Tensor | None, mixed: Tensor) -> Tensor:
+    """The result, written to ``out`` where that is given."""
+    return mixed if out is None or out is mixed else out.copy_(mixed)
