@@ -105,6 +105,9 @@ def pin() -> None:
     if os.environ.get("SPARING_BENCHMARK_PINNED") != "1":
         environment = {**os.environ, **PINNED, "SPARING_BENCHMARK_PINNED": "1"}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    for name in PINNED:
+        if name.startswith("MALLOC_"):
+            os.environ.pop(name, None)
     os.environ["MALLOC_MMAP_THRESHOLD_"] = MEMORY_THRESHOLD  # for the processes started from here
 
 

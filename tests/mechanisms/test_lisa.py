@@ -110,7 +110,7 @@ def test_cost_grows_with_the_tokens():
     assert third - second == second - first > 0
 
 
-@pytest.mark.parametrize("option", ["books", "codewords", "temperature"])
-def test_wrong_options_are_named(option):
-    with pytest.raises(UsageError, match=option):
-        build(**{option: 0})
+@pytest.mark.parametrize("wrong", [{"books": 0}, {"codewords": 0}, {"temperature": 0.0}], ids=str)
+def test_wrong_options_are_named(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        build(**wrong)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -14,107 +14,130 @@ from torch import Tensor
 from sparing.mechanisms._pieces import Row
 from sparing.mechanisms._shared import fused_softmax, wide
 
-_CACHED_ELEMENTS = 1 << 18
+CACHED_ELEMENTS = 1 << 18
 """Scores that are worked on at a time: 1 MiB in float32."""
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A row written ``stride`` tokens to a line: streams are (..., lines, stride, dim).
+class Layout:
+    """A row of ``tokens`` written ``stride`` to a line, the last of ``lines`` filled up.
 
-    Zeros fill the last line, and the first line of queries where these are the last tokens of the
-    row: they start in line ``skipped``. ``real`` is (..., lines, stride), or None where all
-    ``tokens`` are.
+    Queries are the last tokens: they start somewhere in line ``skipped``. ``kept`` is
+    (..., lines, stride), or None where all tokens are.
     """
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    real: Tensor | None
     tokens: int
+    stride: int
+    lines: int
     skipped: int
     causal: bool
+    device: torch.device
+    kept: Tensor | None = None
+
+    @classmethod
+    def of(cls, row: Row, stride: int, causal: bool) -> Layout:
+        """The layout of a single row; in export of a batch, with ``kept`` (batch, 1, ...).
+
+        In export there are two lines or more at any length: one would be taken for a constant.
+        """
+        tokens, keep = row.k.shape[2], row.keep
+        traced = torch.compiler.is_compiling()
+        lines = tokens // stride + 2 if traced else -(-tokens // stride)
+        skipped = 0 if traced else (tokens - row.q.shape[2]) // stride
+        if keep is not None:
+            keep = F.pad(keep, (0, lines * stride - tokens)).unfold(1, stride, stride)
+            keep = keep[:, None] if traced else keep
+        return cls(tokens, stride, lines, skipped, causal, row.k.device, keep)
 
     @property
-    def stride(self) -> int:
-        """Tokens in a line."""
-        return self.k.shape[-2]
+    def full(self) -> bool:
+        """Whether every place holds a kept token; False in export, where it is not known."""
+        known = self.kept is None and not torch.compiler.is_compiling()
+        return known and self.tokens == self.lines * self.stride
 
-    @property
-    def lines(self) -> int:
-        """Lines of keys."""
-        return self.k.shape[-3]
-
-    def tokens_real(self) -> Bool[Tensor, "*batch lines stride"]:
-        """Which places hold a real token."""
-        places = torch.arange(self.lines * self.stride, device=self.k.device)
+    def real(self) -> Bool[Tensor, "*batch lines stride"]:
+        """Which places hold a kept token."""
+        places = torch.arange(self.lines * self.stride, device=self.device)
         inside = (places < self.tokens).unfold(0, self.stride, self.stride)
-        return inside if self.real is None else inside & self.real
+        return inside if self.kept is None else inside & self.kept
+
+    def laid(self, stream: Tensor, skipped: int = 0) -> Float[Tensor, "*batch lines stride dim"]:
+        """A stream of the last tokens by lines, the first ones ``skipped``: a view if that goes."""
+        missing = (self.lines - skipped) * self.stride - stream.shape[-2]
+        after = self.lines * self.stride - self.tokens
+        if torch.compiler.is_compiling() or missing:
+            stream = F.pad(stream, (0, 0, missing - after, after))
+        return stream.unfold(-2, self.stride, self.stride).mT
 
     def taken(self, mixed: Tensor, queries: int) -> Float[Tensor, "*batch queries dim"]:
-        """The queries' own part of what is laid out like ``q``."""
+        """The queries out of what is laid out by lines."""
         start = self.tokens - queries - self.skipped * self.stride
         mixed = mixed.flatten(-3, -2)
         if torch.compiler.is_compiling():  # export cannot prove that a slice fits
             return mixed.index_select(-2, torch.arange(queries, device=mixed.device) + start)
         return mixed[..., start : start + queries, :]
 
+    def column_seen(
+        self, start: int, stop: int, reach: int
+    ) -> Bool[Tensor, "*batch stride queries keys"]:
+        """What queries in the lines ``start`` to ``stop`` see in their columns' ``reach`` lines.
 
-def grid_of(row: Row, stride: int, causal: bool) -> Grid:
-    """Write a row of a batch down line by line, (heads, lines, ...); in export the whole batch.
+        Kept keys, causal only up to themselves; and always themselves.
+        """
+        own = torch.arange(start, stop, device=self.device)[:, None]
+        other = torch.arange(reach, device=self.device)
+        real = self.real()[..., :reach, :].transpose(-2, -1).unsqueeze(-2)
+        return (real & (other <= own) if self.causal else real) | (other == own)
 
-    In export there are two lines or more at any length: one would be taken for a constant.
-    """
-    tokens, queries = row.k.shape[2], row.q.shape[2]
-    if torch.compiler.is_compiling():
-        lines, skipped = tokens // stride + 2, 0
-        streams, keep = (row.q, row.k, row.v), row.keep
-        keep = None if keep is None else keep.unsqueeze(1)
-    else:
-        lines, skipped = -(-tokens // stride), (tokens - queries) // stride
-        streams, keep = (row.q[0], row.k[0], row.v[0]), row.keep
-    before = tokens - queries - skipped * stride
-    q = _laid(streams[0], before, lines - skipped, stride)
-    k, v = (_laid(stream, 0, lines, stride) for stream in streams[1:])
-    real = None
-    if keep is not None:
-        missing = lines * stride - tokens
-        real = F.pad(keep, (0, missing)).unfold(-1, stride, stride)
-    return Grid(q, k, v, real, tokens, skipped, causal)
+    def near(self, start: int, stop: int) -> Bool[Tensor, "*batch #lines stride keys"]:
+        """What they see of their windows: kept keys less than ``stride`` away, not themselves."""
+        size = self.stride * (2 if self.causal else 3)
+        ahead = torch.arange(size, device=self.device) - self.stride
+        ahead = ahead - torch.arange(self.stride, device=self.device)[:, None]
+        seen = (ahead.abs() < self.stride) & ((ahead < 0) if self.causal else (ahead != 0))
+        known = self.kept is None and not torch.compiler.is_compiling()
+        behind = self.causal or (stop + 1) * self.stride <= self.tokens
+        if known and start > 0 and behind:
+            return seen[None]
+        real = self.windows(self.framed(self.real().unsqueeze(-1)))
+        return seen & real[..., start:stop, :, :].mT
 
+    def framed(self, lines: Tensor) -> Tensor:
+        """Tokens in one contiguous piece, a line of zeros before and, not causal, one behind."""
+        after = 0 if self.causal else self.stride
+        return F.pad(lines.flatten(-3, -2), (0, 0, self.stride, after))
 
-def _laid(stream: Tensor, before: int, lines: int, stride: int) -> Tensor:
-    """(..., tokens, dim) as (..., lines, stride, dim): a view unless zeros have to be added."""
-    after = lines * stride - before - stream.shape[-2]
-    if torch.compiler.is_compiling() or before or after:
-        stream = F.pad(stream, (0, 0, before, after))
-    return stream.unfold(-2, stride, stride).mT
+    def windows(self, framed: Tensor) -> Tensor:
+        """Each line after the one before it and, not causal, before the next: (..., keys, dim)."""
+        return framed.unfold(-2, self.stride * (2 if self.causal else 3), self.stride).mT
+
+    def columns(self, framed: Tensor) -> Tensor:
+        """The columns as (..., stride, lines, dim)."""
+        tokens = framed[..., self.stride : (self.lines + 1) * self.stride, :]
+        return tokens.unfold(-2, self.stride, self.stride).mT.transpose(-3, -2)
 
 
 def column_attention(
     row: Row, stride: int, causal: bool, dropout: float
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Exact softmax attention over the keys a multiple of ``stride`` away: columns as views."""
-    grid = grid_of(row, stride, causal)
-    q, k, v = (stream.transpose(-3, -2) for stream in (grid.q, grid.k, grid.v))
-    plain = grid.real is None and not torch.compiler.is_compiling()
-    if causal and plain and grid.skipped == 0:
+    layout = Layout.of(row, stride, causal)
+    q, k, v = (part.transpose(-3, -2) for part in _grids(row, layout))
+    if causal and layout.skipped == 0 and layout.kept is None and not torch.compiler.is_compiling():
         mixed = fused_softmax(q, k, v, causal=True, dropout=dropout)
     else:
-        whole = plain and not causal and grid.tokens % stride == 0
-        allowed = None if whole else _column_allowed(grid, 0, q.shape[-2], k.shape[-2])
-        mixed = fused_softmax(q, k, v, allowed, dropout=dropout)
-    return grid.taken(mixed.transpose(-3, -2), row.q.shape[2]).view_as(row.q)
+        seen = None
+        if causal or not layout.full:
+            seen = layout.column_seen(layout.skipped, layout.lines, layout.lines)
+        mixed = fused_softmax(q, k, v, seen, dropout=dropout)
+    return layout.taken(mixed.transpose(-3, -2), row.q.shape[2]).view_as(row.q)
 
 
-def _column_allowed(
-    grid: Grid, start: int, stop: int, lines: int
-) -> Bool[Tensor, "*batch stride queries keys"]:
-    """Which of the first ``lines`` places of its column a query may see: real ones and itself."""
-    own = torch.arange(start + grid.skipped, stop + grid.skipped, device=grid.k.device)[:, None]
-    other = torch.arange(lines, device=grid.k.device)
-    real = grid.tokens_real()[..., :lines, :].transpose(-2, -1).unsqueeze(-2)
-    return (real & (other <= own) if grid.causal else real) | (other == own)
+def _grids(row: Row, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """Streams by lines, (heads, lines, stride, dim); in export with the batch before them."""
+    traced = torch.compiler.is_compiling()
+    q, k, v = (part if traced else part[0] for part in (row.q, row.k, row.v))
+    return layout.laid(q, layout.skipped), layout.laid(k), layout.laid(v)
 
 
 def band_and_columns(
@@ -124,97 +147,97 @@ def band_and_columns(
 
     On CPU without gradients a head and some lines at a time, so that scores stay in the cache.
     """
-    if torch.compiler.is_compiling():
-        merged = _Merged.of(grid_of(row, stride, causal))
-        mixed = merged.mix(0, merged.grid.lines, dropout)
-        return merged.grid.taken(mixed, row.q.shape[2]).to(row.q.dtype)
+    layout = Layout.of(row, stride, causal)
+    queries, shift = row.q.shape[2], layout.tokens - row.q.shape[2]
     out = row.room() if out is None and row.q.device.type == "cpu" else out
-    if out is None:
-        grid = grid_of(row, stride, causal)
-        mixed = _Merged.of(grid).mix(0, grid.q.shape[-3], dropout)
-        return grid.taken(mixed, row.q.shape[2])[None].to(row.q.dtype)
+    if out is None or torch.compiler.is_compiling():
+        whole = _Part.of(layout, layout.skipped, layout.lines)
+        mixed = layout.taken(_Merged.of(row, layout).mix(whole, dropout), queries)
+        return mixed.to(row.q.dtype).view_as(row.q)
+    parts = _parts(layout)
     for head in range(row.q.shape[1]):
-        merged = _Merged.of(grid_of(row.heads(head, head + 1), stride, causal))
-        for start, stop in merged.parts():
-            mixed = merged.mix(start, stop, dropout)[0].flatten(0, 1)
-            shift = row.k.shape[2] - row.q.shape[2] - merged.grid.skipped * stride
-            first, last = max(0, start * stride - shift), stop * stride - shift
-            own = out[0, head, first:last]
-            begin = first + shift - start * stride
-            own.copy_(mixed[begin : begin + own.shape[0]])
+        merged = _Merged.of(row.heads(head, head + 1), layout)
+        for part in parts:
+            mixed = merged.mix(part, dropout)[0].flatten(0, 1)
+            start = max(shift, part.start * stride)
+            stop = min(layout.tokens, part.stop * stride)
+            own = mixed[start - part.start * stride : stop - part.start * stride]
+            out[0, head, start - shift : stop - shift] = own
     return out
 
 
 @dataclass(frozen=True)
-class _Merged:
-    """What one softmax over band and columns needs; windows are lines with their neighbours."""
+class _Part:
+    """Lines of queries that are mixed together, and what is added to their scores: 0 or -inf.
 
-    grid: Grid
-    q: Tensor
-    k_windows: Tensor
-    v_windows: Tensor
+    ``reach`` is how many lines their columns have.
+    """
+
+    start: int
+    stop: int
+    reach: int
+    near: Tensor
+    far: Tensor | None
 
     @classmethod
-    def of(cls, grid: Grid) -> _Merged:
-        """Prepare a grid; in float32 at least, for scores are written down."""
-        q, k, v = (wide(stream) for stream in (grid.q, grid.k, grid.v))
-        grid = Grid(q, k, v, grid.real, grid.tokens, grid.skipped, grid.causal)
-        k, v = (_windows(stream.flatten(-3, -2), grid) for stream in (k, v))
-        return cls(grid, q / math.sqrt(q.shape[-1]), k, v)
+    def of(cls, layout: Layout, start: int, stop: int) -> _Part:
+        """The part of a layout from one line to another."""
+        reach = stop if layout.causal and not torch.compiler.is_compiling() else layout.lines
+        far = None
+        if layout.causal or not layout.full:
+            far = _bias(layout.column_seen(start, stop, reach))
+        return cls(start, stop, reach, _bias(layout.near(start, stop)), far)
 
-    def parts(self) -> list[tuple[int, int]]:
-        """Lines of queries that are mixed together; apart stand those whose windows reach out."""
-        grid = self.grid
-        lines = grid.q.shape[-3]
-        step = _CACHED_ELEMENTS // (grid.stride * (3 * grid.stride + grid.lines))
-        inner_stop = lines if grid.causal else grid.tokens // grid.stride - 1
-        borders = {0, min(1, lines), max(1, min(inner_stop, lines)), lines}
-        cuts = sorted(borders)
-        parts = []
-        for start, stop in pairwise(cuts):
-            firsts = range(start, stop, max(1, step))
-            parts += [(first, min(stop, first + max(1, step))) for first in firsts]
-        return parts
 
-    def mix(self, start: int, stop: int, dropout: float) -> Tensor:
-        """The lines of queries from ``start`` to ``stop``, each against its window and columns."""
-        grid, traced = self.grid, torch.compiler.is_compiling()
-        q, lines = self.q[..., start:stop, :, :], slice(start + grid.skipped, stop + grid.skipped)
-        reach = stop + grid.skipped if grid.causal and not traced else grid.lines
-        k, v = (stream[..., :reach, :, :].transpose(-3, -2) for stream in (grid.k, grid.v))
-        near = (q @ self.k_windows[..., lines, :, :].mT).add_(self._band_bias(start, stop))
+def _bias(seen: Tensor) -> Tensor:
+    return torch.zeros((), device=seen.device).where(seen, -torch.inf)
+
+
+def _parts(layout: Layout) -> list[_Part]:
+    """All lines in order: at once, or those apart whose windows reach beyond the row."""
+    start, stop = layout.skipped, layout.lines
+    keys = layout.stride * (2 if layout.causal else 3) + layout.lines
+    step = max(1, CACHED_ELEMENTS // (layout.stride * keys))
+    if step >= stop - start:
+        return [_Part.of(layout, start, stop)]
+    inner = stop if layout.causal else layout.tokens // layout.stride - 1
+    cuts = sorted({start, max(start, 1), max(start, 1, inner), stop})
+    return [
+        _Part.of(layout, first, min(last, first + step))
+        for begin, last in pairwise(cuts)
+        for first in range(begin, last, step)
+    ]
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Queries by lines, keys and values framed: in float32 at least, for scores are written."""
+
+    layout: Layout
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    @classmethod
+    def of(cls, row: Row, layout: Layout) -> _Merged:
+        """Prepare a row."""
+        row = replace(row, q=wide(row.q), k=wide(row.k), v=wide(row.v))
+        q, k, v = _grids(row, layout)
+        return cls(layout, q / math.sqrt(q.shape[-1]), layout.framed(k), layout.framed(v))
+
+    def mix(self, part: _Part, dropout: float) -> Tensor:
+        """Some lines of queries, each against its window and its columns."""
+        layout, lines = self.layout, slice(part.start, part.stop)
+        q = self.q[..., part.start - layout.skipped : part.stop - layout.skipped, :, :]
+        k, v = (layout.columns(tokens)[..., : part.reach, :] for tokens in (self.k, self.v))
+        k_near, v_near = (layout.windows(tokens)[..., lines, :, :] for tokens in (self.k, self.v))
+        near = (q @ k_near.mT).add_(part.near)
         far = q.transpose(-3, -2) @ k.mT
-        whole = not grid.causal and grid.real is None and grid.tokens == grid.lines * grid.stride
-        if traced or not whole:
-            far = far.add_(_bias(_column_allowed(grid, start, stop, reach), far))
+        if part.far is not None:
+            far = far.add_(part.far)
         weights = torch.cat([near, far.transpose(-3, -2)], -1).softmax(-1)
         weights = F.dropout(weights, dropout) if dropout else weights
         border = near.shape[-1]
-        mixed = weights[..., :border] @ self.v_windows[..., lines, :, :]
+        mixed = weights[..., :border] @ v_near
         far = weights[..., border:].transpose(-3, -2) @ v
         return mixed + far.transpose(-3, -2)
-
-    def _band_bias(self, start: int, stop: int) -> Tensor:
-        """0 for the keys in the window that are near, real and not the query itself, else -inf."""
-        grid = self.grid
-        size = self.k_windows.shape[-2]
-        ahead = torch.arange(size, device=self.q.device) - grid.stride
-        ahead = ahead - torch.arange(grid.stride, device=self.q.device)[:, None]
-        allowed = (ahead.abs() < grid.stride) & ((ahead < 0) if grid.causal else (ahead != 0))
-        first, last = start + grid.skipped, stop + grid.skipped
-        inner = grid.real is None and not torch.compiler.is_compiling() and first > 0
-        if not (inner and (grid.causal or (last + 1) * grid.stride <= grid.tokens)):
-            real = grid.tokens_real().flatten(-2, -1).unsqueeze(-1)
-            allowed = allowed & _windows(real, grid)[..., first:last, :, :].mT
-        return _bias(allowed, self.q)
-
-
-def _windows(tokens: Tensor, grid: Grid) -> Tensor:
-    """Each line with the one before it and, not causal, the one after: (..., lines, keys, dim)."""
-    after = 0 if grid.causal else grid.stride
-    padded = F.pad(tokens, (0, 0, grid.stride, after))
-    return padded.unfold(-2, 2 * grid.stride + after, grid.stride).mT
-
-
-def _bias(allowed: Tensor, like: Tensor) -> Tensor:
-    return like.new_zeros(()).where(allowed, -torch.inf)
