@@ -37,6 +37,7 @@ SECONDS = {
     "causal": {1024: 3.0, 4096: 8.0},
     "rival": {512: 3.0, 1024: 6.0, 4096: 24.0},
     "compiled": {512: 8.0, 1024: 12.0, 4096: 20.0},
+    "compiled-training": {1024: 14.0, 4096: 24.0},
 }
 PROCESS_S = 1.8
 LONGEST_CALL_S = 300
@@ -88,7 +89,7 @@ def threads_of(mode: str) -> int:
     return 2 if mode == "training" else 1
 
 
-def plan(setup: Setup, arms: Sequence[str], *, compiled: bool) -> list[Cell]:
+def plan(setup: Setup, arms: Sequence[str]) -> list[Cell]:
     """All cells, the machine's limits first, then latencies, then memory."""
     counts = (1, 2) if setup.device == "cpu" else (1,)
     cells = [limits_cell(setup, count) for count in counts]
@@ -97,8 +98,7 @@ def plan(setup: Setup, arms: Sequence[str], *, compiled: bool) -> list[Cell]:
             continue
         for mode, tokens in sizes(arm, setup.device):
             cells.append(latency_cell(setup, arm, mode, tokens))
-        if compiled and mechanism_class(arm).traits.arm:
-            cells += [compiled_cell(setup, arm, tokens) for tokens in SECONDS["compiled"]]
+        cells += compiled_cells(setup, arm)
     if setup.device == "cpu":
         cells += [rival_cell(setup, name, tokens) for name, tokens in _rivals(arms)]
     for arm in arms:
@@ -154,19 +154,31 @@ def latency_cell(setup: Setup, arm: str, mode: str, tokens: int) -> Cell:
     return Cell(f"{mode}/{arm}/{tokens}", work, SECONDS[mode][tokens])
 
 
-def compiled_cell(setup: Setup, arm: str, tokens: int) -> Cell:
+def compiled_cells(setup: Setup, arm: str) -> list[Cell]:
+    """An arm plain and compiled, in turns with softmax, where compiling should gain something."""
+    gains = mechanism_class(arm).gains_by_compiling
+    kinds = {"always": ("compiled", "compiled-training"), "training": ("compiled-training",)}
+    return [
+        compiled_cell(setup, arm, kind, tokens)
+        for kind in kinds.get(gains, ())
+        for tokens in SECONDS[kind]
+    ]
+
+
+def compiled_cell(setup: Setup, arm: str, kind: str, tokens: int) -> Cell:
     """One arm plain and compiled, in turns with softmax."""
+    mode = "training" if kind == "compiled-training" else "forward"
 
     def work(seconds: float) -> list[Record]:
-        job = setup.job(arm, tokens, "forward")
+        job = setup.job(arm, tokens, mode)
         jobs = {
-            BASELINE: replace(setup.job(BASELINE, tokens, "forward"), heads=job.heads),
+            BASELINE: replace(setup.job(BASELINE, tokens, mode), heads=job.heads),
             arm: job,
             f"{arm} compiled": replace(job, compiled=True),
         }
         return timed(setup, jobs, seconds)
 
-    return Cell(f"compiled/{arm}/{tokens}", work, SECONDS["compiled"][tokens])
+    return Cell(f"{kind}/{arm}/{tokens}", work, SECONDS[kind][tokens])
 
 
 def timed(setup: Setup, jobs: dict[str, Job], seconds: float) -> list[Record]:

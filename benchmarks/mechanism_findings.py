@@ -125,13 +125,14 @@ class Findings:
                 return str(record.labels["package"])
         return ""
 
-    def compile_gain(self, arm: str, tokens: int) -> float | None:
-        """How many times as fast the compiled form is as the plain one."""
+    def compile_gain(self, arm: str, tokens: int, mode: str) -> tuple[float, float] | None:
+        """How many times as fast the compiled form is as the plain one, and as softmax."""
+        cell = "compiled-training/" if mode == "training" else "compiled/"
         plain, compiled = (
-            self.find("latency_ratio", "compiled/", arm=arm, tokens=tokens, compiled=flag)
+            self.find("latency_ratio", cell, arm=arm, tokens=tokens, compiled=flag)
             for flag in (False, True)
         )
-        return plain / compiled if plain and compiled else None
+        return (plain / compiled, 1 / compiled) if plain and compiled else None
 
     def summary(self, arms: list[str]) -> dict[str, Any]:
         """What ``sparing show`` tells of each mechanism that was measured."""

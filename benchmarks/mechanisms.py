@@ -8,7 +8,7 @@ batch of four with mixed lengths); forward and backward on two threads; 65,536 t
 partner, for what grows linearly. What grows quadratically runs on one head where twelve would take
 minutes, and is multiplied by twelve; records say so (``heads``, ``scaled``). Rivals are measured as
 whole modules and as cores (see rivals.py). Peak memory is what one call adds, each in a fresh
-process. ``--compiled`` adds what ``torch.compile`` gives.
+process. What gains by ``sparing.compiled`` is measured beside its plain form.
 
 About 45 minutes on two cores, scaled by ``--budget-minutes``. Finished cells stay in the output
 folder: the same command goes on after any interruption, and ``--only`` with ``--overwrite``
@@ -120,7 +120,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--stop-minutes", type=float, default=60.0, help="no cell begins later")
     parser.add_argument("--rounds", type=int, default=MOST_ROUNDS, help="at most, per cell")
     parser.add_argument("--overwrite", action="store_true", help="measure the chosen cells again")
-    parser.add_argument("--compiled", action="store_true", help="also what torch.compile gives")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument(
@@ -145,7 +144,7 @@ def main() -> None:
     folder = folder_of(options)
     setup = Setup(options.device, options.dtype, rounds=options.rounds)
     arms = Folder("sparing.mechanisms", "mechanism").names()
-    every = plan(setup, arms, compiled=options.compiled)
+    every = plan(setup, arms)
     cells = chosen(every, options.only, options.lengths)
     identity = {"heads": 12, "dim": 64, "device": options.device, "dtype": options.dtype}
     config = base_config("mechanisms", {**identity, "machine_id": machine_id(machine())})

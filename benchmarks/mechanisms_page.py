@@ -189,19 +189,25 @@ def _rival_parts(findings: Findings) -> list[str]:
 
 def _compiled_parts(findings: Findings, families: dict[str, list[str]]) -> list[str]:
     """What ``sparing.compiled`` gives to those that gain by it."""
+    places = [("forward", n) for n in LENGTHS[:3]] + [("training", n) for n in LENGTHS[1:3]]
     lines = []
     for name in (name for names in families.values() for name in names):
-        cells = [_number(findings.compile_gain(name, n), TIMES) for n in LENGTHS[:3]]
-        if set(cells) != {DASH}:
-            lines.append([name, *cells])
+        gains = [findings.compile_gain(name, tokens, mode) for mode, tokens in places]
+        if any(gains):
+            lines.append([name, *(_gain(found) for found in gains)])
     if not lines:
         return []
     return [
         "### Compiled",
-        "How many times as fast `sparing.compiled` makes it, on one thread. What is missing gains "
+        "How many times as fast `sparing.compiled` makes it (in brackets: how many times as fast "
+        "as softmax it then is), forward on one thread, training on two. What is missing gains "
         "nothing and is left as it is.",
-        _table(["Mechanism", *(f"{n:,}" for n in LENGTHS[:3])], lines),
+        _table(["Mechanism", *(f"{mode.capitalize()}, {n:,}" for mode, n in places)], lines),
     ]
+
+
+def _gain(found: tuple[float, float] | None) -> str:
+    return DASH if found is None else f"{_number(found[0], TIMES)} ({_number(found[1], TIMES)})"
 
 
 def _matrix(families: dict[str, list[str]]) -> str:

@@ -99,6 +99,17 @@ def test_cells_are_chosen_by_part_pattern_or_length():
     assert named(lengths=(64,)) == [keys[0]]
 
 
+def test_compiled_forms_are_measured_where_they_gain():
+    cells = importlib.import_module("mechanism_cells")
+
+    def keys(arm):
+        return {cell.key.split("/")[0] for cell in cells.compiled_cells(cells.Setup(), arm)}
+
+    assert keys("linear") == {"compiled", "compiled-training"}
+    assert keys("efficient") == {"compiled-training"}
+    assert keys("window") == set()
+
+
 def test_our_side_of_each_rival_can_be_built():
     rivals = importlib.import_module("rivals")
     known = Folder("sparing.mechanisms", "mechanism").names()

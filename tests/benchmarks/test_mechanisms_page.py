@@ -64,6 +64,18 @@ def findings(pages):
     records.append(Record("traffic_bytes", 1e6, "bytes", "modelled", own))
     time = Record("latency_ms", 8.0, "ms", "measured", {**own, "statistic": "p50"})
     records.append(replace(time, cell="forward/linear/4096"))
+    for cell, plain, compiled in (("compiled", 0.1, 0.05), ("compiled-training", 0.5, 0.2)):
+        records += [
+            Record(
+                "latency_ratio",
+                ratio,
+                "ratio",
+                "measured",
+                {"arm": "linear", "tokens": 1024, "compiled": ratio == compiled},
+                cell=f"{cell}/linear/1024",
+            )
+            for ratio in (plain, compiled)
+        ]
     return pages.Findings(records, CONFIG)
 
 
@@ -108,6 +120,8 @@ def test_what_was_measured_stands_in_the_table(pages, findings):
     assert "not up to 4,096" in text
     assert "| linear | 3.00\u00d7" in text
     assert "commit 0123456789ab" in text
+    compiled = "2.00\u00d7 (20.0\u00d7) | \u2013 | 2.50\u00d7 (5.00\u00d7)"
+    assert f"| linear | \u2013 | {compiled}" in text
 
 
 def test_each_mechanism_has_a_section_and_every_anchor_exists(pages, findings):

@@ -69,6 +69,18 @@ def test_gives_the_plain_answers_everywhere(name):
         require_same(name, 150, mask)
 
 
+def test_what_gains_by_training_alone_runs_plain_without_gradients(monkeypatch):
+    made = sparing.compiled(mechanism("efficient", Heads(2, 8)))
+    opened = []
+    monkeypatch.setattr(fusing, "_compiled", {})
+    monkeypatch.setattr(torch, "compile", lambda rows, **_: opened.append(rows) or rows)
+    with torch.no_grad():
+        made(*streams(made, 9))
+    assert not opened
+    made(*(tensor.requires_grad_() for tensor in streams(made, 9)))
+    assert opened
+
+
 def test_closures_share_one_compiled_function():
     made = sparing.compiled(mechanism("linear", Heads(2, 8)))
     with torch.no_grad():

@@ -6,7 +6,7 @@ import abc
 import inspect
 import math
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -31,7 +31,8 @@ class Mechanism(nn.Module, abc.ABC):
     input. ``ignores_pads`` says that pads get a weight of exactly zero whatever numbers they hold,
     so that they need not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a
     real token always shows in the output, so that looking there is enough. ``gains_by_compiling``
-    says that ``sparing.compiled`` makes it faster; ``compiled`` that it did, on this instance.
+    says when ``sparing.compiled`` makes it faster: always, while training (when gradients are
+    recorded), or, empty, never; ``compiled`` that it was asked to, on this instance.
     Everything that holds for all mechanisms is done here, once.
     """
 
@@ -39,7 +40,7 @@ class Mechanism(nn.Module, abc.ABC):
     streams: ClassVar[tuple[str, ...]] = ("q", "k", "v")
     ignores_pads: ClassVar[bool] = False
     spreads_nan: ClassVar[bool] = False
-    gains_by_compiling: ClassVar[bool] = False
+    gains_by_compiling: ClassVar[Literal["", "always", "training"]] = ""
     compiled: bool = False
 
     def __init__(self, heads: Heads) -> None:
@@ -62,7 +63,7 @@ class Mechanism(nn.Module, abc.ABC):
             return torch.zeros_like(q)
         if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
-        if self.compiled and not torch.compiler.is_compiling():
+        if self._runs_compiled(tensors.values()):
             with compiled_rows():
                 mixed = self.mix(*tensors.values(), mask=mask)
         else:
@@ -113,6 +114,12 @@ class Mechanism(nn.Module, abc.ABC):
         shown = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
         heads = f"{self.heads.count} heads of {self.heads.dim}"
         return f"{heads}, {shown}" if shown else heads
+
+    def _runs_compiled(self, tensors: Iterable[Tensor]) -> bool:
+        if not self.compiled or torch.compiler.is_compiling():
+            return False
+        recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        return recorded or self.gains_by_compiling == "always"
 
     def _named(self, streams: tuple[Tensor, ...], mask: Mask) -> dict[str, Tensor]:
         if len(streams) != len(self.streams):

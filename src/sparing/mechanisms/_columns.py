@@ -50,10 +50,14 @@ class Layout:
         return cls(tokens, stride, lines, skipped, causal, row.k.device, keep)
 
     @property
+    def unmasked(self) -> bool:
+        """Whether all tokens are kept; False in export, where a rule must hold for any length."""
+        return self.kept is None and not torch.compiler.is_compiling()
+
+    @property
     def full(self) -> bool:
-        """Whether every place holds a kept token; False in export, where it is not known."""
-        known = self.kept is None and not torch.compiler.is_compiling()
-        return known and self.tokens == self.lines * self.stride
+        """Whether every place holds a kept token; False in export."""
+        return self.unmasked and self.tokens == self.lines * self.stride
 
     def real(self) -> Bool[Tensor, "*batch lines stride"]:
         """Which places hold a kept token."""
@@ -79,13 +83,15 @@ class Layout:
 
     def column_seen(
         self, start: int, stop: int, reach: int
-    ) -> Bool[Tensor, "*batch stride queries keys"]:
+    ) -> Bool[Tensor, "*batch #stride queries keys"]:
         """What queries in the lines ``start`` to ``stop`` see in their columns' ``reach`` lines.
 
         Kept keys, causal only up to themselves; and always themselves.
         """
         own = torch.arange(start, stop, device=self.device)[:, None]
         other = torch.arange(reach, device=self.device)
+        if self.causal and self.unmasked:  # places behind the row come after all of its queries
+            return (other <= own)[None]
         real = self.real()[..., :reach, :].transpose(-2, -1).unsqueeze(-2)
         return (real & (other <= own) if self.causal else real) | (other == own)
 
@@ -95,9 +101,8 @@ class Layout:
         ahead = torch.arange(size, device=self.device) - self.stride
         ahead = ahead - torch.arange(self.stride, device=self.device)[:, None]
         seen = (ahead.abs() < self.stride) & ((ahead < 0) if self.causal else (ahead != 0))
-        known = self.kept is None and not torch.compiler.is_compiling()
         behind = self.causal or (stop + 1) * self.stride <= self.tokens
-        if known and start > 0 and behind:
+        if self.unmasked and start > 0 and behind:
             return seen[None]
         real = self.windows(self.framed(self.real().unsqueeze(-1)))
         return seen & real[..., start:stop, :, :].mT
@@ -123,12 +128,14 @@ def column_attention(
     """Exact softmax attention over the keys a multiple of ``stride`` away: columns as views."""
     layout = Layout.of(row, stride, causal)
     q, k, v = (part.transpose(-3, -2) for part in _grids(row, layout))
-    if causal and layout.skipped == 0 and layout.kept is None and not torch.compiler.is_compiling():
+    if causal and layout.skipped == 0 and layout.unmasked:
         mixed = fused_softmax(q, k, v, causal=True, dropout=dropout)
     else:
         seen = None
         if causal or not layout.full:
             seen = layout.column_seen(layout.skipped, layout.lines, layout.lines)
+            # Fused kernels take masks of two or four dimensions, not of three.
+            seen = seen[None] if seen.ndim == 3 else seen
         mixed = fused_softmax(q, k, v, seen, dropout=dropout)
     return layout.taken(mixed.transpose(-3, -2), row.q.shape[2]).view_as(row.q)
 
@@ -149,8 +156,9 @@ def band_and_columns(
     """
     layout = Layout.of(row, stride, causal)
     queries, shift = row.q.shape[2], layout.tokens - row.q.shape[2]
-    out = row.room() if out is None and row.q.device.type == "cpu" else out
-    if out is None or torch.compiler.is_compiling():
+    on_cpu = row.q.device.type == "cpu"
+    out = row.room() if out is None and on_cpu else out
+    if out is None or not on_cpu or torch.compiler.is_compiling():
         whole = _Part.of(layout, layout.skipped, layout.lines)
         mixed = layout.taken(_Merged.of(row, layout).mix(whole, dropout), queries)
         return mixed.to(row.q.dtype).view_as(row.q)

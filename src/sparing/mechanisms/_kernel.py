@@ -94,8 +94,20 @@ def feature_sums(
         keys = keys * weights[..., None]
     if causal:
         return _past_sums(queries, keys, v)
-    sums = keys.transpose(-1, -2) @ v
-    return queries @ sums, dots(queries, keys.sum(-2))
+    return queries @ state(keys, v), dots(queries, keys.sum(-2))
+
+
+def state(
+    keys: Float[Tensor, "*batch tokens features"], v: Float[Tensor, "*batch tokens dim"]
+) -> Float[Tensor, "*batch features dim"]:
+    """keys^T v; with gradients as the transpose of v^T keys, so that the keys' come as they lie.
+
+    The other way round they come transposed, and every step behind walks through memory in
+    strides.
+    """
+    if torch.is_grad_enabled() and keys.requires_grad:
+        return (v.transpose(-1, -2) @ keys).transpose(-1, -2)
+    return keys.transpose(-1, -2) @ v
 
 
 def dots(

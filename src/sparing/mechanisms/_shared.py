@@ -25,6 +25,8 @@ def fused_softmax(
     """
     if allowed is not None:
         allowed = allowed | ~allowed.any(-1, keepdim=True)
+        if 2 < allowed.ndim < q.ndim:  # on CPU other masks than of two or all axes are not fused
+            allowed = allowed.reshape((1,) * (q.ndim - allowed.ndim) + allowed.shape)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=allowed, dropout_p=dropout, is_causal=causal
     )

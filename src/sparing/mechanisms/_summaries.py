@@ -68,8 +68,9 @@ def fixed_attention(
     if torch.compiler.is_compiling():
         return _without_loops(row, fixed, dropout)
     queries, keys, dim = row.q.shape[2], row.k.shape[2], row.q.shape[3]
-    out = row.room() if out is None and row.q.device.type == "cpu" else out
-    if out is None:
+    on_cpu = row.q.device.type == "cpu"
+    out = row.room() if out is None and on_cpu else out
+    if out is None or not on_cpu:
         return torch.cat([part for _, _, part in _pieces(row, fixed, keys * keys, dropout)], 2)
     heads = max(1, _CACHED_ELEMENTS // (keys * dim))
     for head in range(0, row.q.shape[1], heads):
@@ -144,7 +145,7 @@ def _piece(
 
 def _allowed(
     row: Row, fixed: Fixed, marked: _Marked, part: Stretch, own: tuple[int, int, int]
-) -> Bool[Tensor, "#blocks #queries keys"] | None:
+) -> Bool[Tensor, "1 blocks queries keys"] | None:
     """Which of the summaries and then of the own block's keys a query may see; None for all.
 
     ``own`` says where the first block starts, its length, and how many of its keys are looked at.
@@ -164,7 +165,8 @@ def _allowed(
         stop = first + (part.blocks - 1) * fixed.size + whole
         inner = row.keep[0, first:stop].view(part.blocks, 1, whole)
         near = near & inner[:, :, :own_size]
-    return torch.cat([seen.expand(-1, length, -1), near], 2)
+    # Fused kernels take masks of two or four dimensions, not of three.
+    return torch.cat([seen.expand(-1, length, -1), near], 2)[None]
 
 
 def _summaries_only(

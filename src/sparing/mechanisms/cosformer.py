@@ -22,6 +22,7 @@ from sparing.mechanisms._kernel import (
     in_cache,
     positive,
     rows_at_once,
+    state,
 )
 from sparing.mechanisms._shared import wide
 
@@ -59,6 +60,7 @@ class Cosformer(Mechanism):
         causal=True,
     )
     spreads_nan = True
+    gains_by_compiling = "training"
 
     def __init__(self, heads: Heads, *, activation: str = "relu", length: str = "own") -> None:
         super().__init__(heads)
@@ -177,8 +179,8 @@ def _whole(
     """Both sums of the keys times the queries; the queries' angles weigh what comes out."""
     totals = dots(queries, by_cos.sum(-2)) * cos + dots(queries, by_sin.sum(-2)) * sin
     shares = 1 / _guarded(totals)
-    mixed = (queries @ (by_cos.transpose(-1, -2) @ v)) * (cos * shares)[..., None]
-    across = queries @ (by_sin.transpose(-1, -2) @ v)
+    mixed = (queries @ state(by_cos, v)) * (cos * shares)[..., None]
+    across = queries @ state(by_sin, v)
     return torch.addcmul(mixed, across, (sin * shares)[..., None])
 
 

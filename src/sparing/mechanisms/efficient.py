@@ -21,6 +21,7 @@ from sparing.mechanisms._kernel import (
     in_blocks,
     in_cache,
     rows_at_once,
+    state,
     sums_before,
 )
 from sparing.mechanisms._shared import wide
@@ -69,6 +70,7 @@ class Efficient(Mechanism):
         permutable=True,
     )
     spreads_nan = True
+    gains_by_compiling = "training"
 
     def __init__(self, heads: Heads, *, normalisation: str = "softmax") -> None:
         super().__init__(heads)
@@ -95,8 +97,7 @@ class Efficient(Mechanism):
                 k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
             if mask.causal:
                 return _past(q, k, v)
-            summaries = k.softmax(-2).transpose(-1, -2) @ v
-            return q.softmax(-1) @ summaries
+            return q.softmax(-1) @ state(k.softmax(-2), v)
 
         return in_cache(mix_rows, q, k, v, mask.keep)
 
@@ -126,7 +127,7 @@ def _scaled(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool) 
     if causal:
         mixed, _ = feature_sums(q, k, v, causal=True)
     else:
-        mixed = q @ (k.transpose(-1, -2) @ v)
+        mixed = q @ state(k, v)
     if keep is None:
         keep = torch.ones_like(k[:1, 0, :, 0], dtype=torch.bool)
     counts = keep.cumsum(1)[:, k.shape[2] - q.shape[2] :] if causal else keep.sum(1, keepdim=True)

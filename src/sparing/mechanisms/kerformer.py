@@ -68,7 +68,7 @@ class Kerformer(Mechanism):
         random=True,
     )
     spreads_nan = True
-    gains_by_compiling = True
+    gains_by_compiling = "always"
 
     def __init__(
         self,

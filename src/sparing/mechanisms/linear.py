@@ -41,7 +41,7 @@ class Linear(Mechanism):
         permutable=True,
     )
     spreads_nan = True
-    gains_by_compiling = True
+    gains_by_compiling = "always"
 
     def mix(
         self,

@@ -39,9 +39,11 @@ class Strided(Mechanism):
     (stride + summary tokens / stride). Least near stride = sqrt(tokens); 64 suits 4,096 tokens and
     fills the tiles of a CPU kernel. With stride >= tokens the first set equals ``softmax``.
 
-    Source: Child, Gray, Radford and Sutskever, 2019, arXiv 1904.10509, sections 4.2 and 4.3. What
-    differs: any length; the form that is not causal drops j <= i; a key in both sets counts once.
-    The fixed pattern's second set is empty for the first tokens, hence the rule for empty sets.
+    Source: Child, Gray, Radford and Sutskever, 2019, arXiv 1904.10509, sections 4.2, 4.3 and 5.1.
+    What differs: any length; the form that is not causal drops j <= i; a key in both sets counts
+    once. The strided first set has ``stride`` tokens, as in the authors' code; their formula also
+    has the one ``stride`` away, which is in the second. The fixed second set, causal, is empty for
+    the first tokens, hence the rule for empty sets.
     """
 
     traits = Traits(

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from sparing.core.mask import Mask
@@ -15,34 +16,38 @@ from sparing.testing.subjects import Entry
 
 
 def dense_strided(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
-    """Softmax attention over explicit sets of keys, token by token for each row and head."""
+    """Softmax attention over explicit sets of keys, a square for each row and head."""
     keys = k.shape[2]
     seen = torch.zeros(q.shape[0], q.shape[1], keys, keys, dtype=torch.bool)
     for sample in range(len(q)):
         first, stop = real_span(mask, sample, keys)
-        real = {j for j in range(keys) if real_tokens(mask, sample, keys)[j]}
+        real = real_tokens(mask, sample, keys)[first:stop]
+        itself = torch.eye(stop - first, dtype=torch.bool)
         for head in range(q.shape[1]):
-            for i in range(first, stop):
-                wanted = {
-                    j
-                    for j in range(first, i + 1 if mask.causal else stop)
-                    if sees(made, head, i - first, j - first)
-                } & real
-                seen[sample, head, i, sorted(wanted or {i})] = True
+            wanted = sets(made, head, stop - first) & real
+            wanted = wanted.tril() if mask.causal else wanted
+            empty = ~wanted.any(1, keepdim=True)
+            seen[sample, head, first:stop, first:stop] = wanted | (itself & empty)
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     return normalised(scores.exp() * seen[:, :, keys - q.shape[2] :], v, mask=mask)
 
 
-def sees(made: Any, head: int, i: int, j: int) -> bool:
-    """Whether the sets of a head hold j for i, both counted from the row's first token."""
+def sets(made: Any, head: int, tokens: int) -> Bool[Tensor, "queries keys"]:
+    """Whether the sets of a head hold key j for query i, in a row of so many tokens."""
     stride = made.stride
+    i, j = torch.meshgrid(torch.arange(tokens), torch.arange(tokens), indexing="ij")
     if made.pattern == "strided":
-        sets = (abs(i - j) < stride, (i - j) % stride == 0)
+        first, second = (i - j).abs() < stride, (i - j) % stride == 0
     else:
-        sets = (i // stride == j // stride, j % stride >= stride - made.summary)
-    first_half = head < (made.heads.count + 1) // 2
-    which = {"first": (0,), "second": (1,), "merged": (0, 1), "heads": (0,) if first_half else (1,)}
-    return any(sets[number] for number in which[made.combine])
+        first, second = i // stride == j // stride, j % stride >= stride - made.summary
+    half = first if head < (made.heads.count + 1) // 2 else second
+    chosen: dict[str, Tensor] = {
+        "merged": first | second,
+        "heads": half,
+        "first": first,
+        "second": second,
+    }
+    return chosen[made.combine]
 
 
 ENTRIES = (
