@@ -235,7 +235,7 @@ def _section(name: str, findings: Findings | None) -> list[str]:
         formula = textwrap.fill(" ".join(told["Formula"].replace("``", "").split()), 96)
         parts.append(f"```text\n{formula}\n```")
     parts += [
-        f"**{title}.** {prose(told[title][:1].upper() + told[title][1:])}"
+        f"**{title}.** {prose(_opened(told[title]))}"
         for title in ("Symbols", "Cost", "Source", "What differs")
         if title in told
     ]
@@ -246,6 +246,12 @@ def _section(name: str, findings: Findings | None) -> list[str]:
     if findings is not None:
         parts.append(_measured_line(name, findings))
     return parts
+
+
+def _opened(text: str) -> str:
+    """With a capital, unless it begins with a symbol."""
+    first = text.split(maxsplit=1)[0]
+    return text if len(first) == 1 else text[:1].upper() + text[1:]
 
 
 def _measured_line(name: str, findings: Findings) -> str:

@@ -84,6 +84,18 @@ def test_growth_is_the_exponent_of_the_tokens(command):
     assert command("show", "none").code == 0
 
 
+def test_the_steps_of_a_call_are_counted(command):
+    steps = command("show", "eager", "--json", "--heads", 2, "--dim", 8).json["steps"]
+    assert [step["step"] for step in steps["products"]] == [
+        "bmm (2, 512, 8) (2, 8, 512)",
+        "bmm (2, 512, 512) (2, 512, 8)",
+    ]
+    assert [(step["share"], step["growth"]) for step in steps["products"]] == [(0.5, 2.0)] * 2
+    shown = command("show", "window", "--tokens", 400).out
+    assert "400 tokens, batch 1" in shown
+    assert "attention (" in shown
+
+
 def test_a_crossover_is_told_where_it_was_measured(command, tmp_path, monkeypatch):
     monkeypatch.setattr(_mechanism_facts.resources, "files", lambda package: tmp_path)
     assert "Measured: not measured" in command("show", "window").out

@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import re
+from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sparing.core.workload import Cost
 
 SECTIONS = ("Formula", "Symbols", "Cost", "Source", "What differs")
+STEPS_TOKENS = 512
 _SECTION = re.compile(rf"(?:^|(?<=\s))({'|'.join(SECTIONS)}):\s")
 _MEASURED = "_measured.json"
 _OWN = ("crossover_tokens", "longest_tokens", "speedup", "peak_ratio")
@@ -109,6 +111,51 @@ def _costs(built: Mechanism, tokens: int) -> dict[str, dict[str, Any]]:
             "peak_growth": _growth(built.cost(half).peak_bytes, cost.peak_bytes),
         }
     return rows
+
+
+def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any]:
+    """Each kind of product of one call, counted, with its exponent since half the tokens.
+
+    At ``tokens``, or ``STEPS_TOKENS`` if that is less. The exponent is None where half the tokens
+    are cut into other products.
+    """
+    from sparing.core.catalogue import mechanism
+    from sparing.core.heads import Heads
+    from sparing.measure.steps import count_steps
+
+    built = mechanism(name, Heads(heads, dim, tokens=tokens)).eval()
+    tokens = min(tokens, STEPS_TOKENS)
+    half, whole = (count_steps(_call(built, length)) for length in (tokens // 2, tokens))
+    halves: list[int] = [step.flops for step in half]
+    matched = [step.operation for step in half] == [step.operation for step in whole]
+    total = sum(step.flops for step in whole)
+    return {
+        "tokens": tokens,
+        "products": [
+            {
+                "step": step.describe(),
+                "matmul_flops": step.flops,
+                "share": step.flops / total,
+                "growth": _growth(halves[place], step.flops) if matched else None,
+            }
+            for place, step in enumerate(whole)
+        ],
+    }
+
+
+def _call(built: Mechanism, tokens: int) -> Callable[[], object]:
+    """One forward call on random streams, without padding, not causal."""
+    import torch
+
+    heads = built.heads
+    shapes = {"x": (1, tokens, heads.width or heads.count * heads.dim)}
+    inside = (1, heads.count, tokens, heads.dim)
+
+    def call() -> object:
+        with torch.inference_mode():
+            return built(*(torch.randn(shapes.get(name, inside)) for name in built.streams))
+
+    return call
 
 
 def _lengths(tokens: int) -> list[int]:

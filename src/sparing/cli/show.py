@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._mechanism_facts import mechanism_facts
+from sparing.cli._mechanism_facts import mechanism_facts, product_steps
 from sparing.cli._shared import Json, emit, verb
 
 
@@ -22,6 +22,7 @@ def run(
 ) -> None:
     """Show a mechanism: formula, source, shapes, traits, options, cost, claims, crossover."""
     facts = mechanism_facts(name, heads, dim, tokens)
+    facts["steps"] = product_steps(name, heads, dim, tokens)
     if as_json:
         emit(facts)
         return
@@ -39,6 +40,7 @@ def run(
         print(f"  {tensor['name']}  {tuple(tensor['shape'])}  {tensor['kind']}")
     if not facts["tensors"]:
         print("  none")
+    _print_steps(facts["steps"])
     _print_cost(facts["cost"], f"{heads} heads of {dim}")
 
 
@@ -68,6 +70,25 @@ def _measured(record: dict[str, Any] | None) -> str:
     if ratios:
         told += f"; times as fast by tokens: {ratios}"
     return f"{told} ({record['machine']}, {record['month']}, commit {record['commit']})"
+
+
+def _print_steps(steps: dict[str, Any]) -> None:
+    """The products of one call in order, as they were counted."""
+    from rich.console import Console
+    from rich.table import Table
+
+    print(f"\nMatrix products of one call, counted, {steps['tokens']} tokens, batch 1:")
+    if not steps["products"]:
+        print("  none")
+        return
+    table = Table("step", "MFLOP", "share", "^", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for step in steps["products"]:
+        growth = "" if step["growth"] is None else f"{step['growth']:.2f}"
+        flops = f"{step['matmul_flops'] / 1e6:.4g}"
+        table.add_row(step["step"], flops, f"{step['share']:.0%}", growth)
+    Console(width=110, highlight=False).print(table)
 
 
 def _print_cost(costs: dict[str, dict[str, Any]], shape: str) -> None:

@@ -68,7 +68,7 @@ def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:
     products in which no operand is a parameter.
     """
     tally = _Tally(storages={_storage(tensor) for tensor in model.parameters()})
-    formulas = {op: tally.sorting(op, formula) for op, formula in _all_formulas().items()}
+    formulas = {op: tally.sorting(op, formula) for op, formula in all_formulas().items()}
     with ExitStack() as stack:
         stack.enter_context(_evaluation_mode(model))
         for module in model.modules():
@@ -121,7 +121,7 @@ class _Tally:
                 self.own += flops
             return flops
 
-        return _raw(counted)
+        return raw(counted)
 
     def _has_parameter(self, operands: tuple[Any, ...]) -> bool:
         tensors = (operand for operand in operands if isinstance(operand, Tensor))
@@ -158,7 +158,8 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _all_formulas() -> dict[Any, Formula]:
+def all_formulas() -> dict[Any, Formula]:
+    """A formula for each operator that multiplies matrices, for PyTorch's counter."""
     return {**flop_registry, **_fused_formulas()}
 
 
@@ -192,7 +193,7 @@ def _fused_formula(op: Any, key_products: int, value_products: int) -> Formula:
         widths = key_products * int(query[-1]) + value_products * int(value[-1])
         return 2 * int(query[:-2].numel()) * pairs * widths
 
-    return _raw(formula)
+    return raw(formula)
 
 
 def _causal_pairs(queries: int, keys: int) -> int:
@@ -201,7 +202,7 @@ def _causal_pairs(queries: int, keys: int) -> int:
     return shared * (shared + 1) // 2 + (queries - shared) * keys
 
 
-def _raw(formula: Formula) -> Formula:
+def raw(formula: Formula) -> Formula:
     """Tell the counter to hand over tensors, not their shapes."""
     formula._get_raw = True  # type: ignore[attr-defined]
     return formula
