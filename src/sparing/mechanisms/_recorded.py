@@ -1,0 +1,126 @@
+"""Gradients of feature attention by hand: fewer passes through memory than PyTorch derives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def by_hand(*tensors: Tensor | None) -> bool:
+    """Whether gradients are recorded where those by hand are worth it and may be used.
+
+    On CPU, where memory is what costs; not under autocast, which would mix types in them, and not
+    in tracing, where the compiler does better.
+    """
+    found = [tensor for tensor in tensors if tensor is not None]
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
+    plain = not torch.compiler.is_compiling() and not torch.is_autocast_enabled("cpu")
+    return recorded and plain and found[0].device.type == "cpu"
+
+
+def recorded_attend(
+    queries: Float[Tensor, "batch heads queries features"],
+    keys: Float[Tensor, "batch heads keys features"],
+    v: Float[Tensor, "batch heads keys dim"],
+    weights: Float[Tensor, "batch _ keys"] | None,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """``_kernel.attend`` without causality; it can be differentiated once.
+
+    With S = sum_j w_j k_j v_j^T, z = sum_j w_j k_j, t_i = q_i . z, out_i = q_i^T S / t_i and g_i
+    the gradient of out_i: g'_i = g_i / t_i and s_i = -g'_i . out_i give the gradients
+    S g'_i + s_i z of q_i, G = sum_i q_i g'_i^T of S and y = sum_i s_i q_i of z; from these
+    w_j (G v_j + y) of k_j, w_j G^T k_j of v_j, and k_j . (G v_j + y) of w_j.
+    """
+    mixed: Tensor = _Attend.apply(queries, keys, v, weights)[0]  # type: ignore[no-untyped-call]
+    return mixed
+
+
+def mapped(
+    values: Callable[[Tensor], Tensor],
+    slopes: Callable[[Tensor], Tensor],
+    x: Float[Tensor, "*shape"],
+) -> Float[Tensor, "*shape"]:
+    """``values(x)``, element by element, where ``slopes`` tells the slope from the value alone.
+
+    ``slopes`` returns a new tensor. Recorded by hand where that is possible.
+    """
+    if not by_hand(x):
+        return values(x)
+    result: Tensor = _Mapped.apply(x, values, slopes)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Mapped(torch.autograd.Function):
+    """See ``mapped``."""
+
+    @staticmethod
+    def forward(x: Tensor, values: Callable[[Tensor], Tensor], _: object) -> Tensor:
+        """The values."""
+        return values(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the values and how slopes follow from them."""
+        ctx.slopes = inputs[2]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor, None, None]:
+        """The slopes, each times its own."""
+        return ctx.slopes(ctx.saved_tensors[0]).mul_(slopes), None, None
+
+
+class _Attend(torch.autograd.Function):
+    """See ``recorded_attend``; beside the result it gives S, z and t, which the gradient needs."""
+
+    @staticmethod
+    def forward(
+        queries: Tensor, keys: Tensor, v: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The result, S, z and t."""
+        if weights is None:
+            sums, features = keys.transpose(-1, -2) @ v, keys.sum(-2)
+        else:
+            sums = keys.transpose(-1, -2) @ (v * weights[..., None])
+            features = _dots(keys.transpose(-1, -2), weights)
+        totals = _dots(queries, features).clamp_min_(torch.finfo(queries.dtype).tiny)
+        return (queries @ sums).div_(totals[..., None]), sums, features, totals
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]
+    ) -> None:
+        """Keep all of it."""
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slopes: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of queries, keys, v and weights."""
+        queries, keys, v, weights, mixed, sums, features, totals = ctx.saved_tensors
+        slopes = slopes / totals[..., None]
+        own = -(slopes * mixed).sum(-1)
+        own = own.where(totals > torch.finfo(totals.dtype).tiny, 0)
+        of_queries = slopes @ sums.transpose(-1, -2)
+        of_queries.addcmul_(own[..., None], features[..., None, :])
+        of_sums = queries.transpose(-1, -2) @ slopes
+        of_keys = (v @ of_sums.transpose(-1, -2)).add_(own[..., None, :] @ queries)
+        of_values = keys @ of_sums
+        of_weights = None
+        if weights is not None:
+            if ctx.needs_input_grad[3]:
+                of_weights = (keys * of_keys).sum(-1).sum_to_size(weights.shape)
+            of_keys.mul_(weights[..., None])
+            of_values.mul_(weights[..., None])
+        return of_queries, of_keys, of_values, of_weights
+
+
+def _dots(rows: Tensor, vectors: Tensor) -> Tensor:
+    return (vectors[..., None, :] @ rows.transpose(-1, -2))[..., 0, :]
