@@ -189,7 +189,7 @@ def _rival_parts(findings: Findings) -> list[str]:
 
 def _compiled_parts(findings: Findings, families: dict[str, list[str]]) -> list[str]:
     """What ``sparing.compiled`` gives to those that gain by it."""
-    places = [("forward", n) for n in LENGTHS[:3]] + [("training", n) for n in LENGTHS[1:3]]
+    places = [("forward", n) for n in LENGTHS] + [("training", n) for n in LENGTHS[1:3]]
     lines = []
     for name in (name for names in families.values() for name in names):
         gains = [findings.compile_gain(name, tokens, mode) for mode, tokens in places]
@@ -235,7 +235,7 @@ def _section(name: str, findings: Findings | None) -> list[str]:
         formula = textwrap.fill(" ".join(told["Formula"].replace("``", "").split()), 96)
         parts.append(f"```text\n{formula}\n```")
     parts += [
-        f"**{title}.** {prose(_opened(told[title]))}"
+        f"**{title}.** {prose(_opened(title, told[title]))}"
         for title in ("Symbols", "Cost", "Source", "What differs")
         if title in told
     ]
@@ -248,10 +248,11 @@ def _section(name: str, findings: Findings | None) -> list[str]:
     return parts
 
 
-def _opened(text: str) -> str:
+def _opened(title: str, text: str) -> str:
     """With a capital, unless it begins with a symbol."""
     first = text.split(maxsplit=1)[0]
-    return text if len(first) == 1 else text[:1].upper() + text[1:]
+    symbol = title == "Symbols" and (len(first) == 1 or not first.isalpha())
+    return text if symbol else text[:1].upper() + text[1:]
 
 
 def _measured_line(name: str, findings: Findings) -> str:

@@ -94,6 +94,8 @@ def call_of(name: str, side: str, scope: str, tokens: int, width: int = 768) -> 
         with torch.inference_mode():
             return module(x)
 
+    if name == "flex" and side == "theirs":
+        call()  # compiles: that is not part of a call
     return call
 
 
@@ -221,6 +223,32 @@ class _Longformer(nn.Module):
         )[0]
 
 
+class _Flex(nn.Module):
+    """PyTorch's compiled flex_attention under a window's mask."""
+
+    def __init__(self, tokens: int, width: int, heads: int) -> None:
+        super().__init__()
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        def near(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            return (query - key).abs() <= 128
+
+        self.heads = heads
+        for name in ("to_q", "to_k", "to_v", "to_out"):
+            self.add_module(name, nn.Linear(width, width, bias=False))
+        self.mask = create_block_mask(near, None, None, tokens, tokens, device="cpu")
+        self.attend = torch.compile(flex_attention)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The mixed tokens."""
+        q, k, v = (
+            projection(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.to_q, self.to_k, self.to_v)
+        )
+        mixed = self.attend(q, k, v, block_mask=self.mask)
+        return self.to_out(mixed.transpose(1, 2).flatten(2))
+
+
 _SEPARATE = {"to_q": 1, "to_k": 1, "to_v": 1}
 _PACKED = {"to_qkv": 3}
 
@@ -305,6 +333,15 @@ RIVALS: dict[str, Rival] = {
         _PACKED,
         "to_out",
         "exact window of 128 tokens to each side; no rotary positions",
+    ),
+    "flex": Rival(
+        "torch",
+        "window",
+        {"radius": 128},
+        _Flex,
+        _SEPARATE,
+        "to_out",
+        "flex_attention, compiled, exact window of 128 tokens to each side",
     ),
     "bigbird": Rival(
         "transformers",

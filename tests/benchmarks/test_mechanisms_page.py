@@ -120,7 +120,7 @@ def test_what_was_measured_stands_in_the_table(pages, findings):
     assert "not up to 4,096" in text
     assert "| linear | 3.00\u00d7" in text
     assert "commit 0123456789ab" in text
-    compiled = "2.00\u00d7 (20.0\u00d7) | \u2013 | 2.50\u00d7 (5.00\u00d7)"
+    compiled = "2.00\u00d7 (20.0\u00d7) | \u2013 | \u2013 | 2.50\u00d7 (5.00\u00d7)"
     assert f"| linear | \u2013 | {compiled}" in text
 
 

@@ -102,6 +102,21 @@ def test_a_measured_length_is_no_estimate_and_the_newest_word_counts():
     assert "From 512 tokens on the picture changes" in decide(found, config).second
 
 
+@pytest.mark.parametrize(
+    ("arms", "says"),
+    [
+        ({"a": (SAME, "worse"), "idle": (FAST, "worse")}, "the nearest, a, takes"),
+        ({"a": (SLOW, "worse"), "idle": (FAST, "worse")}, "other arm that is no control, a"),
+        ({"a": (FAST, "undecided"), "idle": (FAST, "undecided")}, "decided: a makes"),
+        ({"idle": (FAST, "worse")}, "idle makes"),
+    ],
+)
+def test_a_control_is_not_named_where_it_does_not_win(arms, says):
+    records, config = situation(arms)
+    config["families"] = {"a": "kernel", "idle": "control"}
+    assert says in str(decide(records, config))
+
+
 def test_an_arm_that_failed_is_not_waited_for():
     found, config = situation({"a": (None, None), "b": (SLOW, "equivalent")})
     assert decide(found, config).decision == "undecided"

@@ -81,7 +81,10 @@ def attend(
     if not causal and by_hand(queries, keys, v, weights):
         return recorded_attend(queries, keys, v, weights)
     mixed, totals = feature_sums(queries, keys, v, weights, causal=causal)
-    return mixed / _guarded(totals)[..., None]
+    totals = _guarded(totals)[..., None]
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return mixed / totals
+    return mixed.div_(totals)
 
 
 def feature_sums(

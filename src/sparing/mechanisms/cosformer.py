@@ -60,7 +60,6 @@ class Cosformer(Mechanism):
         causal=True,
     )
     spreads_nan = True
-    gains_by_compiling = "training"
 
     def __init__(self, heads: Heads, *, activation: str = "relu", length: str = "own") -> None:
         super().__init__(heads)

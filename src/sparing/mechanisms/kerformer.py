@@ -69,7 +69,6 @@ class Kerformer(Mechanism):
         random=True,
     )
     spreads_nan = True
-    gains_by_compiling = "always"
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ def _undecided(results: Results, waiting: list[_Judged]) -> tuple[Decision, str 
         names = wording.listing([_name(one.arm) for one in pending])
         because = f": {names} still {'lacks' if len(pending) == 1 else 'lack'} measurements and "
         return "undecided", None, "Nothing is decided yet", f"{because}no other arm wins; {keep}."
-    best = min(waiting, key=lambda one: one.ratio)
+    best = _fastest(results, waiting)
     because = f": {_name(best.arm)} {_speed_words(results, best)}, but its "
     because += f"{_accuracy_words(best)}; {keep}."
     return "undecided", None, "Nothing is decided", because
@@ -155,19 +155,28 @@ def _keep_dense(results: Results, judged: list[_Judged]) -> tuple[Decision, str 
     timed = [one for one in judged if one.speed is not None]
     if not timed:
         return "keep dense", results.baseline, lead, ": no other arm could be measured."
-    best = min(timed, key=lambda one: one.ratio)
+    best = _fastest(results, timed)
     if best.speed == "faster":
         because = f": {_name(best.arm)} {_speed_words(results, best)}, but its "
         because += f"{_accuracy_words(best)}."
     elif best.speed == "slower":
-        subject = (
-            f"even the fastest other arm, {_name(best.arm)}," if timed[1:] else _name(best.arm)
-        )
+        subject = _name(best.arm)
+        if timed[1:]:
+            limit = "" if best.ratio == min(one.ratio for one in timed) else " that is no control"
+            subject = f"even the fastest other arm{limit}, {subject},"
         because = f": {subject} {_speed_words(results, best)}."
     else:
         because = f": no other arm is clearly faster; the nearest, {_name(best.arm)}, "
         because += f"{_speed_words(results, best)}."
     return "keep dense", results.baseline, lead, because
+
+
+def _fastest(results: Results, judged: list[_Judged]) -> _Judged:
+    """The fastest arm that is no control, if there is any: nobody hopes for a control."""
+    families = results.config.get("families")
+    known = families if isinstance(families, dict) else {}
+    serious = [one for one in judged if known.get(one.arm) != "control"]
+    return min(serious or judged, key=lambda one: one.ratio)
 
 
 def _speed_words(results: Results, one: _Judged) -> str:
