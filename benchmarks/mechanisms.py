@@ -137,6 +137,16 @@ def folder_of(options: argparse.Namespace) -> Path:
     return Path(__file__).parent / "results" / name
 
 
+def earlier(folder: Path) -> list[dict[str, str]]:
+    """Commit and start of each run before this one whose records stand in the folder."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except FileNotFoundError:
+        return []
+    own = {"commit": config["commit"], "started": config["started"]}
+    return [*config.get("earlier", []), own]
+
+
 def main() -> None:
     """Measure what is not measured yet."""
     options = arguments()
@@ -149,6 +159,7 @@ def main() -> None:
     identity = {"heads": 12, "dim": 64, "device": options.device, "dtype": options.dtype}
     config = base_config("mechanisms", {**identity, "machine_id": machine_id(machine())})
     config["command"] = " ".join(["python", "benchmarks/mechanisms.py", *sys.argv[1:]])
+    config["earlier"] = earlier(folder)
     config["allocator"] = {name: PINNED[name] for name in PINNED if name.startswith("MALLOC_")}
     config["allocator_for_memory"] = {"MALLOC_MMAP_THRESHOLD_": MEMORY_THRESHOLD}
     with open_run(folder, config) as run:

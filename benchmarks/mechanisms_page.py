@@ -97,8 +97,7 @@ def _measured_parts(findings: Findings, families: dict[str, list[str]], folder: 
     )
     records = f"; records in [{folder}](../{folder})" if folder else ""
     how = (
-        f"Measured on {config['machine']['cpu']}, {config['started'][:10]}, commit "
-        f"{config['commit'] or 'unknown'}, by `benchmarks/mechanisms.py`{records}. The attention "
+        f"Measured on {config['machine']['cpu']}, {config['started'][:10]}, {_commits(config)}, by `benchmarks/mechanisms.py`{records}. The attention "
         "core alone: 12 heads of 64, float32, batch 1, one thread, random inputs, default options, "
         "in turns with PyTorch's fused softmax attention (`softmax`); medians over rounds, "
         f"quartiles in brackets. Above 1{TIMES} is faster than softmax. What grows quadratically "
@@ -124,6 +123,13 @@ def _measured_parts(findings: Findings, families: dict[str, list[str]], folder: 
         *_rival_parts(findings),
         *_compiled_parts(findings, families),
     ]
+
+
+def _commits(config: dict[str, Any]) -> str:
+    """The code that was measured: parts that did not change since may be of earlier commits."""
+    commits = [config["commit"], *(run["commit"] for run in config.get("earlier", []))]
+    first, *others = dict.fromkeys(commit or "unknown" for commit in commits)
+    return f"commit {first}" + (f" (parts at {', '.join(others)})" if others else "")
 
 
 def _speeds(findings: Findings, families: dict[str, list[str]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import time
@@ -97,6 +98,17 @@ def test_cells_are_chosen_by_part_pattern_or_length():
     assert named("window") == list(keys[1:])
     assert named("forward/*/512") == [keys[1]]
     assert named(lengths=(64,)) == [keys[0]]
+
+
+def test_runs_before_are_remembered(tmp_path):
+    command = importlib.import_module("mechanisms")
+    assert command.earlier(tmp_path) == []
+    first = {"commit": "a", "started": "yesterday"}
+    (tmp_path / "config.json").write_text(json.dumps(first))
+    assert command.earlier(tmp_path) == [first]
+    second = {"commit": "b", "started": "today"}
+    (tmp_path / "config.json").write_text(json.dumps({**second, "earlier": [first]}))
+    assert command.earlier(tmp_path) == [first, second]
 
 
 def test_compiled_forms_are_measured_where_they_gain():
