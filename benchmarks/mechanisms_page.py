@@ -97,7 +97,8 @@ def _measured_parts(findings: Findings, families: dict[str, list[str]], folder: 
     )
     records = f"; records in [{folder}](../{folder})" if folder else ""
     how = (
-        f"Measured on {config['machine']['cpu']}, {config['started'][:10]}, {_commits(config)}, by `benchmarks/mechanisms.py`{records}. The attention "
+        f"Measured on {config['machine']['cpu']}, {config['started'][:10]}, {_commits(config)}, "
+        f"by `benchmarks/mechanisms.py`{records}. The attention "
         "core alone: 12 heads of 64, float32, batch 1, one thread, random inputs, default options, "
         "in turns with PyTorch's fused softmax attention (`softmax`); medians over rounds, "
         f"quartiles in brackets. Above 1{TIMES} is faster than softmax. What grows quadratically "

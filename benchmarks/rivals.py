@@ -319,7 +319,7 @@ RIVALS: dict[str, Rival] = {
     "local": Rival(
         "local-attention",
         "local",
-        {},
+        {"look_back": 1, "look_ahead": 1},
         _local(False),
         _PACKED,
         "to_out",
