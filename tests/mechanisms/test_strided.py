@@ -284,3 +284,22 @@ def test_wrong_options_are_named():
         with pytest.raises(UsageError, match=word):
             mechanism("strided", Heads(2, 4), **options)
     assert mechanism("strided", Heads(2, 4), stride=4).summary == 8
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_short_row_as_one_square_equals_its_lines(causal, monkeypatch):
+    made = mechanism("strided", Heads(2, 8), stride=16).double().eval()
+    keep = torch.ones(2, 63, dtype=torch.bool)
+    keep[0, :9] = keep[1, 30:33] = keep[1, 50:] = False
+    q, k, v = (torch.randn(2, 2, 63, 8, dtype=torch.float64) for _ in range(3))
+    calls = [(q, None), (q, keep)]
+    if causal:
+        calls.append((q[:, :, -5:], None))
+    found = []
+    for lines in (4, 0):
+        monkeypatch.setattr("sparing.mechanisms.strided._LINES_AS_SQUARE", lines)
+        with torch.no_grad():
+            mixed = [made(own, k, v, mask=Mask(kept, causal)) for own, kept in calls]
+        found.append(mixed)
+    for square, cut in zip(*found, strict=True):
+        torch.testing.assert_close(square, cut, rtol=1e-10, atol=1e-10)

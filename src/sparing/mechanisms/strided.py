@@ -15,9 +15,13 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
 from sparing.mechanisms._columns import band_and_columns, column_attention
 from sparing.mechanisms._pieces import Row, row_by_row
+from sparing.mechanisms._shared import fused_softmax
 from sparing.mechanisms._summaries import Fixed, fixed_attention, stretches
 
 PATTERNS = ("strided", "fixed")
+
+_LINES_AS_SQUARE = 4
+"""Rows of up to so many strides are one masked square: there windows alone are most of it."""
 COMBINATIONS = ("merged", "heads", "first", "second")
 
 
@@ -123,6 +127,11 @@ class Strided(Mechanism):
             def mix_row(row: Row, out: Tensor | None) -> Tensor:
                 return _into(out, column_attention(row, stride, causal, dropout))
 
+        elif not traced and row.k.shape[2] <= _LINES_AS_SQUARE * stride:
+
+            def mix_row(row: Row, out: Tensor | None) -> Tensor:
+                return _into(out, _square(row, stride, causal, dropout))
+
         else:
 
             def mix_row(row: Row, out: Tensor | None) -> Tensor:
@@ -160,6 +169,8 @@ class Strided(Mechanism):
         far = (lines - skipped) * lines * stride
         if kind == "second":
             return far
+        if keys <= _LINES_AS_SQUARE * stride:
+            return queries * keys
         return far + (lines - skipped) * stride * stride * (2 if work.causal else 3)
 
     def _fixed_pairs(self, fixed: Fixed, queries: int, keys: int) -> int:
@@ -173,6 +184,19 @@ class Strided(Mechanism):
             seen = fixed.summaries(keys) if fixed.others else 0
             pairs += stretch.blocks * length * (own + seen)
         return pairs
+
+
+def _square(row: Row, stride: int, causal: bool, dropout: float) -> Tensor:
+    """Both sets of a short row under one mask."""
+    queries, keys = row.q.shape[2], row.k.shape[2]
+    places = torch.arange(keys, device=row.k.device)
+    ahead = places - places[keys - queries :, None]
+    seen = (ahead.abs() < stride) | (ahead % stride == 0)
+    if causal:
+        seen &= ahead <= 0
+    if row.keep is not None:
+        seen = (seen & row.keep) | (ahead == 0)
+    return fused_softmax(row.q, row.k, row.v, seen, dropout=dropout)
 
 
 def _into(out: Tensor | None, mixed: Tensor) -> Tensor:
