@@ -41,7 +41,8 @@ class Strided(Mechanism):
 
     Cost: strided merged, 4 dim (3 stride + tokens / stride) flops for each query; fixed, 4 dim
     (stride + summary tokens / stride). Least near stride = sqrt(tokens); 64 suits 4,096 tokens and
-    fills the tiles of a CPU kernel. With stride >= tokens the first set equals ``softmax``.
+    fills the tiles of a CPU kernel. Strided merged, a row of up to four strides is computed as one
+    masked square: there is little to save. With stride >= tokens the first set equals ``softmax``.
 
     Source: Child, Gray, Radford and Sutskever, 2019, arXiv 1904.10509, sections 4.2, 4.3 and 5.1.
     What differs: any length; the form that is not causal drops j <= i; a key in both sets counts
