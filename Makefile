@@ -17,7 +17,7 @@ test: $(READY)
 
 test-all: $(READY)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,witnesses]"
-	$(RUN)/python -m pytest -n 2
+	SPARING_WITNESSES=required $(RUN)/python -m pytest -n 2
 
 check: $(READY)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -24,8 +26,8 @@ class HuggingFace:
     """Its block-sparse core in float64, and the random blocks that it drew last."""
 
     def __init__(self, training, random_blocks=3, block=BLOCK, longest=4096):
-        modeling = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
-        config = pytest.importorskip("transformers").BigBirdConfig(
+        modeling = importlib.import_module("transformers.models.big_bird.modeling_big_bird")
+        config = importlib.import_module("transformers").BigBirdConfig(
             hidden_size=HEADS * DIM,
             num_attention_heads=HEADS,
             block_size=block,
@@ -140,7 +142,7 @@ def test_their_shapes_are_bound_to_whole_blocks():
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("causal", [False, True])
 def test_equals_flex_attention_under_the_same_block_mask(causal):
-    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    flex = importlib.import_module("torch.nn.attention.flex_attention")
     tokens = 130
     made = mechanism("bigbird", Heads(HEADS, DIM), block=8).eval()
     blocks = -(-tokens // 8)

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from sparing import Attention, Heads, Mask, mechanism
+from tests.witnesses import witness
 
-linear_package = pytest.importorskip("linear_attention_transformer")
-performer_package = pytest.importorskip("performer_pytorch")
+linear_package = witness("linear_attention_transformer")
+performer_package = witness("performer_pytorch")
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,10 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from sparing import Heads, Mask, mechanism
+from tests.witnesses import witness
 
 pytestmark = pytest.mark.slow
-package = pytest.importorskip("local_attention")
+package = witness("local_attention")
 
 HEADS, DIM = 3, 8
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
 from sparing import Attention, Mask
+from tests.witnesses import witness
 
-package = pytest.importorskip("nystrom_attention")
-transformers = pytest.importorskip("transformers")
+package = witness("nystrom_attention")
+transformers = importlib.import_module("transformers")
 
 pytestmark = pytest.mark.slow
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sparing import Attention, Heads, Mask, mechanism
+from tests.witnesses import witness
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,7 +24,7 @@ def _seeded():
 
 @pytest.fixture
 def package():
-    return pytest.importorskip("performer_pytorch.performer_pytorch")
+    return witness("performer_pytorch.performer_pytorch")
 
 
 @pytest.fixture

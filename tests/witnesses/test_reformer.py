@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from sparing import Heads, Mask, mechanism
+from tests.witnesses import witness
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +24,8 @@ def _seeded():
 
 def hugging_face(**options):
     """Its layer with one round; it wraps around to another round's chunk where there are more."""
-    modeling = pytest.importorskip("transformers.models.reformer.modeling_reformer")
-    config = pytest.importorskip("transformers").ReformerConfig(
+    modeling = importlib.import_module("transformers.models.reformer.modeling_reformer")
+    config = importlib.import_module("transformers").ReformerConfig(
         hidden_size=HEADS * DIM,
         num_attention_heads=HEADS,
         attention_head_size=DIM,
@@ -113,7 +115,7 @@ def test_transformers_differs_from_call_to_call_without_a_seed_and_needs_whole_c
 @pytest.mark.parametrize("count_once", [False, True])
 def test_equals_reformer_pytorch(count_once):
     """Its scores are divided by sqrt(dim); other buckets hidden, its wrap to other rounds is."""
-    package = pytest.importorskip("reformer_pytorch.reformer_pytorch")
+    package = witness("reformer_pytorch.reformer_pytorch")
     layer = package.LSHAttention(
         bucket_size=CHUNK,
         n_hashes=3,
@@ -129,7 +131,7 @@ def test_equals_reformer_pytorch(count_once):
 
 
 def test_equals_the_full_attention_of_reformer_pytorch():
-    package = pytest.importorskip("reformer_pytorch.reformer_pytorch")
+    package = witness("reformer_pytorch.reformer_pytorch")
     q, v = (torch.randn(4, 50, DIM, dtype=torch.float64) for _ in "qv")
     wanted = package.FullQKAttention()(q * math.sqrt(DIM), v)[0]
     made = ours(torch.zeros(4, DIM, 4, 0).double(), chunk=64)
@@ -137,7 +139,7 @@ def test_equals_the_full_attention_of_reformer_pytorch():
 
 
 def test_reformer_pytorch_needs_pairs_of_whole_chunks_and_has_no_seed():
-    package = pytest.importorskip("reformer_pytorch.reformer_pytorch")
+    package = witness("reformer_pytorch.reformer_pytorch")
     layer = package.LSHAttention(bucket_size=CHUNK, n_hashes=2).eval()
     q, v = torch.randn(1, TOKENS, DIM), torch.randn(1, TOKENS, DIM)
     assert not torch.equal(layer(q, v)[0], layer(q, v)[0])
@@ -146,7 +148,7 @@ def test_reformer_pytorch_needs_pairs_of_whole_chunks_and_has_no_seed():
 
 
 def test_reformer_pytorch_lets_the_future_through():
-    package = pytest.importorskip("reformer_pytorch.reformer_pytorch")
+    package = witness("reformer_pytorch.reformer_pytorch")
     layer = package.LSHAttention(bucket_size=CHUNK, n_hashes=2, causal=True).eval()
     q, v = F.normalize(torch.randn(1, TOKENS, DIM), dim=-1), torch.randn(1, TOKENS, DIM)
     outputs = []

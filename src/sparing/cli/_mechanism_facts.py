@@ -6,7 +6,6 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -122,10 +121,13 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
     from sparing.core.catalogue import mechanism
     from sparing.core.heads import Heads
     from sparing.measure.steps import count_steps
+    from sparing.studies._probe import attention_call
 
     built = mechanism(name, Heads(heads, dim, tokens=tokens)).eval()
     tokens = min(tokens, STEPS_TOKENS)
-    half, whole = (count_steps(_call(built, length)) for length in (tokens // 2, tokens))
+    half, whole = (
+        count_steps(attention_call(built, 1, length)) for length in (tokens // 2, tokens)
+    )
     halves: list[int] = [step.flops for step in half]
     matched = [step.operation for step in half] == [step.operation for step in whole]
     total = sum(step.flops for step in whole)
@@ -141,21 +143,6 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
             for place, step in enumerate(whole)
         ],
     }
-
-
-def _call(built: Mechanism, tokens: int) -> Callable[[], object]:
-    """One forward call on random streams, without padding, not causal."""
-    import torch
-
-    heads = built.heads
-    shapes = {"x": (1, tokens, heads.width or heads.count * heads.dim)}
-    inside = (1, heads.count, tokens, heads.dim)
-
-    def call() -> object:
-        with torch.inference_mode():
-            return built(*(torch.randn(shapes.get(name, inside)) for name in built.streams))
-
-    return call
 
 
 def _lengths(tokens: int) -> list[int]:

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._kernel import BLOCK, dots, first_tokens, in_blocks
+from sparing.mechanisms._kernel import BLOCK, first_tokens, in_blocks
+from sparing.mechanisms._shared import dots
 
 CHUNK = 512
 """Tokens whose features are made at a time."""

@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparing.mechanisms._shared import dots
+
 
 def by_hand(*tensors: Tensor | None) -> bool:
     """Whether gradients are recorded where those by hand are worth it and may be used.
@@ -88,8 +90,8 @@ class _Attend(torch.autograd.Function):
             sums, features = keys.transpose(-1, -2) @ v, keys.sum(-2)
         else:
             sums = keys.transpose(-1, -2) @ (v * weights[..., None])
-            features = _dots(keys.transpose(-1, -2), weights)
-        totals = _dots(queries, features).clamp_min_(torch.finfo(queries.dtype).tiny)
+            features = dots(keys.transpose(-1, -2), weights)
+        totals = dots(queries, features).clamp_min_(torch.finfo(queries.dtype).tiny)
         return (queries @ sums).div_(totals[..., None]), sums, features, totals
 
     @staticmethod
@@ -120,7 +122,3 @@ class _Attend(torch.autograd.Function):
             of_keys.mul_(weights[..., None])
             of_values.mul_(weights[..., None])
         return of_queries, of_keys, of_values, of_weights
-
-
-def _dots(rows: Tensor, vectors: Tensor) -> Tensor:
-    return (vectors[..., None, :] @ rows.transpose(-1, -2))[..., 0, :]

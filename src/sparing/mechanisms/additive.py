@@ -14,9 +14,8 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._kernel import dots
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms._shared import dots, wide
 
 
 class Additive(Mechanism):

@@ -17,14 +17,13 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import (
     BLOCK,
-    dots,
     feature_sums,
     in_cache,
     positive,
     rows_at_once,
     state,
 )
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms._shared import dots, wide
 
 _CHOICES = {"activation": ("relu", "elu"), "length": ("own", "fixed")}
 

@@ -16,9 +16,9 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, dots, feature_cost, in_cache
+from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, feature_cost, in_cache
 from sparing.mechanisms._recorded import mapped
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms._shared import dots, wide
 
 _LEAST_HIDDEN = 4
 _CHOICES = {

@@ -23,10 +23,9 @@ from sparing.mechanisms._features import (
     hidden_logs,
     works_in_chunks,
 )
-from sparing.mechanisms._kernel import dots
 from sparing.mechanisms._positive import Positive, positive_attention, positive_cost
 from sparing.mechanisms._random import Directions
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms._shared import dots, wide
 
 _FEATURE_MAPS = ("trigonometric", "positive")
 _STARTING_GATE = 3.0
