@@ -391,6 +391,12 @@ def test_cpu_seconds_hold_running_and_finished_children():
     assert process_cpu_seconds() - before >= running - 0.05
 
 
+def test_a_window_shorter_than_a_clock_tick_is_not_without_energy():
+    with EnergyMeter(readers=[]) as meter:
+        sum(range(1000))
+    assert meter.energy.component("cpu").energy_j > 0
+
+
 def window(energy_j, obtained="estimated", name="cpu"):
     return Energy(1.0, (Component(name, energy_j, obtained, "fake"),))
 

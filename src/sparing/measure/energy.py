@@ -184,8 +184,9 @@ def energy_ratios(ours: Sequence[Energy], baseline: Sequence[Energy]) -> dict[st
 
 def process_cpu_seconds() -> float:
     """CPU seconds used by this process and its children so far, running ones included."""
-    own = os.times()
-    total = own.user + own.system + own.children_user + own.children_system
+    ended = os.times()
+    # os.times() moves in steps of 10 ms, so that a short window would read as no work at all
+    total = time.process_time() + ended.children_user + ended.children_system
     for child in psutil.Process().children(recursive=True):
         try:
             times = child.cpu_times()
