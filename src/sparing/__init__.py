@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparing.api import advise as advise
     from sparing.api import compare as compare
+    from sparing.api import slim as slim
     from sparing.core.catalogue import mechanism as mechanism
     from sparing.core.compiling import compiled as compiled
     from sparing.core.errors import SparingError as SparingError
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from sparing.core.workload import Cost as Cost
     from sparing.core.workload import Workload as Workload
     from sparing.layers.attention import Attention as Attention
+    from sparing.transfer.adaptive import adapt as adapt
     from sparing.transfer.checkpoint import load as load
+    from sparing.transfer.fitting import fit_budget as fit_budget
+    from sparing.transfer.pruning import prune as prune
     from sparing.transfer.swap import swap as swap
     from sparing.transfer.swap import unswap as unswap
 
@@ -46,12 +50,16 @@ _HOMES = {
     "Unsupported": "sparing.core.errors",
     "UsageError": "sparing.core.errors",
     "Workload": "sparing.core.workload",
+    "adapt": "sparing.transfer.adaptive",
     "advise": "sparing.api",
     "compare": "sparing.api",
     "compiled": "sparing.core.compiling",
+    "fit_budget": "sparing.transfer.fitting",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
+    "prune": "sparing.transfer.pruning",
     "record": "sparing.core.recording",
+    "slim": "sparing.api",
     "swap": "sparing.transfer.swap",
     "unswap": "sparing.transfer.swap",
 }

@@ -82,6 +82,53 @@ def compare(
     )
 
 
+def slim(
+    model: str | Path,
+    task: str,
+    *,
+    speed: float = 2.0,
+    floor: float = 0.995,
+    epsilon: float = 0.0,
+    quick: bool = False,
+    output_dir: str | Path | None = None,
+    data: str | Path | None = None,
+    on_progress: Progress = _silent,
+    overwrite: bool = False,
+    **settings: Any,
+) -> StudyResult:
+    """Make a BERT- or ViT-family classifier faster: cut, distil, choose, calibrate, verify, save.
+
+    ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first, or
+    ``bert`` or ``vit``; it is never written to. ``speed`` is the wanted factor over the fastest
+    dense form on the task's own inputs, ``floor`` the share of its score to keep, ``epsilon`` the
+    share of answers that may differ (0: what comes, bounded); ``settings`` are further fields of
+    ``sparing.studies.slim.Options``. The result lies in ``output_dir`` (``runs/slim-TASK`` unless
+    given): ``model/`` for ``sparing.load``, report.html, records. The same call again goes on.
+
+        sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
+        model = sparing.load("runs/slim-sst2/model")
+        model.budget = 0.5
+    """
+    from dataclasses import replace
+
+    from sparing.studies import slim as study
+
+    options = replace(
+        study.BUDGETS["quick" if quick else "standard"],
+        model=str(model),
+        task=task,
+        speed=speed,
+        floor=floor,
+        epsilon=epsilon,
+        **settings,
+    )
+    folder = Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{task}"
+    place = None if data is None else Path(data)
+    result = study.run(options, folder, data=place, on_progress=on_progress, overwrite=overwrite)
+    write_report(result.folder)
+    return result
+
+
 def advise(
     model: str | Path | PreTrainedModel,
     *,

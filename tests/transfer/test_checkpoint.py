@@ -149,7 +149,7 @@ def _set_entry(key, value):
         (_set("sparing", "yes"), "not one that sparing wrote"),
         (_set("sparing", {"swap": []}), "not one that sparing wrote"),
         (_set_entry("version", 2), r"newer sparing \(version 2\)"),
-        (_set_entry("pruned", {}), "newer sparing"),
+        (_set_entry("patches", {}), "newer sparing"),
         (_set_entry("swap", []), "lists no layers"),
         (_set_entry("swap", [{"layer": 0}]), "damaged layer"),
         (lambda c: c["sparing"]["swap"][0].update(layer=9), "no self-attention layer 9"),

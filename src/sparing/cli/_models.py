@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import DataError, UsageError
+from sparing.studies._task import TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 SHOWN_TEXTS = 64
 TEXTS_A_BATCH = 8
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")
 
 
 def saved_entry(name: str) -> dict[str, Any]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.core.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sparing.train import Evaluation
+
+RESAMPLES = 1000
 
 
 @verb
@@ -25,10 +32,10 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Judge a saved model on a task: accuracy with its interval, and on how many examples."""
+    """Judge a saved model on a task: its metrics with intervals, and on how many examples."""
     from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
-    from sparing.cli._task import load_for
+    from sparing.studies._task import load_for
     from sparing.train import evaluate
     from sparing.transfer.opening import open_model
 
@@ -40,16 +47,58 @@ def run(
         judged = evaluate(model, loaded, split, on_progress=show)
     if not math.isfinite(judged.loss):
         raise CheckpointError(f"{path}: the model's answers are not finite; its weights are spoilt")
-    right = sum(judged.correct)
-    low, high = wilson(right, judged.count)
+    intervals = score_intervals(judged, loaded.split(split).labels)
+    found = {
+        name: {"value": value, "interval": intervals[name], "count": judged.count}
+        for name, value in judged.scores.items()
+    }
     if as_json:
         facts = {"model": path, "task": loaded.name, "task_options": options, "split": split}
-        accuracy = {"value": judged.accuracy, "interval": [low, high], "count": judged.count}
-        emit({**facts, "accuracy": accuracy, "loss": judged.loss, "chance": loaded.chance})
+        notes = {"chance": loaded.chance, "notes": list(loaded.notes)}
+        scores = {"metric": judged.metric, "scores": found, "accuracy": found.get("accuracy")}
+        emit({**facts, **scores, "loss": judged.loss, **notes})
         return
-    print(f"{loaded.name}, {split} split, {right} of {judged.count} right")
-    print(f"accuracy {judged.accuracy:.4f} (95 % {low:.4f} to {high:.4f}), loss {judged.loss:.4f}")
-    print(f"chance level {loaded.chance:.4f}")
+    counted = f"{judged.count} examples"
+    if judged.right is not None:
+        counted = f"{sum(judged.right)} of {judged.count} right"
+    print(f"{loaded.name}, {split} split, {counted}")
+    for note in loaded.notes:
+        print(note)
+    for name, value in judged.scores.items():
+        low, high = intervals[name]
+        print(f"{name} {value:.4f} (95 % {low:.4f} to {high:.4f})")
+    print(f"loss {judged.loss:.4f}, chance level {loaded.chance:.4f} ({judged.metric})")
+
+
+def score_intervals(judged: Evaluation, labels: Tensor) -> dict[str, tuple[float, float]]:
+    """The 95 % interval of each score: Wilson's for shares, the percentile bootstrap for others.
+
+    They speak of other examples for this one model, not of other seeds.
+    """
+    shares = ("accuracy", "top5")
+    return {
+        name: wilson(round(value * judged.count), judged.count)
+        if name in shares
+        else _resampled(name, judged, labels)
+        for name, value in judged.scores.items()
+    }
+
+
+def _resampled(name: str, judged: Evaluation, labels: Tensor) -> tuple[float, float]:
+    import torch
+
+    from sparing.tasks._scores import metric
+
+    outputs = torch.tensor(judged.predictions)
+    if judged.right is not None:
+        outputs = torch.nn.functional.one_hot(outputs).float()
+    outputs = outputs.reshape(judged.count, -1)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(judged.count, (RESAMPLES, judged.count), generator=generator)
+    values = torch.tensor([metric(name).score(outputs[row], labels[row]) for row in drawn])
+    low, high = values.quantile(torch.tensor([0.025, 0.975])).tolist()
+    # rounding must not leave what is certain outside
+    return min(low, judged.scores[name]), max(high, judged.scores[name])
 
 
 def wilson(right: int, count: int, confidence: float = 0.95) -> tuple[float, float]:

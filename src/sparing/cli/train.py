@@ -103,10 +103,10 @@ def _checked(plan: Plan) -> Plan:
 
 def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool) -> None:
     """Train every seed of the plan in its folder and say how well each does."""
-    from sparing.cli._task import load_for
     from sparing.models import default_model
     from sparing.studies._run import open_run, write_atomically
     from sparing.studies._study import base_config
+    from sparing.studies._task import load_for
 
     task, options = load_for(plan.task, plan.task_options, plan.model, data)
     plan = replace(plan, model=plan.model or default_model(task), task_options=options)
@@ -231,7 +231,9 @@ def _train_one(
     return {
         "seed": seed,
         "folder": str(place),
-        "accuracy": judged.accuracy,
+        "score": judged.score,
+        "scores": judged.scores,
+        "accuracy": None if judged.right is None else judged.accuracy,
         "count": judged.count,
         "params": model.num_parameters(),
         **facts,
@@ -242,32 +244,44 @@ def _outcome(
     plan: Plan, task: Task, folder: Path, swapped: dict[str, Any], runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Everything a reader of ``--json`` gets."""
-    from sparing.measure.statistics import mean_difference
-
-    mean = mean_difference([run["accuracy"] for run in runs], [0.0] * len(runs))
+    mean = _mean([run["score"] for run in runs])
+    right = [run["accuracy"] for run in runs if run["accuracy"] is not None]
     return {
         "task": task.name,
         "model": plan.model,
         "mechanism": plan.mechanism or None,
         "folder": str(folder),
+        "metric": task.metric,
         "chance": task.chance,
+        "notes": list(task.notes),
         "swap": swapped.get("report"),
         "distance_before_training": swapped.get("distance"),
         "seeds": runs,
-        "accuracy": {"mean": mean.value, "interval": mean.interval, "count": mean.count},
+        "score": mean,
+        "accuracy": _mean(right) if right else None,
     }
 
 
+def _mean(values: list[float]) -> dict[str, Any]:
+    """The mean over seeds with its interval."""
+    from sparing.measure.statistics import mean_difference
+
+    mean = mean_difference(values, [0.0] * len(values))
+    return {"mean": mean.value, "interval": mean.interval, "count": mean.count}
+
+
 def _print(outcome: dict[str, Any]) -> None:
+    for note in outcome["notes"]:
+        print(note)
     for run_facts in outcome["seeds"]:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in run_facts["scores"].items())
         print(
-            f"seed {run_facts['seed']}: test accuracy {run_facts['accuracy']:.4f} of "
-            f"{run_facts['count']} examples, {run_facts['train_time_s']:.1f} s, "
-            f"{run_facts['folder']}"
+            f"seed {run_facts['seed']}: test {scores} of {run_facts['count']} examples, "
+            f"{run_facts['train_time_s']:.1f} s, {run_facts['folder']}"
         )
         for note in run_facts["notes"]:
             print(f"  {note}")
-    mean = outcome["accuracy"]
+    mean = outcome["score"]
     if mean["interval"]:
         low, high = mean["interval"]
         print(f"mean of {mean['count']} seeds: {mean['mean']:.4f} (95 % {low:.4f} to {high:.4f})")

@@ -64,7 +64,7 @@ def paired_latency(
     impossible counts; what a call raises passes through.
     """
     _check(calls, baseline, rounds, warmup, min_sample_ms)
-    with pinned(threads) as count, _paused_garbage_collector():
+    with pinned(threads) as count, paused_garbage_collector():
         start = clock()
         repeats = {
             name: _warm_up(call, warmup, min_sample_ms, clock) for name, call in calls.items()
@@ -74,7 +74,7 @@ def paired_latency(
             late = budget_s is not None and clock() - start >= budget_s
             if late and number >= min(FEWEST_ROUNDS, rounds):
                 break
-            for name in _order(list(calls), number):
+            for name in turn(list(calls), number):
                 elapsed = _elapsed_s(calls[name], repeats[name], clock)
                 samples[name].append(1e3 * elapsed / repeats[name])
     return {
@@ -97,8 +97,8 @@ def _check(
         raise UsageError(f"min_sample_ms must not be negative, got {min_sample_ms}")
 
 
-def _order(names: list[str], number: int) -> list[str]:
-    """The order of one round: rotated by one each time, reversed in every second full turn."""
+def turn(names: list[str], number: int) -> list[str]:
+    """The order of a round: rotated by one each time, reversed in every second full turn."""
     shift = number % len(names)
     rotated = names[shift:] + names[:shift]
     return rotated[::-1] if number // len(names) % 2 else rotated
@@ -137,7 +137,8 @@ def _summary(
 
 
 @contextmanager
-def _paused_garbage_collector() -> Iterator[None]:
+def paused_garbage_collector() -> Iterator[None]:
+    """Nothing is collected while the block lasts."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 PROBE = "sparing.studies._probe:attention"
 MODEL_PROBE = "sparing.studies._arms:model_in_its_own_process"
 MODEL_BATCHES = (1, 32)
+# Records of accuracy hold the task's own metric, which the run's description names.
+CURVES = (
+    ("validation_accuracy", "validation_score", "share"),
+    ("train_loss", "train_loss", "nats"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
         return [
             Record(
                 "accuracy",
-                judged.accuracy,
+                judged.score,
                 "share",
                 "measured",
                 {**labels, "split": "test"},
@@ -94,9 +99,9 @@ def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> lis
     found = []
     for point in curve:
         own = {**labels, "epoch": point["epoch"], "step": point["step"]}
-        for name, unit in (("validation_accuracy", "share"), ("train_loss", "nats")):
-            if point.get(name) is not None:
-                found.append(Record(name, point[name], unit, "measured", own))
+        for name, key, unit in CURVES:
+            if point.get(key) is not None:
+                found.append(Record(name, point[key], unit, "measured", own))
     return found
 
 

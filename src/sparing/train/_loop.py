@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
@@ -19,8 +18,8 @@ from sparing.core.errors import UsageError
 from sparing.tasks import Task
 from sparing.train._checkpoints import save_weights
 from sparing.train._metrics import MetricsFile
-from sparing.train.distillation import distillation_loss
-from sparing.train.evaluation import evaluate
+from sparing.train.evaluation import Evaluation, evaluate
+from sparing.train.objective import Objective
 from sparing.train.order import LengthGrouped
 from sparing.train.recipe import Recipe
 
@@ -45,6 +44,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self.examples_seen = 0
         self.curve: list[dict[str, float | int]] = []
         self.best: dict[str, float | int] = {}
+        self.metric = "score"
         self.waits = 0
         self.since_log: list[float] = []
         self.since_validation: list[float] = []
@@ -53,7 +53,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     def state(self) -> dict[str, Any]:
         """What a resumed run goes on from."""
-        names = ("train_time_s", "examples_seen", "curve", "best", "waits")
+        names = ("train_time_s", "examples_seen", "curve", "best", "metric", "waits")
         lists = ("since_log", "since_validation")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names + lists}}
 
@@ -92,15 +92,18 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
             control.should_save = control.should_training_stop = True
         return control
 
-    def on_validation(self, state: Any, control: Any, accuracy: float, loss: float) -> None:
+    def on_validation(self, state: Any, control: Any, found: Evaluation) -> None:
         """Write a validation down, keep the best, and stop when patience has run out."""
         entry = {
             "epoch": round(state.epoch, 6),
             "step": state.global_step,
-            "validation_accuracy": accuracy,
-            "validation_loss": loss,
+            "validation_score": found.score,
+            "validation_loss": found.loss,
             "train_loss": _mean(self.since_validation),
         }
+        if found.right is not None:
+            entry["validation_accuracy"] = found.accuracy
+        self.metric = found.metric
         self.since_validation = []
         self.curve.append(entry)
         self.metrics.append({"kind": "validation", **entry})
@@ -121,7 +124,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self._told = now
         text = f"epoch {math.ceil(state.epoch)} of {state.num_train_epochs}"
         if self.best:
-            text += f", best validation accuracy {self.best['validation_accuracy']:.1%}"
+            text += f", best validation {self.metric} {self.best['validation_score']:.1%}"
         self.on_progress(state.global_step / state.max_steps, text)
 
 
@@ -130,8 +133,8 @@ def _mean(values: list[float]) -> float:
 
 
 def _rank(entry: dict[str, float | int]) -> tuple[float, float]:
-    """Higher accuracy is better; on small splits many tie, and then the lower loss decides."""
-    return entry["validation_accuracy"], -entry["validation_loss"]
+    """A higher score is better; on small splits many tie, and then the lower loss decides."""
+    return entry["validation_score"], -entry["validation_loss"]
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyped
@@ -146,7 +149,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         task: Task,
         recipe: Recipe,
         journal: Journal,
-        teacher: nn.Module | None,
+        objective: Objective,
     ) -> None:
         super().__init__(
             model,
@@ -157,7 +160,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
             callbacks=[journal],
         )
         self.remove_callback(transformers.PrinterCallback)
-        self.task, self.recipe, self.journal, self.teacher = task, recipe, journal, teacher
+        self.task, self.recipe, self.journal, self.objective = task, recipe, journal, objective
         # The loss below is a mean over the batch and takes no keyword arguments.
         self.model_accepts_loss_kwargs = False
 
@@ -175,11 +178,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        """Cross-entropy, or with a teacher the loss of distillation."""
-        if self.teacher is not None:
-            return distillation_loss(model, self.teacher, inputs, self.recipe.distillation)
-        given = {name: value for name, value in inputs.items() if name != "labels"}
-        return F.cross_entropy(model(**given).logits.float(), inputs["labels"])
+        """The objective's loss; the step's number decides what is random in it."""
+        return self.objective(model, inputs, self.state.global_step)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Any = None
@@ -198,19 +198,20 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Accuracy and loss on the validation split."""
+        """The task's metrics and the loss on the validation split."""
         found = evaluate(self.model, self.task, "validation", batch_size=self.args.eval_batch_size)
         if not math.isfinite(found.loss):
             raise UsageError(
                 f"the validation loss is {found.loss} at step {self.state.global_step}: "
                 f"{first_not_finite(self.model, {})}"
             )
-        metrics = {"eval_accuracy": found.accuracy, "eval_loss": found.loss}
+        metrics = {f"eval_{name}": value for name, value in found.scores.items()}
+        metrics["eval_loss"] = found.loss
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        self.journal.on_validation(self.state, self.control, found.accuracy, found.loss)
+        self.journal.on_validation(self.state, self.control, found)
         return metrics
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparing.core.errors import UsageError
+from sparing.train.answers import label_loss
 from sparing.train.recipe import Distillation
 
 
@@ -37,7 +38,7 @@ def distillation_loss(
             f"the teacher answers with {goal.logits.shape[-1]} classes, the model with "
             f"{answer.logits.shape[-1]}"
         )
-    loss = weights.labels * F.cross_entropy(answer.logits.float(), batch["labels"])
+    loss = weights.labels * label_loss(answer.logits, batch["labels"])
     loss = loss + weights.outputs * output_divergence(
         answer.logits.float(), goal.logits.float(), weights.temperature
     )
@@ -54,7 +55,12 @@ def output_divergence(
     teacher: Float[Tensor, "batch classes"],
     temperature: float,
 ) -> Float[Tensor, ""]:
-    """T^2 times the mean divergence of the student's softened answers from the teacher's."""
+    """T^2 times the mean divergence of the student's softened answers from the teacher's.
+
+    Of one output, which is a number, the mean squared distance: softened, one output is always 1.
+    """
+    if student.shape[-1] == 1:
+        return F.mse_loss(student, teacher)
     divergence = F.kl_div(
         F.log_softmax(student / temperature, -1),
         F.log_softmax(teacher / temperature, -1),

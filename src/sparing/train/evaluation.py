@@ -7,24 +7,51 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
+from sparing.tasks._scores import scores
+from sparing.train.answers import label_loss, predictions_of
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy, mean cross-entropy, and whether each example, in its own order, was right."""
+    """How good a model is on a split; lists are in the examples' own order.
 
-    accuracy: float
+    ``scores`` are the task's metrics by name, ``metric`` the one it is judged by; ``loss`` is the
+    mean cross-entropy, or squared error where the answer is a number; ``predictions`` are class
+    numbers or values; ``right`` tells for each example whether its class is, None for numbers.
+    """
+
+    metric: str
+    scores: dict[str, float]
     loss: float
-    correct: list[bool]
+    predictions: list[int] | list[float]
+    right: list[bool] | None
+
+    @property
+    def score(self) -> float:
+        """The metric that the task is judged by."""
+        return self.scores[self.metric]
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right answers; raises ``UsageError`` where the answer is a number."""
+        return sum(self.correct) / self.count
+
+    @property
+    def correct(self) -> list[bool]:
+        """Whether each answer is right; raises ``UsageError`` where the answer is a number."""
+        if self.right is None:
+            raise UsageError(
+                f"numbers are not right or wrong: ask for {' or '.join(self.scores)}, not accuracy"
+            )
+        return self.right
 
     @property
     def count(self) -> int:
         """How many examples were looked at."""
-        return len(self.correct)
+        return len(self.predictions)
 
 
 def evaluate(
@@ -35,7 +62,7 @@ def evaluate(
     batch_size: int = 128,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> Evaluation:
-    """Run a classifier over a split, in batches of like length, where the model's weights are.
+    """Run a model over a split, in batches of like length, where the model's weights are.
 
     The model is put into evaluation mode and back; no generator is drawn from. Raises
     ``UsageError`` for an unknown or empty split.
@@ -47,24 +74,36 @@ def evaluate(
             f"{len(examples)}, batch_size is {batch_size}"
         )
     device = next(model.parameters()).device
-    correct, losses = torch.zeros(len(examples), dtype=torch.bool), torch.zeros(len(examples))
+    outputs = torch.zeros(len(examples), task.classes)
+    losses = torch.zeros(len(examples))
     done, was_training = 0, model.training
     model.eval()
     try:
         for indices in batches_by_length(examples, batch_size):
             batch = task.collate([examples[index] for index in indices])
-            right, loss = _judge(model, {name: value.to(device) for name, value in batch.items()})
-            correct[indices], losses[indices] = right.cpu(), loss.cpu()
+            found, loss = _judge(model, {name: value.to(device) for name, value in batch.items()})
+            _check_outputs(task, found)
+            outputs[indices], losses[indices] = found.cpu(), loss.cpu()
             done += len(indices)
             if on_progress is not None:
                 on_progress(done / len(examples), f"{split}: {done} of {len(examples)}")
     finally:
         model.train(was_training)
+    predictions, right = predictions_of(outputs, examples.labels)
     return Evaluation(
-        accuracy=int(correct.sum()) / len(correct),
+        metric=task.metric,
+        scores=scores(task.metrics, outputs, examples.labels),
         loss=float(losses.double().mean()),
-        correct=correct.tolist(),
+        predictions=predictions,
+        right=right,
     )
+
+
+def _check_outputs(task: Task, found: Tensor) -> None:
+    if found.shape[-1] != task.classes:
+        raise UsageError(
+            f"the model gives {found.shape[-1]} outputs, but task {task.name} has {task.classes}"
+        )
 
 
 def batches_by_length(examples: Examples, batch_size: int) -> Iterator[list[int]]:
@@ -77,7 +116,7 @@ def batches_by_length(examples: Examples, batch_size: int) -> Iterator[list[int]
 
 @torch.inference_mode()
 def _judge(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Whether each answer is right, and its cross-entropy."""
+    """Each example's outputs and its loss."""
     labels = batch.pop("labels")
     logits = model(**batch).logits.float()
-    return logits.argmax(-1) == labels, F.cross_entropy(logits, labels, reduction="none")
+    return logits, label_loss(logits, labels, reduction="none")

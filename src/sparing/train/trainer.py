@@ -23,6 +23,7 @@ from sparing.train import _checkpoints
 from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
 from sparing.train._surroundings import generators_kept, interrupts_to
+from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import PRECISIONS, Recipe
 
 # How PyTorch's writer words that a file could not be written.
@@ -35,9 +36,11 @@ class TrainResult:
     """What a training run came to.
 
     ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
-    ``curve`` has one entry for each validation: epoch, step, validation_accuracy, validation_loss
-    and train_loss (the mean since the last one). The ``best_*`` fields are of the validation whose
-    weights the model now has. ``notes`` tell what was unusual.
+    ``metric`` is the task's own, by which the best validation was chosen. ``curve`` has one entry
+    for each validation: epoch, step, validation_score (that metric), validation_accuracy (where the
+    answer is a class), validation_loss and train_loss (the mean since the last one). The ``best_*``
+    and ``validation_*`` fields are of the validation whose weights the model now has;
+    ``validation_accuracy`` is None where the answer is a number. ``notes`` tell what was unusual.
     """
 
     train_time_s: float
@@ -45,7 +48,9 @@ class TrainResult:
     examples_seen: int
     best_step: int
     best_epoch: float
-    validation_accuracy: float
+    metric: str
+    validation_score: float
+    validation_accuracy: float | None
     validation_loss: float
     stopped_early: bool
     curve: list[dict[str, float | int]]
@@ -59,6 +64,7 @@ def train(
     *,
     output_dir: Path,
     teacher: nn.Module | None = None,
+    objective: Objective | None = None,
     resume: Literal["auto", "never"] = "auto",
     on_progress: Callable[[float, str], None] | None = None,
 ) -> TrainResult:
@@ -68,8 +74,8 @@ def train(
     the run lasts, checkpoints. With ``resume="auto"`` an unfinished run in that folder goes on
     from its last sound checkpoint and ends with the same weights, bit for bit, as if it had never
     stopped; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
-    distillation weights apply. ``on_progress`` is told a fraction and a text. The user's random
-    generators are left as they were.
+    distillation weights apply; an ``objective`` replaces the loss altogether. ``on_progress`` is
+    told a fraction and a text. The user's random generators are left as they were.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
@@ -78,9 +84,14 @@ def train(
     """
     recipe = Recipe() if recipe is None else recipe
     folder = Path(output_dir)
+    if objective is None:
+        own = LabelLoss() if teacher is None else TeacherLoss(teacher, recipe.distillation)
+        objective = own
+    elif teacher is not None:
+        raise UsageError("give train a teacher or an objective, which has its own; not both")
     try:
         with quiet(), generators_kept():
-            return _run(model, task, recipe, folder, teacher, resume, on_progress)
+            return _run(model, task, recipe, folder, objective, resume, on_progress)
     except (OSError, SafetensorError) as error:
         raise UsageError(f"cannot write to {folder}: {error}") from error
     except RuntimeError as error:
@@ -94,7 +105,7 @@ def _run(
     task: Task,
     recipe: Recipe,
     folder: Path,
-    teacher: nn.Module | None,
+    objective: Objective,
     resume: str,
     on_progress: Callable[[float, str], None] | None,
 ) -> TrainResult:
@@ -103,7 +114,7 @@ def _run(
     if len(task.train) == 0:
         raise UsageError(f"task {task.name} has no training examples")
     folder.mkdir(parents=True, exist_ok=True)
-    _open_run(folder, _description(model, task, recipe, teacher), resume)
+    _open_run(folder, _description(model, task, recipe, objective), resume)
     if (folder / RESULT).exists():
         return _read_back(model, folder)
     start, notes = _checkpoints.last_good(folder, model)
@@ -116,7 +127,7 @@ def _run(
         notes.append(f"resumed from step {steps}")
     journal.metrics.rewind(steps)
     if not journal.out_of_patience:
-        steps = _train(model, task, recipe, folder, teacher, journal, start)
+        steps = _train(model, task, recipe, folder, objective, journal, start)
     return _finish(model, folder, journal, steps, recipe, notes, task)
 
 
@@ -125,7 +136,7 @@ def _train(
     task: Task,
     recipe: Recipe,
     folder: Path,
-    teacher: nn.Module | None,
+    objective: Objective,
     journal: Journal,
     start: Path | None,
 ) -> int:
@@ -133,11 +144,11 @@ def _train(
     arguments = _arguments(recipe, task, folder)
     with _as_it_came(model):
         try:
-            loop = Loop(model, arguments, task, recipe, journal, teacher)
+            loop = Loop(model, arguments, task, recipe, journal, objective)
         except (ValueError, RuntimeError, ImportError) as error:
             raise _refused(error) from error
-        if teacher is not None:
-            teacher.to(loop.args.device).eval()
+        if objective.teacher is not None:
+            objective.teacher.to(loop.args.device).eval()
         with interrupts_to(journal):
             loop.train(resume_from_checkpoint=None if start is None else str(start))
     if journal.interrupted:
@@ -191,7 +202,9 @@ def _finish(
         examples_seen=journal.examples_seen,
         best_step=best_step,
         best_epoch=best["epoch"],
-        validation_accuracy=best["validation_accuracy"],
+        metric=task.metric,
+        validation_score=best["validation_score"],
+        validation_accuracy=best.get("validation_accuracy"),
         validation_loss=best["validation_loss"],
         stopped_early=journal.out_of_patience,
         curve=journal.curve,
@@ -217,14 +230,15 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
 
 
 def _description(
-    model: nn.Module, task: Task, recipe: Recipe, teacher: nn.Module | None
+    model: nn.Module, task: Task, recipe: Recipe, objective: Objective
 ) -> dict[str, Any]:
     """What must be equal for a run to be the same run, flat, as JSON gives it back."""
     facts = {
         "task": task.name,
         "examples": len(task.train),
         "model": _structure(model),
-        "teacher": "none" if teacher is None else _structure(teacher),
+        "teacher": "none" if objective.teacher is None else _structure(objective.teacher),
+        **objective.describe(),
     }
     whole = {**facts, **{f"recipe.{name}": value for name, value in asdict(recipe).items()}}
     described: dict[str, Any] = json.loads(json.dumps(whole))

@@ -1,8 +1,9 @@
 """Load a model that was saved with its swap; ``model.save_pretrained`` is all that saving takes.
 
 The configuration carries the entry ``sparing``, which transformers writes into config.json with
-everything else. Loading builds the model, attaches the same mechanisms, lets transformers read the
-weights (and rename them, as it does for some families), and accepts nothing missing or left over.
+everything else. Loading builds the model, removes the heads that were pruned, attaches the same
+mechanisms (they were made for the heads that were left), lets transformers read the weights (and
+rename them, as it does for some families), and accepts nothing missing or left over.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from sparing.core.errors import CheckpointError, SparingError
+from sparing.transfer.adaptive import load_adaptive
 from sparing.transfer.layers import find_layers
 from sparing.transfer.plan import Assignment
+from sparing.transfer.pruning import read_rows, remove
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import ENTRY_VERSION, Placement, activate, attach, build, share
 
-_ENTRY_KEYS = {"version", "swap"}
+_ENTRY_KEYS = {"version", "swap", "pruned"}
 _LAYER_KEYS = {"layer": int, "name": str, "mechanism": str, "options": dict}
 
 
 def load(path: str | Path) -> PreTrainedModel:
-    """Load a saved transformers model, with its swapped attention where it has one.
+    """Load a saved transformers model, pruned and with swapped attention where it was.
 
     ``path`` is a folder that ``save_pretrained`` wrote. Values and types come back as saved. A
     model saved without a swap loads as transformers would load it, as the class it was saved from.
@@ -36,20 +39,24 @@ def load(path: str | Path) -> PreTrainedModel:
     """
     folder = Path(path)
     config = _read_config(folder)
-    kind = _model_class(config, folder)
     entry = config.get(NAME)
+    if isinstance(entry, dict) and "adaptive" in entry:
+        return load_adaptive(folder)
+    kind = _model_class(config, folder)
     if entry is None:
         return _read_weights(kind, folder)[0]
     rows = _check_entry(entry, folder)
     try:
-        model, found = _read_weights(_with_mechanisms(kind, rows), folder, tolerant=True)
+        built = _changed(kind, rows, read_rows(entry))
+        model, found = _read_weights(built, folder, tolerant=True)
         _refuse_differences(found, folder)
         model.__class__ = kind
-        _refresh(model, rows)
+        if rows:
+            _refresh(model, rows)
     except CheckpointError:
         raise
     except (SparingError, TypeError) as error:
-        raise CheckpointError(f"{folder}: the saved swap does not fit: {error}") from error
+        raise CheckpointError(f"{folder}: what was saved does not fit: {error}") from error
     return model
 
 
@@ -79,15 +86,15 @@ def _model_class(config: dict[str, Any], folder: Path) -> type[PreTrainedModel]:
 
 
 def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
-    """The saved swap, one row a layer, or one clear line about what is wrong with it."""
+    """The saved swap, one row a layer, or one clear line about what is wrong with the entry."""
     place = f"{folder / 'config.json'}: the entry {NAME!r}"
     version = entry.get("version") if isinstance(entry, dict) else None
     if not isinstance(version, int):
         raise CheckpointError(f"{place} is not one that sparing wrote")
     if version > ENTRY_VERSION or not entry.keys() <= _ENTRY_KEYS:
         raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
-    rows = entry.get("swap")
-    if not isinstance(rows, list) or not rows:
+    rows = entry.get("swap", [] if "pruned" in entry else None)
+    if not isinstance(rows, list) or not (rows or "pruned" in entry):
         raise CheckpointError(f"{place} lists no layers")
     for row in rows:
         good = isinstance(row, dict) and all(
@@ -115,20 +122,23 @@ def _placements(model: PreTrainedModel, rows: list[dict[str, Any]]) -> list[Plac
     return placements
 
 
-def _with_mechanisms(
-    kind: type[PreTrainedModel], rows: list[dict[str, Any]]
+def _changed(
+    kind: type[PreTrainedModel], rows: list[dict[str, Any]], pruned: Mapping[int, list[int]]
 ) -> type[PreTrainedModel]:
-    """The model's class, with mechanisms in place before transformers reads the weights."""
+    """The model's class, pruned and with mechanisms before transformers reads the weights."""
 
-    def build_with_mechanisms(
-        self: PreTrainedModel, config: Any, *args: Any, **options: Any
-    ) -> None:
+    def build_changed(self: PreTrainedModel, config: Any, *args: Any, **options: Any) -> None:
         kind.__init__(self, config, *args, **options)
+        # written again by what is done now: until then the model is whole
+        vars(self.config).pop(NAME, None)
+        if pruned:
+            remove(self, pruned)
         # transformers builds on the meta device, where nothing random can be drawn
         with torch.device("cpu"):
-            attach(self, _placements(self, rows))
+            if rows:
+                attach(self, _placements(self, rows))
 
-    names = {"__init__": build_with_mechanisms, "__module__": kind.__module__}
+    names = {"__init__": build_changed, "__module__": kind.__module__}
     return type(kind.__name__, (kind,), {**names, "__qualname__": kind.__qualname__})
 
 

@@ -22,6 +22,7 @@ _SPLIT_PROJECTIONS = (
     ("q_proj", "k_proj", "v_proj"),
     ("q_lin", "k_lin", "v_lin"),
 )
+HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads")
 _FUSED_PROJECTIONS = ("c_attn", "Wqkv")
 
 
@@ -171,9 +172,7 @@ def _per_query_head(rows: Tensor, layer: AttentionLayer) -> Tensor:
 
 def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None) -> AttentionLayer:
     config = module.config
-    heads = _first(module, "num_attention_heads", "num_heads", "n_heads") or getattr(
-        config, "num_attention_heads", 0
-    )
+    heads = _first(module, *HEAD_COUNTS) or getattr(config, "num_attention_heads", 0)
     width = _first(module, "embed_dim") or getattr(config, "hidden_size", 0)
     dim = _first(module, "attention_head_size", "head_dim") or (width // heads if heads else 0)
     obstacle = _obstacle(model, name, module)
@@ -209,6 +208,8 @@ def _is_cross(name: str, module: nn.Module) -> bool:
 def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
     """Why no mechanism can take this layer's place; empty when nothing is known against it."""
     config = module.config
+    if any(getattr(module, count, None) == 0 for count in HEAD_COUNTS):
+        return "all its heads were pruned"
     if _is_cross(name, module):
         return "it is cross-attention"
     if model.config.is_encoder_decoder and "decoder" in name.split("."):

@@ -98,7 +98,7 @@ def unswap(model: nn.Module) -> None:
             state.hook.remove()
         if module.config._attn_implementation == NAME:
             module.config._attn_implementation_internal = state.own.name
-    vars(model.config).pop(NAME, None)
+    write_entry(model, "swap", [])
 
 
 def is_swapped(model: nn.Module) -> bool:
@@ -127,14 +127,31 @@ def attach(model: PreTrainedModel, placements: list[Placement]) -> None:
 
     The configuration carries what ``sparing.load`` needs under ``sparing``.
     """
+    own_configuration(model)
+    for placement in placements:
+        placement.layer.module.add_module(NAME, placement.mechanism)
+    write_entry(model, "swap", _rows(placements))
+
+
+def own_configuration(model: nn.Module) -> None:
+    """Give the model copies of its configurations, which other models may share."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, PreTrainedConfig):
                 vars(module)[name] = copy.deepcopy(value, memo)
-    for placement in placements:
-        placement.layer.module.add_module(NAME, placement.mechanism)
-    setattr(model.config, NAME, _entry(placements))
+
+
+def write_entry(model: nn.Module, part: str, rows: list[dict[str, Any]]) -> None:
+    """Note in the configuration what was done to the model; no rows take the part out."""
+    config: Any = model.config
+    entry = {**(getattr(config, NAME, None) or {}), "version": ENTRY_VERSION, part: rows}
+    if not rows:
+        del entry[part]
+    if entry.keys() <= {"version"}:
+        vars(config).pop(NAME, None)
+    else:
+        setattr(config, NAME, entry)
 
 
 def activate(model: PreTrainedModel) -> None:
@@ -226,7 +243,7 @@ def _start(placement: Placement) -> SwappedLayer:
     )
 
 
-def _entry(placements: list[Placement]) -> dict[str, Any]:
+def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
     """What is saved in config.json: enough to build the same mechanisms again."""
     layers = [
         {
@@ -239,10 +256,10 @@ def _entry(placements: list[Placement]) -> dict[str, Any]:
         for placement in placements
     ]
     try:
-        swapped = json.loads(json.dumps(layers, allow_nan=False))
+        swapped: list[dict[str, Any]] = json.loads(json.dumps(layers, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(f"an option cannot be saved: {error}") from error
-    return {"version": ENTRY_VERSION, "swap": swapped}
+    return swapped
 
 
 def share(placements: list[Placement]) -> None:

@@ -1,8 +1,7 @@
-"""The task that a command names, as a model's folder remembers it."""
+"""The task that a person names, as a model's folder remembers it."""
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparing.tasks import Task
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")
 
 
 def load_for(
@@ -21,19 +22,16 @@ def load_for(
     same task (patches of another size would be another task), and a task that can be read with a
     pretrained tokenizer takes the model's own.
     """
-    from sparing.tasks import TASKS, load_task
+    from sparing.tasks import load_task, options_of
 
     chosen = {**_remembered(name, model), **options}
-    if model and "." not in name and name.replace("-", "_") in TASKS.names():
-        load = TASKS.load(name.replace("-", "_")).load
-        known = inspect.signature(load).parameters
-        if "tokenizer" in known and "tokenizer" not in chosen and _has_tokenizer(model):
-            chosen["tokenizer"] = model
+    takes_tokenizer = bool(model) and "tokenizer" in options_of(name)
+    if takes_tokenizer and "tokenizer" not in chosen and _has_tokenizer(model):
+        chosen["tokenizer"] = model
     return load_task(name, data=data, **chosen), chosen
 
 
 def _has_tokenizer(model: str) -> bool:
-    from sparing.cli._models import TOKENIZER_FILES
     from sparing.models import names
 
     if model in names():

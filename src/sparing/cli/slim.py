@@ -1,0 +1,55 @@
+"""``sparing slim MODEL --task TASK``: a faster form of a fine-tuned encoder, with a guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparing.cli._finish import finish_study
+from sparing.cli._shared import Json, progress_bar, verb
+
+
+@verb
+def run(
+    model: Annotated[str, typer.Argument(help="A BERT or ViT classifier's folder, bert or vit.")],
+    task: Annotated[str, typer.Option(help="A task, such as sst2.")] = "digits",
+    speed: Annotated[float, typer.Option(help="Wanted: so many times the fastest dense form.")] = 2,
+    floor: Annotated[float, typer.Option(help="Wanted: this share of the dense score.")] = 0.995,
+    epsilon: Annotated[
+        float, typer.Option(help="Wanted: at most this share of answers differs; 0: what comes.")
+    ] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0 takes the default.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
+    quick: Annotated[bool, typer.Option(help="Few epochs and inputs; says less.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Default: runs/slim-TASK.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="path=value, such as task_options.examples=20000."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a classifier faster: cut, distil, choose by measured speed, calibrate, verify, save."""
+    from sparing.cli._settings import apply
+    from sparing.studies import slim
+
+    options = replace(
+        slim.BUDGETS["quick" if quick else "standard"],
+        model=model,
+        task=task,
+        speed=speed,
+        floor=floor,
+        epsilon=epsilon,
+        seed=seed,
+    )
+    if epochs:
+        options = replace(options, epochs=epochs)
+    options = apply(options, settings or [])
+    folder = output_dir or Path("runs") / f"slim-{task}"
+    with progress_bar(quiet=as_json) as show:
+        result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
+    finish_study(result, as_json)

@@ -1,0 +1,284 @@
+"""One loop for a chain of segments, in PyTorch or ONNX Runtime: who is sure leaves, others go on.
+
+Every engine that is compared runs in this loop, the dense model as a chain of one segment, so that
+a difference in time is the models' and not the loops'.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError, nearest
+from sparing.export.onnx import open_session
+from sparing.measure.machine import threads
+
+BackEnd = Literal["eager", "onnxruntime"]
+# Below this a softmax of one row is faster in plain Python than in NumPy.
+FEW_CLASSES = 16
+
+
+class Chain:
+    """Segments run one after another; after each, the inputs that are sure enough leave.
+
+    The first segment takes the model's inputs by name (``input_ids``, ``attention_mask`` and
+    perhaps ``token_type_ids``, each (batch, tokens), or ``pixel_values``), each further one
+    ``hidden`` (batch, tokens, width) and, for texts, ``attention_mask``. Each returns (hidden,
+    logits); the last may return logits alone. Between two segments the inputs whose largest class
+    probability exceeds ``threshold`` leave; the others go on as a smaller batch, cut to the
+    longest of them. At a threshold of 1 nobody leaves early.
+
+    ``segments`` are modules (back end "eager": in inference mode, on their own device) or paths of
+    ``export_onnx`` (back end "onnxruntime": on the CPU). ``thread_count`` threads compute.
+    ``longest`` is the most tokens that the model takes. Raises ``UsageError`` for no segments,
+    both kinds at once, modules in training, or a threshold outside [0, 1].
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[nn.Module | Path],
+        threshold: float = 1.0,
+        *,
+        thread_count: int = 1,
+        longest: int | None = None,
+    ) -> None:
+        if not segments:
+            raise UsageError("a chain needs at least one segment")
+        if thread_count < 1:
+            raise UsageError(f"thread_count must be at least 1, got {thread_count}")
+        modules = [segment for segment in segments if isinstance(segment, nn.Module)]
+        if modules and len(modules) < len(segments):
+            raise UsageError("a chain holds modules or exported files, not both")
+        self.thread_count, self.longest = thread_count, longest
+        self.back_end: BackEnd = "eager" if modules else "onnxruntime"
+        self._segments: Sequence[_ModuleSegment | _OnnxSegment] = (
+            [_ModuleSegment(module) for module in modules]
+            if modules
+            else [
+                _OnnxSegment(segment, thread_count)
+                for segment in segments
+                if isinstance(segment, Path)
+            ]
+        )
+        if not all(segment.gives_hidden for segment in self._segments[:-1]):
+            raise UsageError("only the last segment of a chain may give logits alone")
+        self.threshold = threshold
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def threshold(self) -> float:
+        """An input leaves when its largest class probability is above this."""
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        """Set it; raises ``UsageError`` outside [0, 1]."""
+        if not 0 <= value <= 1:
+            raise UsageError(f"threshold must be in [0, 1], got {value}")
+        self._threshold = value
+
+    def __call__(
+        self, inputs: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "batch classes"], Int[Tensor, " batch"]]:
+        """The logits, and the number (from 0) of the segment after which each input left.
+
+        Raises ``UsageError`` for inputs that are missing, unknown, empty, too long, without a real
+        token, or padded on the left (the first token speaks for an input).
+        """
+        keep = self._check(inputs)
+        with torch.inference_mode(), self._pinned():
+            if len(next(iter(inputs.values()))) == 1:
+                return self._run_one(inputs, keep)
+            return self._run_many(inputs, keep)
+
+    def every_exit(self, inputs: Mapping[str, Tensor]) -> Float[Tensor, "batch exits classes"]:
+        """The logits after every segment, nobody leaving: what a threshold is calibrated on."""
+        keep = self._check(inputs)
+        found = []
+        with torch.inference_mode(), self._pinned():
+            values, keep = self._start(inputs, keep)
+            for segment in self._segments:
+                hidden, logits = segment.run(values)
+                found.append(torch.from_numpy(logits.copy()))
+                values = {**values, "hidden": hidden}
+        return torch.stack(found, 1)
+
+    def _pinned(self) -> Any:
+        """PyTorch's threads are the process's; sessions have their own."""
+        if self.back_end == "onnxruntime" or torch.get_num_threads() == self.thread_count:
+            return nullcontext()
+        return threads(self.thread_count)
+
+    def _check(self, inputs: Mapping[str, Tensor]) -> NDArray[np.bool_] | None:
+        """The mask of real tokens (batch, tokens), None for images, if all is well."""
+        first = self._segments[0]
+        for name in inputs:
+            if name not in first.takes:
+                raise UsageError(f"the model takes no input {name!r}{nearest(name, first.takes)}")
+        missing = [name for name in first.needs if name not in inputs]
+        if missing:
+            raise UsageError(f"inputs are missing: {', '.join(missing)}")
+        shape = next(iter(inputs.values())).shape
+        if 0 in shape:
+            raise UsageError(f"there is nothing to answer in inputs of shape {tuple(shape)}")
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            return None
+        keep: NDArray[np.bool_] = mask.cpu().numpy() != 0
+        if not keep[:, 0].all():
+            raise UsageError("every input must begin with a real token: pads go to the right")
+        if self.longest is not None and shape[1] > self.longest and keep[:, self.longest :].any():
+            raise UsageError(
+                f"an input has {_length(keep)} tokens; this model takes at most {self.longest}"
+            )
+        return keep
+
+    def _start(
+        self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
+    ) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
+        """The inputs as the back end wants them, cut to the longest."""
+        values = {name: self._segments[0].own(value) for name, value in inputs.items()}
+        if keep is None or keep[:, -1].any():
+            return values, keep
+        length = _length(keep)
+        return {name: value[:, :length] for name, value in values.items()}, keep[:, :length]
+
+    def _run_one(
+        self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
+    ) -> tuple[Tensor, Tensor]:
+        values, keep = self._start(inputs, keep)
+        last = len(self._segments) - 1
+        for number, segment in enumerate(self._segments):
+            values["hidden"], logits = segment.run(values)
+            if number == last or _sure(logits[0], self._threshold):
+                break
+        return torch.from_numpy(logits), torch.tensor([number])
+
+    def _run_many(
+        self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
+    ) -> tuple[Tensor, Tensor]:
+        values, keep = self._start(inputs, keep)
+        last = len(self._segments) - 1
+        values["hidden"], logits = self._segments[0].run(values)
+        answers = np.array(logits)
+        places = np.zeros(len(answers), dtype=np.int64)
+        going = np.arange(len(answers))
+        for number, segment in enumerate(self._segments[1:], start=1):
+            stay = np.flatnonzero(~_all_sure(logits, self._threshold))
+            if not stay.size:
+                break
+            if stay.size < going.size:
+                going = going[stay]
+                values, keep = _chosen(segment, values, keep, stay)
+            values["hidden"], logits = segment.run(values)
+            answers[going], places[going] = logits, number
+            if number == last:
+                break
+        return torch.from_numpy(answers), torch.from_numpy(places)
+
+
+class _ModuleSegment:
+    """A segment that is a PyTorch module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        if module.training:
+            raise UsageError("a chain infers: call .eval() on its modules first")
+        self.module = module
+        written: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+        parameters = inspect.signature(written.forward).parameters.values()
+        self.takes = [parameter.name for parameter in parameters]
+        self.needs = [
+            parameter.name for parameter in parameters if parameter.default is parameter.empty
+        ]
+        self.gives_hidden = True  # seen only when it runs
+        self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
+
+    def own(self, value: Tensor) -> Tensor:
+        """An input on the module's device."""
+        return value.to(self.device)
+
+    def rows(self, chosen: NDArray[np.int64]) -> Tensor:
+        """What picks rows out of this back end's values."""
+        return torch.from_numpy(chosen).to(self.device)
+
+    def run(self, values: dict[str, Any]) -> tuple[Any, NDArray[Any]]:
+        """Hidden states, for the next segment, and logits."""
+        given = {name: values[name] for name in self.takes if name in values}
+        found = self.module(**given)
+        hidden, logits = (None, found) if isinstance(found, Tensor) else found
+        return hidden, logits.cpu().numpy()
+
+
+class _OnnxSegment:
+    """A segment that is an ONNX Runtime session."""
+
+    def __init__(self, path: Path, thread_count: int) -> None:
+        self.session = open_session(path, thread_count)
+        self.takes = [given.name for given in self.session.get_inputs()]
+        self.needs = self.takes
+        self.gives_hidden = any(made.name == "next_hidden" for made in self.session.get_outputs())
+        self.outputs = ["next_hidden", "logits"] if self.gives_hidden else ["logits"]
+
+    def own(self, value: Tensor) -> NDArray[Any]:
+        """An input as an array."""
+        array: NDArray[Any] = value.cpu().numpy()
+        return array
+
+    def rows(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What picks rows out of this back end's values."""
+        return chosen
+
+    def run(self, values: dict[str, Any]) -> tuple[Any, NDArray[Any]]:
+        """Hidden states, for the next segment, and logits."""
+        found = self.session.run(self.outputs, {name: values[name] for name in self.takes})
+        return (found[0] if self.gives_hidden else None), found[-1]
+
+
+def _chosen(
+    segment: _ModuleSegment | _OnnxSegment,
+    values: dict[str, Any],
+    keep: NDArray[np.bool_] | None,
+    stay: NDArray[np.int64],
+) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
+    """What later segments need of the inputs that go on, cut to the longest of these."""
+    rows = segment.rows(stay)
+    wanted = [name for name in ("hidden", "attention_mask") if name in values]
+    chosen: dict[str, Any] = {name: values[name][rows] for name in wanted}
+    if keep is None:
+        return chosen, None
+    keep = keep[stay]
+    length = _length(keep)
+    return {name: value[:, :length] for name, value in chosen.items()}, keep[:, :length]
+
+
+def _length(keep: NDArray[np.bool_]) -> int:
+    """Tokens up to the last real one of any row."""
+    return int(np.flatnonzero(keep.any(0))[-1]) + 1
+
+
+def _all_sure(logits: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+    """Whether the largest probability of each row is above the threshold."""
+    spread = logits - logits.max(1, keepdims=True)
+    sure: NDArray[np.bool_] = 1 / np.exp(spread).sum(1) > threshold
+    return sure
+
+
+def _sure(row: NDArray[Any], threshold: float) -> bool:
+    """The same for one row, without NumPy's overhead where there are few classes."""
+    if len(row) > FEW_CLASSES:
+        return bool(_all_sure(row[None], threshold)[0])
+    values = row.tolist()
+    top = max(values)
+    return 1 / sum(math.exp(value - top) for value in values) > threshold

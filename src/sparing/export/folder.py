@@ -1,0 +1,95 @@
+"""A chain on disk: numbered segments and a small description."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sparing.core.errors import CheckpointError, UsageError
+from sparing.export.engine import Chain
+from sparing.export.onnx import TOLERANCE, export_onnx
+
+VERSION = 1
+DESCRIPTION = "chain.json"
+
+
+def export_chain(
+    segments: Sequence[nn.Module],
+    example_inputs: Mapping[str, Tensor],
+    folder: Path,
+    *,
+    threshold: float = 1.0,
+    longest: int | None = None,
+    tolerance: float = TOLERANCE,
+) -> list[Path]:
+    """Export each segment, the example's hidden states going from one to the next.
+
+    Writes ``segment-0.onnx``, ... and ``chain.json``, which comes last: a folder without it is no
+    chain. Raises what ``export_onnx`` raises.
+    """
+    if not segments:
+        raise UsageError("a chain needs at least one segment")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / DESCRIPTION).unlink(missing_ok=True)
+    values = dict(example_inputs)
+    paths = []
+    for number, segment in enumerate(segments):
+        path = folder / f"segment-{number}.onnx"
+        paths.append(export_onnx(segment, values, path, tolerance=tolerance))
+        if number + 1 < len(segments):
+            with torch.no_grad():
+                hidden, _ = segment(**values)
+            mask = {name: value for name, value in values.items() if name == "attention_mask"}
+            values = {"hidden": hidden, **mask}
+    describe_chain(folder, paths, threshold=threshold, longest=longest)
+    return paths
+
+
+def describe_chain(
+    folder: Path, segments: Sequence[Path], *, threshold: float, longest: int | None = None
+) -> None:
+    """Write ``chain.json`` beside segments that lie in ``folder`` already, quantised for instance.
+
+    Raises ``UsageError`` for segments that do not.
+    """
+    for path in segments:
+        if path.parent.resolve() != folder.resolve() or not path.is_file():
+            raise UsageError(f"{path} does not lie in {folder}")
+    content: dict[str, Any] = {
+        "version": VERSION,
+        "segments": [path.name for path in segments],
+        "threshold": threshold,
+        "longest": longest,
+    }
+    temporary = folder / (DESCRIPTION + ".new")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, folder / DESCRIPTION)
+
+
+def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
+    """The chain that ``export_chain`` wrote, in ONNX Runtime.
+
+    Raises ``CheckpointError`` when the folder holds none, or one that is newer or damaged.
+    """
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        raise CheckpointError(f"{folder} holds no exported chain: there is no {DESCRIPTION}")
+    try:
+        content = json.loads(path.read_text())
+        version = int(content["version"])
+        segments = [folder / str(name) for name in content["segments"]]
+        threshold, longest = float(content["threshold"]), content["longest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error!r}") from error
+    if version > VERSION:
+        raise CheckpointError(f"{path} is of version {version}; this sparing reads {VERSION}")
+    try:
+        return Chain(segments, threshold, thread_count=thread_count, longest=longest)
+    except UsageError as error:
+        raise CheckpointError(f"{folder}: {error}") from error

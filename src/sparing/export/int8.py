@@ -1,0 +1,285 @@
+"""INT8 weights and activations: of exported segments, and of a PyTorch module as a rival.
+
+Scales of activations are computed from the inputs at hand (dynamic). With one scale for the whole
+batch an input's answer depends a little on its neighbours and on its pads; scales per block do not
+have this.
+"""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import Unsupported, UsageError, nearest
+from sparing.export._extra import require
+from sparing.export.engine import Chain
+
+Scales = Literal["tensor", "channel", "blocks"]
+Outcome = TypeVar("Outcome")
+BLOCK = 32
+MARK = "onnx.quant.pre_process"
+
+
+@dataclass(frozen=True)
+class Int8Settings:
+    """How to quantise: what shares a scale, and what stays in float32.
+
+    ``scales``: "tensor", one for each weight and one for all activations of a layer; "channel", one
+    for each output of a weight, one for all activations; "blocks", one for every 32 inputs of each
+    output and of each token's activations: closest to float32 and independent of the batch, but
+    slower, and classification heads stay float32. ``reduce_range`` keeps weights to 7 bits, for
+    processors without VNNI, whose 16-bit sums can overflow. ``float32_layers`` are patterns such
+    as ``"0.layers.0.*"``: the segment's number from 0, a dot, the layer's name.
+    """
+
+    scales: Scales = "channel"
+    reduce_range: bool = False
+    float32_layers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.scales not in ("tensor", "channel", "blocks"):
+            hint = nearest(self.scales, ("tensor", "channel", "blocks"))
+            raise UsageError(f"unknown scales {self.scales!r}{hint}")
+        if self.reduce_range and self.scales == "blocks":
+            raise UsageError("reduce_range is for scales 'tensor' and 'channel'")
+
+    def __str__(self) -> str:
+        parts = [f"scales per {'block' if self.scales == 'blocks' else self.scales}"]
+        parts += ["7-bit weights"] if self.reduce_range else []
+        parts += [f"float32: {', '.join(self.float32_layers)}"] if self.float32_layers else []
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class LogitShift:
+    """How far one model's logits lie from another's on the same inputs.
+
+    ``largest`` is the largest difference of a logit; ``relative`` the root mean square difference
+    over the root mean square distance of the reference's logits from each input's mean;
+    ``changed`` the inputs whose answer is another.
+    """
+
+    examples: int
+    largest: float
+    relative: float
+    changed: int
+
+    def __str__(self) -> str:
+        return (
+            f"logits move by {100 * self.relative:.2g} % of their spread (at most "
+            f"{self.largest:.2g}); {self.changed} of {self.examples} answers change"
+        )
+
+
+@dataclass(frozen=True)
+class Int8Trial(Generic[Outcome]):
+    """One candidate: its files, their bytes, and what the evaluation said of it."""
+
+    settings: Int8Settings
+    segments: tuple[Path, ...]
+    bytes: int
+    outcome: Outcome
+
+
+def logit_shift(
+    reference: Float[Tensor, "examples classes"], other: Float[Tensor, "examples classes"]
+) -> LogitShift:
+    """Compare two models' logits on the same inputs; both must hold at least one input."""
+    ours, theirs = other.detach().double(), reference.detach().double()
+    spread = (theirs - theirs.mean(1, keepdim=True)).square().mean().sqrt()
+    difference = ours - theirs
+    return LogitShift(
+        examples=len(theirs),
+        largest=float(difference.abs().max()),
+        relative=float(difference.square().mean().sqrt() / spread.clamp_min(1e-12)),
+        changed=int((ours.argmax(1) != theirs.argmax(1)).sum()),
+    )
+
+
+def quantisable_layers(segments: Sequence[Path]) -> list[str]:
+    """The layers of exported segments that INT8 can reach, as ``float32_layers`` names them."""
+    return [
+        f"{number}.{node.name}"
+        for number, path in enumerate(segments)
+        for node in _products(_loaded(path))
+    ]
+
+
+def quantise(
+    segments: Sequence[Path], folder: Path, settings: Int8Settings | None = None
+) -> list[Path]:
+    """INT8 copies of exported segments, under the same names in another folder.
+
+    Products with a weight become 8-bit in weights and activations and stay float32 in what they
+    give; everything else (norms, softmax, embeddings) is untouched. Raises ``UsageError`` for a
+    pattern that fits no layer, a folder that is the segments' own, or missing files, and
+    ``Unsupported`` where there is nothing to quantise.
+    """
+    settings = settings or Int8Settings()
+    layers = quantisable_layers(segments)
+    if not layers:
+        raise Unsupported("these segments multiply by no stored weight: INT8 changes nothing")
+    for pattern in settings.float32_layers:
+        if not fnmatch.filter(layers, pattern):
+            raise UsageError(f"no layer is named {pattern!r}{nearest(pattern, layers)}")
+    if any(path.resolve().parent == folder.resolve() for path in segments):
+        raise UsageError(f"{folder} holds the segments themselves: give another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, path in enumerate(segments):
+        kept = [
+            layer.partition(".")[2]
+            for layer in layers
+            if layer.startswith(f"{number}.")
+            and any(fnmatch.fnmatchcase(layer, pattern) for pattern in settings.float32_layers)
+        ]
+        written.append(_quantised(path, folder / path.name, settings, kept))
+    return written
+
+
+def try_settings(
+    segments: Sequence[Path],
+    candidates: Sequence[Int8Settings],
+    evaluate: Callable[[list[Path]], Outcome],
+    folder: Path,
+) -> Iterator[Int8Trial[Outcome]]:
+    """Quantise with each candidate in turn and evaluate it; who wins is the caller's decision.
+
+    ``evaluate`` gets the quantised segments' paths. Results come one by one, so that those that are
+    done survive a later failure. Each candidate has its own folder, named by its number.
+    """
+    for number, settings in enumerate(candidates):
+        paths = quantise(segments, folder / str(number), settings)
+        size = sum(path.stat().st_size for path in paths)
+        yield Int8Trial(settings, tuple(paths), size, evaluate(paths))
+
+
+def sensitivities(
+    segments: Sequence[Path],
+    inputs: Mapping[str, Tensor],
+    folder: Path,
+    settings: Int8Settings | None = None,
+    *,
+    thread_count: int = 1,
+) -> list[tuple[str, LogitShift]]:
+    """How far the final logits move when a single layer is quantised, the most sensitive first.
+
+    ``inputs`` is one batch of held-out inputs. The first names are candidates for
+    ``float32_layers``. Files are written to ``folder`` and removed again.
+    """
+    settings = settings or Int8Settings()
+    layers = quantisable_layers(segments)
+    reference = Chain(segments, thread_count=thread_count)(inputs)[0]
+    found = []
+    for layer in layers:
+        number, name = layer.split(".", 1)
+        path = segments[int(number)]
+        others = [node.name for node in _products(_loaded(path)) if node.name != name]
+        place = folder / "one-layer"
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            replaced = list(segments)
+            replaced[int(number)] = _quantised(path, place / path.name, settings, others)
+            logits = Chain(replaced, thread_count=thread_count)(inputs)[0]
+        finally:
+            shutil.rmtree(place)
+        found.append((layer, logit_shift(reference, logits)))
+    return sorted(found, key=lambda pair: -pair[1].relative)
+
+
+def quantise_module(module: nn.Module) -> nn.Module:
+    """A copy of a module whose linear layers are dynamic INT8, one scale for each tensor.
+
+    This is ``torch.ao.quantization``: PyTorch calls it deprecated, but 2.13 still has it, and it is
+    the INT8 form that most users know, so it serves as a rival. Its successor, the package torchao,
+    has no fast integer kernels for x86 in eager mode. Raises ``Unsupported`` when this PyTorch has
+    neither the function nor an engine for it.
+    """
+    quantisation: Any = getattr(torch.ao, "quantization", None)
+    if not hasattr(quantisation, "quantize_dynamic"):
+        raise Unsupported("this PyTorch has no torch.ao.quantization any more")
+    if torch.backends.quantized.engine == "none":
+        raise Unsupported("this PyTorch has no engine for INT8 on this processor")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations: see above
+        quantised: nn.Module = quantisation.quantize_dynamic(
+            copy.deepcopy(module), {nn.Linear}, dtype=torch.qint8
+        )
+    return quantised
+
+
+def _loaded(path: Path) -> Any:
+    onnx = require("onnx")
+    if not path.is_file():
+        raise UsageError(f"there is no exported segment {path}")
+    return onnx.load(path)
+
+
+def _products(model: Any) -> list[Any]:
+    """The nodes that multiply by a stored matrix."""
+    weights = {held.name for held in model.graph.initializer if len(held.dims) == 2}
+    return [
+        node
+        for node in model.graph.node
+        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights
+    ]
+
+
+def _quantised(source: Path, target: Path, settings: Int8Settings, kept: list[str]) -> Path:
+    """Quantise one file, all layers but those ``kept``; the file appears whole or not at all."""
+    temporary = target.with_name(target.name + ".new")
+    model = _loaded(source)
+    # Shapes that the exporter noted contradict those that the quantiser infers.
+    model.graph.ClearField("value_info")
+    try:
+        if settings.scales == "blocks":
+            _quantise_blocks(model, temporary, kept)
+        else:
+            _quantise_whole(model, temporary, settings, kept)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def _quantise_whole(model: Any, target: Path, settings: Int8Settings, kept: list[str]) -> None:
+    quantisation = require("onnxruntime.quantization")
+    # Products with a bias in one node are split, and renamed, before exclusions are looked up.
+    excluded = [name + ending for name in kept for ending in ("", "_MatMul")]
+    # Without this mark the quantiser advises a preparation that torch.onnx has done already.
+    model.metadata_props.add(key=MARK, value="onnxruntime.quant")
+    quantisation.quantize_dynamic(
+        model,
+        os.fspath(target),
+        op_types_to_quantize=["MatMul", "Gemm"],
+        per_channel=settings.scales == "channel",
+        reduce_range=settings.reduce_range,
+        weight_type=quantisation.QuantType.QInt8,
+        nodes_to_exclude=excluded,
+    )
+
+
+def _quantise_blocks(model: Any, target: Path, kept: list[str]) -> None:
+    onnx = require("onnx")
+    blocks = require("onnxruntime.quantization.matmul_nbits_quantizer")
+    quantiser = blocks.MatMulNBitsQuantizer(
+        model,
+        bits=8,
+        block_size=BLOCK,
+        is_symmetric=True,
+        accuracy_level=4,  # activations in INT8 too
+        nodes_to_exclude=kept,
+    )
+    quantiser.process()
+    onnx.save_model(quantiser.model.model, target)

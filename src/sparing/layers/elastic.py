@@ -1,0 +1,138 @@
+"""One encoder layer of which the first heads and the first neurons are a layer too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.layers.packing import Layout
+from sparing.layers.plan import LayerSizes
+
+
+@dataclass(frozen=True)
+class LayerForm:
+    """What all layers of an encoder share.
+
+    ``norm_first`` normalises before attention and feed-forward, as vision transformers do, instead
+    of after, as BERT does. ``scale`` multiplies the scores; it stays that of the full heads when
+    their queries and keys are narrowed, so that the scores estimate the full ones.
+    """
+
+    width: int
+    scale: float
+    norm_first: bool
+    norm_epsilon: float
+    activation: Callable[[Tensor], Tensor]
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+
+
+class ElasticLayer(nn.Module):
+    """Self-attention and feed-forward, in heads and neurons that stand in order of importance.
+
+    Keeping the first ``heads`` takes their queries, keys, values and their part of the output
+    projection, and keeping the first ``neurons`` both of their weights: contiguous slices, so that
+    nothing is copied and what is not kept is not computed. The projections of one head lie together
+    (queries, keys, values) for that reason.
+
+    Shapes: rows (..., width) in and out, in either layout of ``layers.packing``.
+
+    Source: the idea of ordered widths is that of Hou et al., 2020 (DynaBERT), arXiv 2004.04037,
+    section 2.1. What differs: queries, keys and values of all kept heads come from one product.
+    """
+
+    def __init__(self, sizes: LayerSizes, form: LayerForm) -> None:
+        super().__init__()
+        self.sizes, self.form = sizes, form
+        self.head_rows = 2 * sizes.query_dim + sizes.value_dim
+        self.projection = nn.Linear(form.width, sizes.heads * self.head_rows)
+        self.output = nn.Linear(sizes.heads * sizes.value_dim, form.width)
+        self.rise = nn.Linear(form.width, sizes.neurons)
+        self.fall = nn.Linear(sizes.neurons, form.width)
+        self.attention_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
+        self.feed_forward_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
+
+    def forward(
+        self, rows: Tensor, layout: Layout, heads: int, neurons: int
+    ) -> Float[Tensor, "... width"]:
+        """The layer's output with so many heads and neurons."""
+        return self._finish(rows, self._attend(self._queries(rows, layout, heads), layout), neurons)
+
+    def forward_scored(
+        self, rows: Tensor, layout: Layout, heads: int, neurons: int
+    ) -> tuple[Float[Tensor, "... width"], Float[Tensor, "batch tokens"]]:
+        """The output, and the attention that each token received: its mean over heads and queries.
+
+        An even share is 1 / tokens of the sequence; pads receive none. Needs the square of scores,
+        of this one layer.
+        """
+        q, k, v = self._queries(rows, layout, heads)
+        scores = (q * self.form.scale) @ k.transpose(-1, -2)
+        if layout.visible is not None:
+            scores = scores.masked_fill(~layout.visible, float("-inf"))
+        weights = scores.softmax(-1)
+        if layout.visible is None:
+            received = weights.mean((1, 2))
+        else:
+            seen = layout.visible[:, 0, 0, :]
+            real = weights.mean(1) * seen[:, :, None]
+            received = real.sum(1) / seen.sum(1, keepdim=True)
+        used = F.dropout(weights, self.form.attention_dropout, self.training)
+        mixed = self._join(used @ v, layout)
+        return self._finish(rows, mixed, neurons), received
+
+    def flops(
+        self, tokens: Float[Tensor, " batch"], heads: int, neurons: int
+    ) -> Float[Tensor, " batch"]:
+        """What the matrix products take for inputs of so many tokens; a multiply-add is 2."""
+        size, width = self.sizes, self.form.width
+        weights = heads * (self.head_rows + size.value_dim) * width + 2 * neurons * width
+        return 2 * tokens * (weights + tokens * heads * (size.query_dim + size.value_dim))
+
+    def _queries(self, rows: Tensor, layout: Layout, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (batch, heads, tokens, dim) of the first heads."""
+        x = self.attention_norm(rows) if self.form.norm_first else rows
+        count = heads * self.head_rows
+        projected = F.linear(x, self.projection.weight[:count], self.projection.bias[:count])
+        standing = layout.stand(projected)
+        by_head = standing.view(*standing.shape[:2], heads, self.head_rows).transpose(1, 2)
+        dim = self.sizes.query_dim
+        q, k, v = torch.split(by_head, [dim, dim, self.sizes.value_dim], -1)
+        return q, k, v
+
+    def _attend(self, streams: tuple[Tensor, Tensor, Tensor], layout: Layout) -> Tensor:
+        q, k, v = streams
+        dropout = self.form.attention_dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=layout.visible, dropout_p=dropout, scale=self.form.scale
+        )
+        return self._join(mixed, layout)
+
+    def _join(self, mixed: Tensor, layout: Layout) -> Tensor:
+        """The heads' results side by side, through their part of the output projection."""
+        joined = layout.lay(mixed.transpose(1, 2).flatten(2))
+        return F.linear(joined, self.output.weight[:, : joined.shape[-1]], self.output.bias)
+
+    def _finish(self, rows: Tensor, mixed: Tensor, neurons: int) -> Tensor:
+        """Residual, feed-forward and norms, in the family's order."""
+        rows = rows + self._drop(mixed)
+        if self.form.norm_first:
+            return rows + self._drop(self._feed_forward(self.feed_forward_norm(rows), neurons))
+        rows = self.attention_norm(rows)
+        rows = rows + self._drop(self._feed_forward(rows, neurons))
+        finished: Tensor = self.feed_forward_norm(rows)
+        return finished
+
+    def _feed_forward(self, rows: Tensor, neurons: int) -> Tensor:
+        risen = F.linear(rows, self.rise.weight[:neurons], self.rise.bias[:neurons])
+        active = self.form.activation(risen)
+        fallen: Tensor = F.linear(active, self.fall.weight[:, :neurons], self.fall.bias)
+        return fallen
+
+    def _drop(self, rows: Tensor) -> Tensor:
+        return F.dropout(rows, self.form.dropout, self.training) if self.form.dropout else rows

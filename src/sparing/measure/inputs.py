@@ -1,0 +1,120 @@
+"""How long several models take on the same real inputs, one after the other, and what they say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparing.core.errors import UsageError, nearest
+from sparing.measure.latency import paused_garbage_collector, turn
+from sparing.measure.machine import synchronize
+from sparing.measure.machine import threads as pinned
+from sparing.measure.statistics import Interval
+
+Array = NDArray[np.float64]
+Input = TypeVar("Input")
+Answer = TypeVar("Answer")
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class InputTimes(Generic[Answer]):
+    """One call's times in milliseconds (rounds, inputs), and its answers of the first round.
+
+    Calls that depend on their input, by its length or by where it leaves, have no one latency; the
+    median over rounds belongs to each input, and sums and percentiles are taken over inputs.
+    """
+
+    times_ms: Array
+    answers: list[Answer]
+
+    @property
+    def typical_ms(self) -> Array:
+        """Each input's median over the rounds."""
+        return np.median(self.times_ms, axis=0)
+
+    def percentile_ms(self, share: float) -> float:
+        """The time that this share (in per cent) of the inputs stays below."""
+        return float(np.percentile(self.typical_ms, share))
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """The baseline's time for all inputs over ours, and its 95 % interval over inputs."""
+
+    value: float
+    interval: Interval
+    inputs: int
+
+
+def time_inputs(
+    calls: Mapping[str, Callable[[Input], Answer]],
+    inputs: Sequence[Input],
+    *,
+    rounds: int = 3,
+    warmup: int = 3,
+    threads: int | None = 1,
+    clock: Callable[[], float] = time.perf_counter,
+    on_progress: Callable[[float], None] = lambda fraction: None,
+) -> dict[str, InputTimes[Answer]]:
+    """Time every call on every input, all calls on one input before the next input.
+
+    Their order on an input is turned from input to input and reversed after each full turn, so
+    that neither place nor neighbour favours anybody and slow drift cancels. The first ``warmup``
+    inputs run once beforehand. ``threads`` pins PyTorch's thread count. Raises ``UsageError``
+    without calls, inputs or rounds; what a call raises passes through.
+    """
+    if not calls or not len(inputs) or rounds < 1 or warmup < 0:
+        raise UsageError("time_inputs needs calls, inputs, at least one round, and warmup >= 0")
+    names = list(calls)
+    times = {name: np.zeros((rounds, len(inputs))) for name in names}
+    answers: dict[str, list[Answer]] = {name: [] for name in names}
+    with pinned(threads), paused_garbage_collector():
+        for each in inputs[:warmup]:
+            for call in calls.values():
+                call(each)
+        for number in range(rounds):
+            for place, each in enumerate(inputs):
+                for name in turn(names, place + number):
+                    synchronize()
+                    start = clock()
+                    answer = calls[name](each)
+                    synchronize()
+                    times[name][number, place] = 1e3 * (clock() - start)
+                    if number == 0:
+                        answers[name].append(answer)
+                on_progress((number * len(inputs) + place + 1) / (rounds * len(inputs)))
+    return {name: InputTimes(times[name], answers[name]) for name in names}
+
+
+def speed_up(ours: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: int = 0) -> SpeedUp:
+    """The time of all inputs together, the baseline's over ours: above 1 is faster.
+
+    The interval is the percentile bootstrap over inputs (each with its times of both calls): it
+    speaks of other inputs of the same kind on this machine.
+    """
+    mine, theirs = ours.typical_ms, baseline.typical_ms
+    if len(mine) != len(theirs):
+        raise UsageError(f"speed is compared in pairs; got {len(mine)} and {len(theirs)} inputs")
+    generator = np.random.default_rng(seed)
+    ratios = np.empty(RESAMPLES)
+    for number in range(RESAMPLES):
+        chosen = generator.integers(len(mine), size=len(mine))
+        ratios[number] = theirs[chosen].sum() / mine[chosen].sum()
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    return SpeedUp(float(theirs.sum() / mine.sum()), (float(low), float(high)), len(mine))
+
+
+def fastest(times: Mapping[str, InputTimes[Answer]], among: Sequence[str]) -> str:
+    """Which of the named calls took least time in all; ``UsageError`` for unknown or no names."""
+    if not among:
+        raise UsageError("fastest needs at least one name")
+    for name in among:
+        if name not in times:
+            raise UsageError(f"{name!r} was not timed{nearest(name, times)}")
+    return min(among, key=lambda name: float(times[name].typical_ms.sum()))

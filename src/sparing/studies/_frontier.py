@@ -1,0 +1,135 @@
+"""Every plan that one adaptive model can run, what it costs and how good it is on held-out data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan, narrowed
+from sparing.studies._exits import (
+    THRESHOLDS,
+    Decision,
+    Outcomes,
+    decide,
+    dense_flops,
+    left_at_random,
+    outcomes,
+    score,
+)
+from sparing.tasks import Examples, Task
+from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
+
+Kind = Literal["exits", "depth", "random"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Widths and tokens of a plan: what must be run, while depth and thresholds need not."""
+
+    width: float
+    tokens_kept: float = 1.0
+    tokens_after: int = 2
+
+    def plan(self, model: AdaptiveClassifier) -> Plan:
+        """The plan of this variant to the model's end."""
+        whole = narrowed(model.encoder.sizes, self.width)
+        return replace(whole, tokens_kept=self.tokens_kept, tokens_after=self.tokens_after)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One plan on held-out data: its score, and its arithmetic as a share of the dense model's.
+
+    ``kind``: "exits" where inputs leave when sure, "depth" where all leave after one layer, and
+    "random", the control, where as many leave at each layer as in "exits", but others.
+    """
+
+    kind: Kind
+    variant: Variant
+    plan: Plan
+    score: float
+    cost_share: float
+    layers: float
+
+    def to_frontier(self) -> FrontierPoint:
+        """For the model's own memory."""
+        return FrontierPoint(self.plan, self.cost_share, self.score)
+
+    def record(self, on_front: bool) -> Record:
+        """For the study's records."""
+        labels: dict[str, Label] = {
+            "kind": self.kind,
+            "width": round(self.variant.width, 4),
+            "tokens_kept": self.variant.tokens_kept,
+            "depth": self.plan.layers,
+            "first_exit": min(self.plan.stops, default=0),
+            "threshold": self.plan.threshold,
+            "cost_share": self.cost_share,
+            "mean_layers": self.layers,
+            "on_front": on_front,
+            "plan": json.dumps(self.plan.to_dict()),
+        }
+        return Record("frontier_score", self.score, "score", "measured", labels)
+
+
+def survey(
+    model: AdaptiveClassifier, task: Task, examples: Examples, variants: Sequence[Variant]
+) -> Iterator[tuple[Variant, Outcomes, list[Point]]]:
+    """Run every variant once over held-out examples and judge all depths and thresholds from it."""
+    whole = float(dense_flops(model, examples).mean())
+    for variant in variants:
+        found = outcomes(model, task, examples, variant.plan(model))
+        yield variant, found, points_of(task, variant, found, whole)
+
+
+def points_of(task: Task, variant: Variant, found: Outcomes, whole: float) -> list[Point]:
+    """All plans of one variant; ``whole`` is the dense model's mean arithmetic."""
+    end = found.plan.layers
+    points = [
+        _point(task, "depth", variant, found, decide(found, layers=depth), whole)
+        for depth in found.exits
+    ]
+    for depth in [exit_ for exit_ in found.exits if exit_ >= end - 1]:
+        for first in [exit_ for exit_ in found.exits if exit_ < depth]:
+            for threshold in THRESHOLDS:
+                decision = decide(found, threshold, first, depth)
+                points.append(_point(task, "exits", variant, found, decision, whole))
+    return points
+
+
+def random_control(
+    task: Task, found: Outcomes, point: Point, whole: float, draws: int = 20
+) -> Point:
+    """The mean over draws of leaving at random as often as the point does."""
+    plan = point.plan
+    first = min(plan.stops, default=1)
+    decision = decide(found, plan.threshold, first, plan.layers)
+    drawn = [left_at_random(found, decision, seed) for seed in range(draws)]
+    mean = sum(score(task, each, found.labels) for each in drawn) / draws
+    control = _point(task, "random", point.variant, found, drawn[0], whole)
+    return replace(control, score=mean)
+
+
+def best(points: Sequence[Point]) -> list[Point]:
+    """Those that no other point beats in both cost and score, cheapest first."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.cost_share, -each.score)):
+        if not front or point.score > front[-1].score:
+            front.append(point)
+    return front
+
+
+def _point(
+    task: Task, kind: Kind, variant: Variant, found: Outcomes, decision: Decision, whole: float
+) -> Point:
+    return Point(
+        kind=kind,
+        variant=variant,
+        plan=decision.plan,
+        score=score(task, decision, found.labels),
+        cost_share=float(decision.flops.mean()) / whole,
+        layers=float(decision.layers.double().mean()),
+    )

@@ -1,0 +1,45 @@
+"""How sure a difference of two models' scores on the same examples is."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.measure.statistics import Difference
+from sparing.tasks._scores import metric
+
+RESAMPLES = 2_000
+
+
+def score_difference(
+    name: str,
+    ours: Float[Tensor, "examples outputs"],
+    theirs: Float[Tensor, "examples outputs"],
+    labels: Shaped[Tensor, " examples"],
+    *,
+    confidence: float = 0.90,
+    seed: int = 0,
+) -> Difference:
+    """The difference of a metric, ours less theirs, and its bootstrap interval over examples.
+
+    Examples are drawn with both models' answers to them. The interval's lower end at a confidence
+    of 0.90 is the one-sided 95 % bound. It speaks of other examples, not of other trainings.
+    Raises ``UsageError`` for unequal counts or none.
+    """
+    if not len(labels) or len(ours) != len(labels) or len(theirs) != len(labels):
+        raise UsageError(f"{len(ours)} and {len(theirs)} answers to {len(labels)} examples")
+    score = metric(name).score
+    value = score(ours, labels) - score(theirs, labels)
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.randint(len(labels), (RESAMPLES, len(labels)), generator=generator)
+    if name == "accuracy":
+        gaps = (ours.argmax(-1) == labels).double() - (theirs.argmax(-1) == labels).double()
+        spread = gaps[draws].mean(1)
+    else:
+        found = [score(ours[d], labels[d]) - score(theirs[d], labels[d]) for d in draws]
+        spread = torch.tensor(found, dtype=torch.float64)
+    ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
+    low, high = spread.double().quantile(ends).tolist()
+    return Difference(value, (low, high), len(labels))

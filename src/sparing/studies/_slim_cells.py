@@ -1,0 +1,327 @@
+"""The steps of ``slim`` after training: survey, choose, calibrate, verify."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan
+from sparing.measure.calibration import calibrate, upper_bound
+from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
+from sparing.measure.statistics import Difference
+from sparing.studies._exits import THRESHOLDS, decide, dense_flops, outcomes
+from sparing.studies._frontier import Point, Variant, best, random_control, survey
+from sparing.studies._resampling import score_difference
+from sparing.studies._run import Run
+from sparing.studies._slim_engines import Engines, Runs
+from sparing.studies._slim_models import Models, halves, inputs_of
+from sparing.tasks import Examples, Task
+from sparing.tasks._scores import metric
+from sparing.train import evaluate
+from sparing.transfer.adaptive import FrontierPoint
+
+DENSE, OURS = "dense", "slim"
+SAMPLE = 60
+MOST_TRIALS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What the steps work on, and what they aim for."""
+
+    models: Models
+    engines: Engines
+    variants: tuple[Variant, ...]
+    speed: float
+    floor: float
+    epsilon: float
+    delta: float
+    rounds: int
+    timed_examples: int
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.models.task
+
+    @cached_property
+    def parts(self) -> tuple[Examples, Examples]:
+        """Validation, halved: to choose on, to calibrate on."""
+        return halves(self.task)
+
+
+def survey_plans(steps: Steps) -> list[Record]:
+    """Every plan's cost and score on the first half of validation, with the random control."""
+    model, chosen_on = steps.models.adaptive(), steps.parts[0]
+    whole = float(dense_flops(model, chosen_on).mean())
+    every: list[Point] = []
+    controls = []
+    for _, found, points in survey(model, steps.task, chosen_on, steps.variants):
+        every += points
+        leaving = [point for point in best(points) if point.kind == "exits"]
+        controls += [random_control(steps.task, found, point, whole) for point in leaving]
+    front = best([point for point in every if point.cost_share < 1])
+    records = [point.record(on_front=point in front) for point in [*every, *controls]]
+    dense = _dense_score(steps, chosen_on)
+    return [*records, Record("dense_score", dense, "score", "measured", {"split": "choosing"})]
+
+
+def _dense_score(steps: Steps, examples: Examples) -> float:
+    dense = steps.models.dense()
+    logits = _all_logits(steps, examples, dense)
+    return metric(steps.task.metric).score(logits, examples.labels)
+
+
+@torch.inference_mode()
+def _all_logits(steps: Steps, examples: Examples, model: Any) -> Tensor:
+    found = torch.zeros(len(examples), steps.task.classes)
+    for indices, inputs in inputs_of(steps.task, examples, 64):
+        found[indices] = model(**inputs).logits.float()
+    return found
+
+
+def choose_plan(steps: Steps, run: Run) -> list[Record]:
+    """The best plan of the front that is fast enough, by time on real texts, not by arithmetic.
+
+    The front is searched by halves: the dearer a plan, the better it was and the slower it is.
+    Where no plan is both fast and good enough, the fastest that is good enough is taken, and
+    where none is that, the best.
+    """
+    front, dense = front_of(run)
+    good = [point for point in front if (point.score or 0.0) >= steps.floor * dense]
+    inputs = sample(steps, steps.parts[0], SAMPLE)
+    dense_runs = steps.engines.dense(steps.models.dense())
+    trials: dict[int, SpeedUp] = {}
+    low, high = 0, len(front) - 1
+    while low <= high and len(trials) < MOST_TRIALS:
+        middle = (low + high) // 2
+        trials[middle] = _trial(steps, front[middle].plan, dense_runs, inputs)
+        if trials[middle].value >= steps.speed:
+            low = middle + 1
+        else:
+            high = middle - 1
+    fast = [place for place, found in trials.items() if found.value >= steps.speed]
+    place = max(fast, default=0)
+    reached = bool(fast) and front[place] in good
+    if not reached:
+        place = front.index(good[0]) if good else len(front) - 1
+    if place not in trials:
+        trials[place] = _trial(steps, front[place].plan, dense_runs, inputs)
+    records = [
+        Record(
+            "trial_speed", found.value, "ratio", "measured", _place(front[number]), found.interval
+        )
+        for number, found in trials.items()
+    ]
+    labels = {**_place(front[place]), "reached": reached, "good_plans": len(good)}
+    return [*records, Record("chosen_plan", front[place].cost_share, "share", "measured", labels)]
+
+
+def _trial(steps: Steps, plan: Plan, dense: Runs, inputs: Sequence[Any]) -> SpeedUp:
+    """How much faster a plan is than the fastest dense form, each in its fastest engine."""
+    ours = steps.engines.ours(steps.models.adaptive(), plan, "trial")
+    calls = {f"{DENSE} {name}": call for name, call in dense.items()}
+    calls |= {f"{OURS} {name}": call for name, call in ours.items()}
+    times = time_inputs(calls, inputs, rounds=3, threads=steps.engines.thread_count)
+    mine = fastest(times, [name for name in calls if name.startswith(OURS)])
+    theirs = fastest(times, [name for name in calls if name.startswith(DENSE)])
+    return speed_up(times[mine], times[theirs])
+
+
+def calibrate_plan(steps: Steps, run: Run) -> list[Record]:
+    """How often the chosen plan may answer otherwise than the dense model, with a guarantee.
+
+    It is judged on the second half of validation, which had no part in choosing it: the bound of
+    the plan as it is, or, where a rate ``epsilon`` is asked for, the boldest threshold, up to the
+    chosen one, that keeps it.
+    """
+    held, plan = steps.parts[1], chosen_plan(run)
+    found = outcomes(steps.models.adaptive(), steps.task, held, plan)
+    dense = _all_logits(steps, held, steps.models.dense()).argmax(-1)
+    thresholds = [1.0, *(t for t in reversed(THRESHOLDS) if t > plan.threshold), plan.threshold]
+    first = min(plan.stops, default=1)
+    answers = [decide(found, t, first, plan.layers).answers for t in thresholds]
+    losses = torch.stack([given != dense for given in answers], 1).numpy()
+    setting = len(thresholds) - 1
+    labels: dict[str, Label] = {"delta": steps.delta, "epsilon": steps.epsilon}
+    if steps.epsilon:
+        promise = calibrate(losses, epsilon=steps.epsilon, delta=steps.delta)
+        labels |= {"promise": str(promise), "kept": promise.setting is not None}
+        setting = promise.setting if promise.setting is not None else 0
+    final = replace(plan, threshold=thresholds[setting])
+    count, differing = len(held), int(losses[:, setting].sum())
+    labels |= {"disagreements": differing, "plan": json.dumps(final.to_dict())}
+    bound = upper_bound(differing, count, steps.delta)
+    return [
+        Record("disagreement", differing / count, "share", "measured", labels, count=count),
+        Record("disagreement_bound", bound, "share", "measured", labels, count=count),
+    ]
+
+
+def verify_plan(steps: Steps, run: Run, batch: int) -> list[Record]:
+    """Time and score of dense and ours on the same test inputs, from the same calls."""
+    task, examples = steps.task, timed(steps)
+    calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.dense()).items()}
+    ours = steps.engines.ours(steps.models.adaptive(), final_plan(run), "chosen")
+    calls |= {f"{OURS} {name}": call for name, call in ours.items()}
+    batches = inputs_of(task, examples, batch)
+    random.Random(0).shuffle(batches)
+    inputs = [inputs for _, inputs in batches]
+    times = time_inputs(calls, inputs, rounds=steps.rounds, threads=steps.engines.thread_count)
+    logits = {name: in_order(batches, found, examples) for name, found in times.items()}
+    reference = fastest(times, [name for name in calls if name.startswith(DENSE)])
+    records: list[Record] = []
+    for name, found in times.items():
+        arm, _, engine = name.partition(" ")
+        labels: dict[str, Label] = {"arm": arm, "engine": engine, "batch": batch}
+        pair = (logits[name], logits[reference])
+        compared = times[reference] if name != reference else None
+        records += records_of(task, found, compared, pair, examples, labels)
+    return records
+
+
+def records_of(
+    task: Task,
+    found: InputTimes[Any],
+    reference: InputTimes[Any] | None,
+    logits: tuple[Tensor, Tensor],
+    examples: Examples,
+    labels: dict[str, Label],
+) -> list[Record]:
+    """Time, speed, score and difference of one form; ``logits`` are its own and the reference's."""
+    gap = score_difference(task.metric, *logits, examples.labels)
+    return [
+        *_time_records(found, reference, labels),
+        *_score_records(task, logits[0], examples, gap, labels),
+    ]
+
+
+def _time_records(
+    found: InputTimes[Any], reference: InputTimes[Any] | None, labels: dict[str, Label]
+) -> list[Record]:
+    count = found.times_ms.shape[1]
+    mean = float(found.typical_ms.mean())
+    records = [Record("latency_ms", mean, "ms", "measured", {**labels, "of": "mean"}, count=count)]
+    for share in (50, 99):
+        value = found.percentile_ms(share)
+        own = {**labels, "of": f"p{share}"}
+        records.append(Record("latency_ms", value, "ms", "measured", own, count=count))
+    if reference is not None:
+        ratio = speed_up(found, reference)
+        records.append(
+            Record("speed_up", ratio.value, "ratio", "measured", labels, ratio.interval, count)
+        )
+    return records
+
+
+def _score_records(
+    task: Task, logits: Tensor, examples: Examples, gap: Difference, labels: dict[str, Label]
+) -> list[Record]:
+    own = {**labels, "metric": task.metric, "split": "test"}
+    value = metric(task.metric).score(logits, examples.labels)
+    count = len(examples)
+    return [
+        Record("score", value, "score", "measured", own, count=count),
+        Record("score_difference", gap.value, "score", "measured", own, gap.interval, count),
+    ]
+
+
+def leavers(steps: Steps, run: Run) -> list[Record]:
+    """The share of test inputs that leave after each layer, and how the scores of these are."""
+    test, plan = timed(steps), final_plan(run)
+    found = outcomes(steps.models.adaptive(), steps.task, test, plan)
+    decision = decide(found, plan.threshold, min(plan.stops, default=1), plan.layers)
+    right = (decision.answers == test.labels).double()
+    records = []
+    for layer in sorted({*plan.stops, plan.layers}):
+        here = decision.layers == layer
+        count = int(here.sum())
+        labels: dict[str, Label] = {"layer": layer, "split": "test"}
+        labels["accuracy"] = float(right[here].mean()) if count else None
+        share = count / len(test)
+        records.append(Record("leavers", share, "share", "measured", labels, count=len(test)))
+    return records
+
+
+def in_order(
+    batches: Sequence[tuple[list[int], Any]], found: InputTimes[Any], examples: Examples
+) -> Tensor:
+    """The answers of the timed calls in the order of the examples."""
+    logits = torch.zeros(len(examples), found.answers[0].shape[-1])
+    for (indices, _), answer in zip(batches, found.answers, strict=True):
+        logits[indices] = answer.float()
+    return logits
+
+
+def timed(steps: Steps) -> Examples:
+    """The test examples that are timed: all, or as many as are allowed, at random."""
+    test = steps.task.test
+    if len(test) <= steps.timed_examples:
+        return test
+    return test.subset(sorted(random.Random(0).sample(range(len(test)), steps.timed_examples)))
+
+
+def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
+    inputs = [inputs for _, inputs in inputs_of(steps.task, examples, 1)]
+    return random.Random(0).sample(inputs, min(count, len(inputs)))
+
+
+def front_of(run: Run) -> tuple[list[FrontierPoint], float]:
+    """The surveyed plans that nothing beats, cheapest first, and the dense model's score."""
+    dense = _one(run, "dense_score").value
+    points = [
+        FrontierPoint(_plan(record), float(str(record.labels["cost_share"])), record.value)
+        for record in run.records()
+        if record.name == "frontier_score" and record.labels["on_front"]
+    ]
+    return sorted(points, key=lambda point: point.cost_share), float(dense or 0.0)
+
+
+def chosen_plan(run: Run) -> Plan:
+    """What ``choose_plan`` took."""
+    return _plan(_one(run, "chosen_plan"))
+
+
+def final_plan(run: Run) -> Plan:
+    """What ``calibrate_plan`` made of it."""
+    return _plan(_one(run, "disagreement_bound"))
+
+
+def _one(run: Run, name: str) -> Record:
+    """The record of an earlier step; raises ``UsageError`` where that step failed."""
+    found = next((record for record in run.records() if record.name == name), None)
+    if found is None:
+        raise UsageError(f"there is no {name.replace('_', ' ')}: an earlier step has failed")
+    return found
+
+
+def _plan(record: Record) -> Plan:
+    return Plan.from_dict(json.loads(str(record.labels["plan"])))
+
+
+def _place(point: FrontierPoint) -> dict[str, Label]:
+    return {
+        "plan": json.dumps(point.plan.to_dict()),
+        "cost_share": point.cost_share,
+        "score": point.score,
+    }
+
+
+def dense_records(steps: Steps) -> list[Record]:
+    """The dense model on validation and test."""
+    dense = steps.models.dense()
+    found = []
+    for split in ("validation", "test"):
+        judged = evaluate(dense, steps.task, split)
+        labels: dict[str, Label] = {"arm": DENSE, "split": split, "metric": steps.task.metric}
+        found.append(Record("score", judged.score, "score", "measured", labels, count=judged.count))
+    return found

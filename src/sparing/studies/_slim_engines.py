@@ -1,0 +1,111 @@
+"""The same model in every engine that is there: dense rivals, and plans of ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sparing.export.engine import Chain
+from sparing.export.folder import export_chain
+from sparing.export.onnx import export_onnx
+from sparing.export.rivals import dense_segment
+from sparing.layers.plan import Plan
+from sparing.tasks import Task
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.freezing import freeze, segments
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Run = Callable[[Mapping[str, Tensor]], Tensor]
+"""Inputs to logits."""
+Runs = dict[str, Run]
+
+
+def has_onnx() -> bool:
+    """Whether the extra ``onnx`` is installed."""
+    return all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript"))
+
+
+@dataclass(frozen=True, eq=False)
+class Engines:
+    """Builds runnable forms; exported files go to ``folder``."""
+
+    task: Task
+    folder: Path
+    thread_count: int
+    compiled: bool
+
+    def example(self) -> dict[str, Tensor]:
+        """Two validation inputs, as a batch."""
+        batch = self.task.collate([self.task.validation[0], self.task.validation[1]])
+        batch.pop("labels")
+        return batch
+
+    def dense(self, model: PreTrainedModel) -> Runs:
+        """The dense model in every engine, by the engine's name."""
+        segment = dense_segment(model).eval()
+        chains = {"eager": self._chain([segment])}
+        if self.compiled:
+            build: Any = torch.compile
+            chains["compiled"] = self._chain([build(segment, dynamic=True)])
+        if has_onnx():
+            path = self.folder / "dense" / "dense.onnx"
+            if not path.is_file():
+                export_onnx(segment, self.example(), path)
+            chains["onnxruntime"] = self._chain([path])
+        return {name: logits_of(chain) for name, chain in chains.items()}
+
+    def ours(self, model: AdaptiveClassifier, plan: Plan, name: str) -> Runs:
+        """A plan in every engine; ``name`` is the folder of its exported files."""
+        model.plan = plan
+        frozen = freeze(model).eval()
+        found: Runs = {"eager": _packed(frozen)}
+        if has_onnx() and not plan.drops_tokens:
+            paths = self.exported(model, plan, name)
+            found["onnxruntime"] = logits_of(self._chain(paths, plan.threshold))
+        return found
+
+    def exported(self, model: AdaptiveClassifier, plan: Plan, name: str) -> list[Path]:
+        """A plan's segments as files."""
+        model.plan = plan
+        place = self.folder / name
+        shutil.rmtree(place, ignore_errors=True)
+        return export_chain(
+            segments(model), self.example(), place, threshold=plan.threshold, longest=self.longest
+        )
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that the task's model takes."""
+        return self.task.tokens if self.task.kind == "tokens" else None
+
+    def _chain(self, parts: Any, threshold: float = 1.0) -> Chain:
+        return Chain(parts, threshold, thread_count=self.thread_count, longest=self.longest)
+
+
+def logits_of(chain: Chain) -> Run:
+    """A chain that gives its logits alone."""
+
+    def run(inputs: Mapping[str, Tensor]) -> Tensor:
+        return chain(inputs)[0]
+
+    return run
+
+
+def _packed(model: AdaptiveClassifier) -> Run:
+    """The adaptive model itself, on packed rows."""
+
+    def run(inputs: Mapping[str, Tensor]) -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = model(**inputs).logits
+        return logits
+
+    return run

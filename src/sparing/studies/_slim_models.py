@@ -1,0 +1,161 @@
+"""The models of ``slim``: the dense one, given or fine-tuned, and its adaptive form, distilled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.models import build_model, names
+from sparing.tasks import Examples, Task
+from sparing.train import Distillation, Recipe, TrainResult, default_recipe, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.families import require_classifier
+from sparing.transfer.importance import importance
+from sparing.transfer.opening import open_model
+from sparing.transfer.ordering import order_by_importance
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+IMPORTANCE_EXAMPLES = 512
+IMPORTANCE_BATCH = 32
+FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
+Telling = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """Where the models of a run lie and how they are made; each is made once and then read.
+
+    ``source`` is the user's model, a name of ours or a path; it is never written to.
+    """
+
+    source: str
+    task: Task
+    folder: Path
+    dense_recipe: Recipe
+    recipe: Recipe
+    draw: Draw
+    seed: int
+
+    @cached_property
+    def fine_tuned(self) -> bool:
+        """Whether the source answers the task already, so that it is the dense model as it is."""
+        if self.source in names():
+            return False
+        try:
+            config = json.loads((Path(self.source).expanduser() / "config.json").read_text())
+        except (OSError, ValueError):
+            return False
+        kinds = config.get("architectures") or [""]
+        named = str(kinds[0]).endswith(("ForSequenceClassification", "ForImageClassification"))
+        # transformers leaves num_labels out of the file and writes the names of the classes
+        return named and len(config.get("id2label") or "01") == self.task.classes
+
+    def dense(self) -> PreTrainedModel:
+        """The dense model; raises ``UsageError`` before it has been trained."""
+        if self.fine_tuned:
+            return require_classifier(open_model(self.source)).float().eval()
+        return require_classifier(open_model(str(self._trained("dense")))).eval()
+
+    def adaptive(self) -> AdaptiveClassifier:
+        """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
+        model = open_model(str(self._trained("adaptive")))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
+
+    def train_dense(self, tell: Telling) -> TrainResult | None:
+        """Fine-tune the source where it does not answer the task yet."""
+        if self.fine_tuned:
+            return None
+        model = build_model(self.source, self.task, seed=self.seed)
+        require_classifier(model)
+        place = self.folder / "models" / "dense"
+        return train(model, self.task, self.dense_recipe, output_dir=place, on_progress=tell)
+
+    def train_adaptive(self, tell: Telling) -> TrainResult:
+        """Order by importance, then distil with plans drawn anew for every batch.
+
+        Embeddings stay as they are: they cost no arithmetic, so nothing is to be gained there.
+        """
+        dense = self.dense()
+        model = self.ordered(dense)
+        model.embeddings.requires_grad_(False)
+        model.plan = self.draw.typical(model)
+        objective = ElasticLoss(dense, FOLLOW, self.draw, self.seed)
+        place = self.folder / "models" / "adaptive"
+        return train(
+            model,
+            self.task,
+            replace(self.recipe, distillation=FOLLOW),
+            output_dir=place,
+            objective=objective,
+            on_progress=tell,
+        )
+
+    def ordered(self, dense: PreTrainedModel) -> AdaptiveClassifier:
+        """The adaptive form before training, heads and neurons in order of importance."""
+        depth = dense.config.num_hidden_layers
+        model = adapt(dense, exits=range(max(1, depth // 3), depth + 1))
+        kept = min(IMPORTANCE_EXAMPLES, len(self.task.train))
+        generator = torch.Generator().manual_seed(self.seed)
+        chosen = torch.randperm(len(self.task.train), generator=generator)[:kept].tolist()
+        batches = (
+            self.task.collate([self.task.train[index] for index in part])
+            for part in _parts(chosen, IMPORTANCE_BATCH)
+        )
+        order_by_importance(model, importance(dense, batches))
+        return model
+
+    def _trained(self, name: str) -> Path:
+        place = self.folder / "models" / name
+        if not (place / "result.json").is_file():
+            raise UsageError(f"the {name} model of this run has not been trained to its end yet")
+        return place
+
+
+def recipes(
+    task: str, source: str, dense_epochs: int, epochs: int, seed: int
+) -> tuple[Recipe, Recipe]:
+    """How the dense model is fine-tuned and how the adaptive one is distilled.
+
+    Counts of 0 are replaced: a model trained from nothing is distilled twice as long as it was
+    trained, a pretrained one in five epochs.
+    """
+    pretrained = source not in names()
+    dense = default_recipe(task, pretrained=pretrained)
+    dense = replace(dense, epochs=dense_epochs or dense.epochs, seed=seed)
+    own = 5 if pretrained else 2 * dense.epochs
+    rate = 1e-4 if pretrained else dense.learning_rate
+    ours = replace(dense, epochs=epochs or own, learning_rate=rate, patience=None)
+    return dense, ours
+
+
+def halves(task: Task) -> tuple[Examples, Examples]:
+    """The validation split in two: one to choose plans on, one to calibrate what was chosen."""
+    count = len(task.validation)
+    chosen, held = list(range(0, count, 2)), list(range(1, count, 2))
+    return task.validation.subset(chosen), task.validation.subset(held)
+
+
+def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:
+    """Every example once, in batches of like length as they are served: indices and inputs."""
+    order = sorted(range(len(examples)), key=lambda index: (examples.lengths[index], index))
+    found = []
+    for part in _parts(order, batch):
+        inputs = task.collate([examples[index] for index in part])
+        inputs.pop("labels")
+        found.append((part, inputs))
+    return found
+
+
+def _parts(indices: list[int], size: int) -> list[list[int]]:
+    return [indices[start : start + size] for start in range(0, len(indices), size)]

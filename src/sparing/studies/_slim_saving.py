@@ -1,0 +1,107 @@
+"""The result of ``slim`` on disk: the model for any budget, its exported form, and its card."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from sparing.core.record import Record
+from sparing.studies._run import Run, write_atomically
+from sparing.studies._slim_cells import OURS, Steps, final_plan, front_of
+from sparing.studies._slim_engines import has_onnx
+
+
+def save(steps: Steps, run: Run, source: str) -> Path:
+    """Write ``model/`` beside the records, whole or not at all, and return it."""
+    target = run.folder / "model"
+    beside = run.folder / f".model.{os.getpid()}"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        model = steps.models.adaptive()
+        model.set_frontier(front_of(run)[0])
+        plan = final_plan(run)
+        if has_onnx() and not plan.drops_tokens:
+            steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
+        model.plan = plan
+        model.save_pretrained(beside)
+        if steps.task.tokenizer is not None:
+            steps.task.tokenizer.save_pretrained(beside)
+        write_atomically(beside / "README.md", model_card(run, steps, source))
+        shutil.rmtree(target, ignore_errors=True)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def model_card(run: Run, steps: Steps, source: str) -> str:
+    """What the model is, how good and how fast, and how to load it, as Markdown."""
+    records, task, plan = run.records(), steps.task, final_plan(run)
+    bound = next(record for record in records if record.name == "disagreement_bound")
+    width = f"{plan.heads[0]} heads and {plan.neurons[0]} neurons in each of {plan.layers} layers"
+    leaves = (
+        f"an input leaves after layer {', '.join(map(str, plan.stops))} when its largest class "
+        f"probability is above {plan.threshold:g}"
+        if plan.stops
+        else "all inputs run all of them"
+    )
+    lines = [
+        f"# {Path(source).name} on {task.name}, slimmed",
+        "",
+        f"Made by sparing from {Path(source).name} by ordering heads and neurons by importance and "
+        f"distilling. It runs {width}; {leaves}.",
+        "",
+        "| form | engine | batch | milliseconds | speed over the fastest dense | "
+        f"{task.metric} (test) |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *_rows(records),
+        "",
+        f"Machine: {run.config['machine_id']}, {steps.engines.thread_count} thread; commit "
+        f"{run.config['commit']}. Intervals are 95 % over test inputs.",
+        "",
+        f"With confidence {1 - float(str(bound.labels['delta'])):g} at most {bound.value:.1%} of "
+        f"inputs like those of the task are answered otherwise than by the dense model "
+        f"({bound.labels['disagreements']} of {bound.count} held-out inputs were).",
+        "",
+        "```python",
+        "import sparing",
+        "",
+        'model = sparing.load("model")',
+        "model.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers",
+        "```",
+        "",
+        f"Data: {task.source}; licence: {task.licence}."
+        + (" A subset of what was published." if task.subset else ""),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(records: list[Record]) -> list[str]:
+    rows = []
+    for mean in records:
+        if mean.name != "latency_ms" or mean.labels["of"] != "mean":
+            continue
+        key = {name: mean.labels[name] for name in ("arm", "engine", "batch")}
+        speed = _find(records, "speed_up", key)
+        score = _find(records, "score", key)
+        factor = "1" if speed is None else _interval(speed)
+        form = "slim" if key["arm"] == OURS else "dense"
+        value = score.value if score is not None and score.value is not None else float("nan")
+        rows.append(
+            f"| {form} | {key['engine']} | {key['batch']} | {mean.value:.3g} | {factor} | "
+            f"{value:.4f} |"
+        )
+    return rows
+
+
+def _interval(record: Record) -> str:
+    assert record.value is not None
+    assert record.interval is not None
+    return f"{record.value:.2f} ({record.interval[0]:.2f} to {record.interval[1]:.2f})"
+
+
+def _find(records: list[Record], name: str, key: Mapping[str, object]) -> Record | None:
+    return next((r for r in records if r.name == name and key.items() <= r.labels.items()), None)

@@ -1,0 +1,276 @@
+"""Make a fine-tuned encoder faster: cut, distil, choose by measured speed, and say how sure it is.
+
+``sparing slim MODEL --task TASK`` runs it; minutes for a toy, an hour or more of one core for a
+small BERT on thousands of texts. Expected on SST-2 with a six-layer MiniLM: about half the time of
+the fastest dense form at no more than half a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Record
+from sparing.studies import _slim_cells as cells
+from sparing.studies._frontier import Variant
+from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._run import Cell, Progress, Run, open_run
+from sparing.studies._slim_engines import Engines, has_onnx
+from sparing.studies._slim_int8 import int8_plan
+from sparing.studies._slim_models import Models, recipes
+from sparing.studies._slim_saving import save
+from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.studies._task import load_for
+from sparing.tasks import Task
+from sparing.train import TrainResult
+from sparing.train.elastic import Draw
+
+LONG_TOKENS = 128
+LONG_SHARES = (1.0, 0.7, 0.5)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is wanted, and how much work it may take.
+
+    ``speed`` is the factor over the fastest dense form on the task's own texts, ``floor`` the share
+    of the dense score to keep. ``epsilon`` asks for a threshold at which, with confidence 1 -
+    ``delta``, no more than this share of answers differs from the dense model's; 0 takes what comes
+    and bounds it. ``epochs`` are those of distillation, ``dense_epochs`` those of fine-tuning where
+    the model does not answer the task yet (0 takes defaults). ``widths`` are shares of heads
+    and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
+    and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed;
+    ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
+    """
+
+    model: str = "vit"
+    task: str = "digits"
+    speed: float = 2.0
+    floor: float = 0.995
+    epsilon: float = 0.0
+    delta: float = 0.05
+    epochs: int = 0
+    dense_epochs: int = 0
+    widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
+    width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
+    tokens: tuple[float, ...] = ()
+    tokens_after: int = 2
+    batches: tuple[int, ...] = (1, 8)
+    rounds: int = 3
+    timed_examples: int = 2000
+    compiled: bool = False
+    int8: bool = True
+    thread_count: int = 1
+    seed: int = 0
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.speed > 0:
+            raise UsageError(f"speed must be above 0, got {self.speed}")
+        if not 0 < self.floor <= 1:
+            raise UsageError(f"floor must be in (0, 1], got {self.floor}")
+        if not 0 <= self.epsilon < 1 or not 0 < self.delta < 1:
+            raise UsageError("epsilon must be in [0, 1) and delta in (0, 1)")
+        for name in ("rounds", "timed_examples", "thread_count"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.epochs < 0 or self.dense_epochs < 0:
+            raise UsageError("epochs and dense_epochs must not be negative")
+
+    def token_shares(self, task: Task) -> tuple[float, ...]:
+        """Which shares of tokens are looked at: of long inputs, where that may pay, several."""
+        if self.tokens:
+            return self.tokens
+        lengths = task.validation.lengths
+        if task.kind == "image":
+            lengths = [task.tokens]
+        return LONG_SHARES if median(lengths) >= LONG_TOKENS else (1.0,)
+
+    def draw(self, task: Task) -> Draw:
+        """Which plans training draws."""
+        return Draw(self.widths, self.width_chances, self.token_shares(task), self.tokens_after)
+
+
+BUDGETS = {
+    "quick": Options(epochs=2, timed_examples=300, rounds=2),
+    "standard": Options(),
+}
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+) -> StudyResult:
+    """Slim a model in a folder that can be continued after any interruption.
+
+    The user's model is read, never written; the result lies in ``folder/model``. Raises
+    ``UsageError`` for unknown names, a model that does not fit the task, and a folder that holds
+    another run or the model itself.
+    """
+    _refuse_model_folder(options.model, folder)
+    task, resolved = load_for(options.task, options.task_options, options.model, data)
+    if task.answer != "class":
+        raise UsageError(f"task {task.name} asks for a number; inputs leave early only by classes")
+    if len(task.validation) < 4:
+        raise UsageError(f"task {task.name} has too few validation examples to choose a plan on")
+    identity = {**asdict(options), "task_options": resolved}
+    config = base_config("slim", _plain(identity)) | _described(options, task, folder)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        steps = _steps(options, task, folder)
+        failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
+        records = opened.records()
+        if not failures:
+            save(steps, opened, options.model)
+        goals = _judge(records, options)
+        write_goals(folder, goals)
+        return StudyResult("slim", folder, opened.config, records, goals, list(failures))
+
+
+def _refuse_model_folder(model: str, folder: Path) -> None:
+    source = Path(model).expanduser()
+    if source.is_dir() and source.resolve() == folder.resolve():
+        raise UsageError(f"{folder} is the model itself: choose another folder for the result")
+
+
+def _steps(options: Options, task: Task, folder: Path) -> cells.Steps:
+    dense, ours = recipes(
+        options.task, options.model, options.dense_epochs, options.epochs, options.seed
+    )
+    variants = tuple(
+        Variant(width, kept, options.tokens_after)
+        for width in options.widths
+        for kept in options.token_shares(task)
+    )
+    models = Models(options.model, task, folder, dense, ours, options.draw(task), options.seed)
+    engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
+    return cells.Steps(
+        models=models,
+        engines=engines,
+        variants=variants,
+        speed=options.speed,
+        floor=options.floor,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        rounds=options.rounds,
+        timed_examples=options.timed_examples,
+    )
+
+
+def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress) -> list[Cell]:
+    def dense() -> list[Record]:
+        trained = _trained(steps.models.train_dense(_within(tell, 0.0, 0.3, "dense")), "dense")
+        return [*trained, *cells.dense_records(steps)]
+
+    def distil() -> list[Record]:
+        result = steps.models.train_adaptive(_within(tell, 0.3, 0.8, "distil"))
+        return _trained(result, "slim")
+
+    found = [
+        Cell("dense", dense, weight=6.0),
+        Cell("distil", distil, weight=10.0),
+        Cell("survey", lambda: cells.survey_plans(steps)),
+        Cell("choose", lambda: cells.choose_plan(steps, opened)),
+        Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)),
+    ]
+    for batch in options.batches:
+        work = _verifying(steps, opened, batch)
+        found.append(Cell(f"verify/batch-{batch}", work))
+    found.append(Cell("leavers", lambda: cells.leavers(steps, opened)))
+    if options.int8 and has_onnx():
+        found.append(Cell("int8", lambda: int8_plan(steps, opened)))
+    return found
+
+
+def _verifying(steps: cells.Steps, opened: Run, batch: int) -> Any:
+    return lambda: cells.verify_plan(steps, opened, batch)
+
+
+def _within(tell: Progress, low: float, high: float, name: str) -> Progress:
+    """A part's own progress as a piece of the whole."""
+    return lambda fraction, text: tell(low + fraction * (high - low), f"{name}: {text}")
+
+
+def _trained(result: TrainResult | None, arm: str) -> list[Record]:
+    if result is None:
+        return []
+    return [
+        Record("train_time_s", result.train_time_s, "s", "measured", {"arm": arm}),
+        Record("train_examples", result.examples_seen, "examples", "measured", {"arm": arm}),
+    ]
+
+
+def _judge(records: list[Record], options: Options) -> list[GoalResult]:
+    """Fast enough at the first batch size, and good enough by the one-sided 95 % bound."""
+    first = options.batches[0]
+    ours = [r for r in records if r.labels.get("arm") == cells.OURS]
+    speeds = [r for r in ours if r.name == "speed_up" and r.labels["batch"] == first]
+    fastest = max(speeds, key=lambda record: record.value or 0.0, default=None)
+    goal = Goal(f"speed over the fastest dense form, batch {first}", options.speed, "ratio")
+    goals = [goal.judge(*_value(fastest))]
+    goal = Goal("share of the dense score kept", options.floor, "share")
+    return [*goals, goal.judge(*_kept(records, fastest))]
+
+
+def _kept(
+    records: list[Record], fastest: Record | None
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The share of the dense score that the fastest form keeps, with its interval."""
+    if fastest is None:
+        return None, None
+    gap = next(
+        r
+        for r in records
+        if r.name == "score_difference"
+        and r.labels == {**fastest.labels, "metric": r.labels["metric"], "split": "test"}
+    )
+    mine = next(r for r in records if r.name == "score" and r.labels == gap.labels)
+    dense = (mine.value or 0.0) - (gap.value or 0.0)
+    if dense <= 0 or gap.interval is None:
+        return None, None
+    low, high = (1 + end / dense for end in gap.interval)
+    return 1 + (gap.value or 0.0) / dense, (low, high)
+
+
+def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
+    return (None, None) if record is None else (record.value, record.interval)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _described(options: Options, task: Task, folder: Path) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    return {
+        "name": folder.name,
+        "task": {
+            "name": task.name,
+            "kind": task.kind,
+            "metric": task.metric,
+            "chance": task.chance,
+            "classes": task.classes,
+            "licence": task.licence,
+            "source": task.source,
+            "subset": task.subset,
+            "notes": list(task.notes),
+            "tokens": task.tokens,
+            "examples": {name: len(split) for name, split in task.splits.items()},
+        },
+        "model": {"name": Path(options.model).name},
+        "arms": [cells.DENSE, cells.OURS],
+        "baseline": cells.DENSE,
+        "threads": options.thread_count,
+        "onnxruntime": has_onnx(),
+    }

@@ -1,0 +1,133 @@
+"""Training one model for every budget: each batch sees a part of it, drawn anew."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sparing.core.errors import UsageError
+from sparing.layers.plan import Plan, narrowed
+from sparing.train.distillation import output_divergence
+from sparing.train.recipe import Distillation
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which plans a training step may draw.
+
+    ``widths`` are shares of heads and neurons, drawn in proportion to their ``width_chances``;
+    ``tokens`` are shares kept after layer ``tokens_after``, drawn evenly. Depth is not drawn: all
+    exits are trained in every step.
+    """
+
+    widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
+    width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
+    tokens: tuple[float, ...] = (1.0,)
+    tokens_after: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.widths or len(self.widths) != len(self.width_chances):
+            raise UsageError("draw.widths and draw.width_chances must be of one length, not empty")
+        if min(self.width_chances) < 0 or sum(self.width_chances) <= 0:
+            raise UsageError("draw.width_chances must not be negative, and not all 0")
+        if not self.tokens or any(not 0 < share <= 1 for share in (*self.widths, *self.tokens)):
+            raise UsageError("draw.widths and draw.tokens are shares in (0, 1]")
+
+    def typical(self, model: Any) -> Plan:
+        """The width drawn most often: what a validation between epochs looks at."""
+        share = self.widths[self.width_chances.index(max(self.width_chances))]
+        return narrowed(model.encoder.sizes, share)
+
+    def plan(self, model: Any, seed: int, step: int) -> Plan:
+        """The plan of a step: a function of seed and step, so that a resumed run draws the same."""
+        chance = random.Random(f"{seed}:{step}")
+        share = chance.choices(self.widths, self.width_chances)[0]
+        plan = narrowed(model.encoder.sizes, share)
+        kept = chance.choice(self.tokens)
+        return replace(plan, tokens_kept=kept, tokens_after=self.tokens_after)
+
+
+class ElasticLoss:
+    """The mean loss of all exits of a drawn plan, following a dense teacher.
+
+    Formula: mean over exits e of [a CE(z_e, y) + b T^2 KL(softmax(t / T) || softmax(z_e / T))]
+    + c mean_l MSE(h_l, g_l).
+
+    Symbols: z_e are the logits at exit e, t the teacher's; h_l and g_l the hidden states after
+    layer l at real tokens; a, b, c and T as in ``Distillation``. Hidden states are compared up to
+    the layer after which tokens are dropped.
+
+    Source: Hou et al., 2020 (DynaBERT), arXiv 2004.04037, section 2.2, for widths; Lee et al.,
+    2015, arXiv 1409.5185, for loss at every depth. What differs: one plan a step instead of all.
+    """
+
+    def __init__(
+        self, teacher: nn.Module, weights: Distillation, draw: Draw | None = None, seed: int = 0
+    ) -> None:
+        self.teacher: nn.Module | None = teacher
+        self.weights, self.draw, self.seed = weights, draw or Draw(), seed
+
+    def describe(self) -> dict[str, Any]:
+        """What is drawn."""
+        return {"elastic": asdict(self.draw), "elastic_seed": self.seed}
+
+    def __call__(self, model: Any, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
+        """The loss of a batch with ``labels``."""
+        inputs = {name: value for name, value in batch.items() if name != "labels"}
+        plan = self.draw.plan(model, self.seed, step)
+        rows, layout = model.embed(**inputs)
+        trace = model.encoder.trace(rows, layout, plan)
+        follow = self.weights.hidden_states > 0
+        assert self.teacher is not None
+        with torch.no_grad():
+            goal = self.teacher(**inputs, output_hidden_states=follow)
+        if goal.logits.shape[-1] != model.config.num_labels:
+            raise UsageError(
+                f"the teacher answers with {goal.logits.shape[-1]} classes, the model with "
+                f"{model.config.num_labels}"
+            )
+        losses = [
+            self._of_answer(z.float(), goal.logits.float(), batch) for z in trace.answers.values()
+        ]
+        loss = torch.stack(losses).mean()
+        if follow:
+            last = plan.tokens_after if plan.drops_tokens else plan.layers
+            keep = inputs.get("attention_mask")
+            distance = packed_distance(trace.states[: last + 1], goal.hidden_states, keep)
+            loss = loss + self.weights.hidden_states * distance
+        return loss
+
+    def _of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        weights = self.weights
+        right = F.cross_entropy(logits, batch["labels"])
+        close = output_divergence(logits, goal, weights.temperature)
+        return weights.labels * right + weights.outputs * close
+
+
+def packed_distance(
+    states: list[Float[Tensor, "rows width"]],
+    goals: tuple[Float[Tensor, "batch tokens width"], ...],
+    keep: Int[Tensor, "batch tokens"] | None,
+) -> Float[Tensor, ""]:
+    """The mean squared distance from a teacher's padded hidden states at the same layers.
+
+    Both begin with the embeddings, which are left out; ``keep`` is 1 at real tokens. Raises
+    ``UsageError`` where the teacher has too few layers or another width.
+    """
+    if len(goals) < len(states) or goals[-1].shape[-1] != states[-1].shape[-1]:
+        raise UsageError(
+            f"the teacher has {len(goals) - 1} layers of width {goals[-1].shape[-1]}, the model "
+            f"{len(states) - 1} or more of {states[-1].shape[-1]}: set distillation.hidden_states "
+            "to 0"
+        )
+    distances = []
+    for state, goal in zip(states[1:], goals[1:], strict=False):
+        real = goal.flatten(0, 1) if keep is None else goal[keep.bool()]
+        distances.append((state.float() - real.float()).square().mean())
+    return torch.stack(distances).mean()

@@ -1,0 +1,59 @@
+"""What a training step minimises: labels, a teacher, or many forms of one model at once."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.train.answers import label_loss
+from sparing.train.distillation import distillation_loss
+from sparing.train.recipe import Distillation
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A loss of a model on a batch; everything random in it follows from the step's number."""
+
+    @property
+    def teacher(self) -> nn.Module | None:
+        """The model that is followed, if any; it is moved to where the training runs."""
+
+    def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
+        """The loss of a batch with ``labels``."""
+
+    def describe(self) -> dict[str, Any]:
+        """What makes two runs with this objective the same run, for JSON."""
+
+
+class LabelLoss:
+    """Cross-entropy with the labels, or squared error where they are numbers."""
+
+    teacher: nn.Module | None = None
+
+    def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
+        """The mean over the batch."""
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        return label_loss(model(**given).logits, batch["labels"])
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing: it has no settings."""
+        return {}
+
+
+class TeacherLoss:
+    """The loss of distillation, with the recipe's weights."""
+
+    def __init__(self, teacher: nn.Module, weights: Distillation) -> None:
+        self.teacher: nn.Module | None = teacher
+        self.weights = weights
+
+    def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
+        """See ``distillation_loss``."""
+        assert self.teacher is not None
+        return distillation_loss(model, self.teacher, batch, self.weights)
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing: the weights stand in the recipe."""
+        return {}

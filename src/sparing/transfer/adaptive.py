@@ -1,0 +1,297 @@
+"""The adaptive form of a BERT- or ViT-family classifier: one checkpoint that serves any budget."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.layers.encoder import AdaptiveEncoder, Spent
+from sparing.layers.packing import Packed, pack
+from sparing.layers.plan import LayerSizes, Plan, full_plan
+from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
+from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
+from sparing.transfer.registry import NAME
+
+ENTRY_VERSION = 1
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A plan, its expected arithmetic as a share of the dense model's, and how good it was.
+
+    ``score`` is the task's metric on the split that the frontier was measured on; None where it was
+    not measured.
+    """
+
+    plan: Plan
+    cost_share: float
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cost_share < math.inf:
+            raise UsageError(f"a plan's share of the arithmetic is above 0, got {self.cost_share}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "plan": self.plan.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> FrontierPoint:
+        """What ``to_dict`` gave."""
+        try:
+            return cls(**{**content, "plan": Plan.from_dict(content["plan"])})
+        except (TypeError, KeyError) as error:
+            raise UsageError(f"not a point of a frontier: {error}") from error
+
+
+@dataclass
+class AdaptiveOutput(SequenceClassifierOutput):  # type: ignore[misc]  # transformers is untyped
+    """transformers' output with ``layers``: after which of them each input left."""
+
+    layers: Int[Tensor, " batch"] | None = None
+
+
+class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers is untyped
+    """A classifier that runs a plan: so many heads, neurons, tokens and layers, for each input.
+
+    It is called as the model that it was made from and gives the same kind of output. ``plan`` is
+    what it runs; ``budget`` sets it from the frontier. Pads are taken out before the first layer,
+    so that a batch costs its real tokens. Made by ``sparing.adapt``, read by ``sparing.load``.
+    """
+
+    _supports_sdpa = True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        entry = getattr(config, NAME)["adaptive"]
+        family = family_of(config)
+        sizes = [LayerSizes(*row) for row in entry["sizes"]]
+        self.main_input_name = family.reads
+        self.embeddings = family.new_embeddings(config)
+        self.encoder = AdaptiveEncoder(
+            sizes, layer_form(config, family), head_form(config, family), entry["exits"]
+        )
+        self.frontier = [FrontierPoint.from_dict(point) for point in entry.get("frontier", ())]
+        for point in self.frontier:
+            self.encoder.check_runs(point.plan)
+        self._plan = Plan.from_dict(entry["plan"]) if "plan" in entry else full_plan(sizes)
+        self.encoder.check_runs(self._plan)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Nothing: weights come from the dense model or from a file."""
+
+    @property
+    def plan(self) -> Plan:
+        """What the model runs."""
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: Plan) -> None:
+        """Run this plan; ``UsageError`` when it asks for more than the model has."""
+        self.encoder.check_runs(plan)
+        self._plan = plan
+        self._write_entry()
+
+    @property
+    def budget(self) -> float:
+        """The share of the dense model's arithmetic to spend, expected over inputs.
+
+        Setting it takes the best plan of the frontier that costs no more; 1 is the whole model.
+        Raises ``UsageError`` outside (0, 1] and below the cheapest plan.
+        """
+        shares = [point.cost_share for point in self._points() if point.plan == self._plan]
+        if not shares:
+            raise UsageError("the plan was set by hand and is not on the frontier: no budget")
+        return shares[0]
+
+    @budget.setter
+    def budget(self, share: float) -> None:
+        """Take the best plan that costs no more."""
+        if not 0 < share <= 1:
+            raise UsageError(f"a budget is a share in (0, 1], got {share}")
+        affordable = [point for point in self.best_first() if point.cost_share <= share]
+        if not affordable:
+            least = min(point.cost_share for point in self._points())
+            raise UsageError(
+                f"a budget of {share:g} is below the cheapest plan, which takes {least:.3g}"
+            )
+        self.plan = affordable[0].plan
+
+    def best_first(self) -> list[FrontierPoint]:
+        """The frontier and the whole model, the best score first; the whole model leads.
+
+        Plans without a score are ordered by what they cost, after those that have one.
+        """
+        return sorted(self._points(), key=_by_score, reverse=True)
+
+    @property
+    def longest(self) -> int:
+        """The tokens that there are positions for; with the class token, for images."""
+        positions: Any = self.embeddings.position_embeddings
+        if not isinstance(positions, nn.Embedding):
+            return int(positions.shape[1])
+        # RoBERTa's first token stands at the position after the pad's
+        first = 0 if positions.padding_idx is None else positions.padding_idx + 1
+        return int(positions.num_embeddings) - first
+
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Write configuration and weights into a folder; ``sparing.load`` reads them.
+
+        Unlike transformers' own it renames nothing, so that what is read is what was written. A
+        model that stood in the folder is there until the new one is written whole; its
+        configuration goes first, so that no two models' files are ever read together.
+        """
+        folder = Path(save_directory)
+        self._write_entry()
+        self.config.architectures = [type(self).__name__]
+        self.config.dtype = self.dtype
+        part = folder / "saving.part"
+        shutil.rmtree(part, ignore_errors=True)
+        save_weights(self, part)
+        self.config.save_pretrained(part)
+        (folder / "config.json").unlink(missing_ok=True)
+        for name in (WEIGHTS, "config.json"):
+            (part / name).replace(folder / name)
+        part.rmdir()
+
+    def _points(self) -> list[FrontierPoint]:
+        """The frontier, after the whole model, which wins ties."""
+        whole = FrontierPoint(full_plan(self.encoder.sizes), 1.0)
+        return [whole, *(p for p in self.frontier if p.plan != whole.plan)]
+
+    def set_frontier(self, points: Sequence[FrontierPoint]) -> None:
+        """Store what plans cost and how good they are; ``save_pretrained`` keeps it.
+
+        Raises ``UsageError`` for a plan that the model cannot run.
+        """
+        for point in points:
+            self.encoder.check_runs(point.plan)
+        self.frontier = sorted(points, key=lambda point: point.cost_share)
+        self._write_entry()
+
+    def _write_entry(self) -> None:
+        entry = {
+            "sizes": [size.to_list() for size in self.encoder.sizes],
+            "exits": list(self.encoder.exits),
+            "plan": self._plan.to_dict(),
+            "frontier": [point.to_dict() for point in self.frontier],
+        }
+        setattr(self.config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"] | None = None,
+        attention_mask: Int[Tensor, "batch tokens"] | None = None,
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+        pixel_values: Float[Tensor, "batch channels height width"] | None = None,
+        labels: Int[Tensor, " batch"] | None = None,
+    ) -> AdaptiveOutput:
+        """Run the plan; ``loss`` is the cross-entropy where ``labels`` are given."""
+        rows, layout = self.embed(input_ids, attention_mask, token_type_ids, pixel_values)
+        spent: Spent = self.encoder(rows, layout, self._plan)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(spent.logits, labels)
+        return AdaptiveOutput(loss=loss, logits=spent.logits, layers=spent.layers)
+
+    def embed(
+        self,
+        input_ids: Int[Tensor, "batch tokens"] | None = None,
+        attention_mask: Int[Tensor, "batch tokens"] | None = None,
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+        pixel_values: Float[Tensor, "batch channels height width"] | None = None,
+    ) -> tuple[Float[Tensor, "rows hidden_width"], Packed]:
+        """The embeddings of the real tokens, packed, and their layout."""
+        given = input_ids if self.main_input_name == "input_ids" else pixel_values
+        if given is None:
+            raise UsageError(f"this model reads {self.main_input_name}, which is missing")
+        if self.main_input_name == "pixel_values":
+            return pack(self.embeddings(given.to(self.dtype)), None)
+        if given.shape[1] > self.longest:
+            raise UsageError(
+                f"{given.shape[1]} tokens are too many: the model reads {self.longest}"
+            )
+        standing = self.embeddings(input_ids=given, token_type_ids=token_type_ids)
+        keep = None if attention_mask is None else attention_mask.bool()
+        if keep is None or bool(keep.all()):
+            return pack(standing, None)
+        packed = pack(standing, keep)
+        if not bool(keep[:, 0].all()):
+            raise UsageError(
+                "a text begins with a pad, and the model answers from the first token: pad on the "
+                "right"
+            )
+        return packed
+
+
+def _by_score(point: FrontierPoint) -> tuple[float, float]:
+    """Unmeasured plans come last, but for the whole model, which is what all are held against."""
+    whole = point.cost_share >= 1
+    return (point.score if point.score is not None else (1.0 if whole else -1.0), point.cost_share)
+
+
+def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
+    """The adaptive form of a dense classifier, with the same answers until a plan is set.
+
+    ``exits`` are the layers after which inputs may leave (every layer from the second on unless
+    given); their heads begin as copies of the model's own. The dense model is left as it is.
+    Raises ``Unsupported`` naming what there is for other families and other kinds of models.
+    """
+    from sparing.transfer.conversion import fill, require_classifier
+
+    dense = require_classifier(model)
+    config = copy.deepcopy(dense.config)
+    sizes = layer_sizes(config)
+    places = range(min(2, len(sizes)), len(sizes) + 1) if exits is None else exits
+    entry = {"sizes": [size.to_list() for size in sizes], "exits": sorted({*places, len(sizes)})}
+    setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+    adaptive = AdaptiveClassifier(config)
+    adaptive.to(device=dense.device, dtype=dense.dtype)
+    fill(adaptive, dense)
+    adaptive._write_entry()
+    adaptive.train(dense.training)
+    return adaptive
+
+
+def load_adaptive(folder: Path) -> AdaptiveClassifier:
+    """Read what ``save_pretrained`` wrote, strictly.
+
+    Raises ``CheckpointError`` when the entry or the weights are damaged, foreign or newer.
+    """
+    place = f"{folder / 'config.json'}: the entry {NAME!r}"
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except Exception as error:
+        raise CheckpointError(f"{folder / 'config.json'} is damaged: {_line(error)}") from error
+    version = getattr(config, NAME).get("version")
+    if not isinstance(version, int):
+        raise CheckpointError(f"{place} is not one that sparing wrote")
+    if version != ENTRY_VERSION:
+        raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
+    try:
+        model = AdaptiveClassifier(config)
+    except Exception as error:
+        # a damaged number or list can end in any of a dozen errors of torch and transformers
+        raise CheckpointError(f"{place} is damaged: {_line(error)}") from error
+    model.to(dtype=config.dtype or torch.float32)
+    load_weights(model, folder)
+    model.eval()
+    return model
+
+
+def _line(error: Exception) -> str:
+    """The first line of what an error says, and its kind where that is not ours."""
+    first = str(error).strip().partition("\n")[0]
+    return first if isinstance(error, SparingError) else f"{type(error).__name__}: {first}"

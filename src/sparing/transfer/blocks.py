@@ -1,0 +1,119 @@
+"""An encoder's blocks: where each keeps its heads and its feed-forward neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from sparing.core.errors import Unsupported
+from sparing.transfer.layers import AttentionLayer, find_layers, projection_names
+from sparing.transfer.registry import NAME
+
+# Where the output projection stands, seen from the attention module or from its parent.
+_OUTPUTS = ("o_proj", "out_proj", "out_lin", "../output.dense")
+_FEED_FORWARDS = (
+    ("intermediate.dense", "output.dense"),
+    ("mlp.fc1", "mlp.fc2"),
+    ("ffn.lin1", "ffn.lin2"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One encoder block: attention of ``len(kept)`` heads of ``dim``, then a feed-forward layer.
+
+    ``index`` counts the blocks. ``projections`` are the linear layers that make q, k and v, with
+    one row for each coordinate of each head; ``output`` has a column for each. ``rise`` has a row
+    for each feed-forward neuron, ``fall`` a column. ``kept`` are the numbers that the remaining
+    heads had in the unpruned model, of which there were ``heads``.
+    """
+
+    index: int
+    name: str
+    attention: nn.Module
+    projections: dict[str, nn.Linear]
+    output: nn.Linear
+    rise: nn.Linear
+    fall: nn.Linear
+    dim: int
+    heads: int
+    kept: tuple[int, ...]
+
+
+def find_blocks(model: nn.Module) -> list[Block]:
+    """The blocks of a model of transformers' BERT or ViT family, in order, pruned or not.
+
+    Raises ``Unsupported``, naming the block and the reason, for any other family, for shared
+    layers, and for keys that are grouped.
+    """
+    layers = find_layers(model)
+    removed = removed_heads(model)
+    return [_block(model, layer, removed.get(index, ())) for index, layer in enumerate(layers)]
+
+
+def removed_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """The heads that were pruned from each block, by the numbers that they had at first."""
+    entry = getattr(getattr(model, "config", None), NAME, None) or {}
+    return {row["layer"]: tuple(row["heads"]) for row in entry.get("pruned", ())}
+
+
+def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> Block:
+    family = f"{type(model).__name__}: {layer.name}"
+    if layer.index is None or layer.causal:
+        raise Unsupported(f"{family} is no encoder's self-attention; choose a BERT or ViT family")
+    if hasattr(getattr(model, "config", None), "num_hidden_groups"):
+        raise Unsupported(f"{family} is shared by several layers, which cannot differ")
+    names = projection_names(layer.module)
+    if len(set(names.values())) != 3:
+        raise Unsupported(f"{family} has no separate projections for q, k and v")
+    found = {stream: _linear(layer.module, name) for stream, name in names.items()}
+    output = _output(model, layer)
+    inner = _feed_forward(model, layer)
+    projections = {stream: linear for stream, linear in found.items() if linear is not None}
+    if output is None or inner is None or len(projections) != 3:
+        raise Unsupported(
+            f"{family}: its output projection or feed-forward layer is not where BERT and ViT "
+            "families have theirs"
+        )
+    rows = {linear.out_features for linear in projections.values()} | {output.in_features}
+    if len(rows) != 1:
+        raise Unsupported(f"{family} groups its keys: a key head serves several query heads")
+    count = rows.pop() // layer.dim
+    heads = count + len(removed)
+    kept = tuple(head for head in range(heads) if head not in set(removed))
+    return Block(
+        layer.index, layer.name, layer.module, projections, output, *inner, layer.dim, heads, kept
+    )
+
+
+def _output(model: nn.Module, layer: AttentionLayer) -> nn.Linear | None:
+    parent = model.get_submodule(layer.name.rpartition(".")[0])
+    for path in _OUTPUTS:
+        start = parent if path.startswith("../") else layer.module
+        found = _linear(start, path.removeprefix("../"))
+        if found is not None:
+            return found
+    return None
+
+
+def _feed_forward(model: nn.Module, layer: AttentionLayer) -> tuple[nn.Linear, nn.Linear] | None:
+    """Climb from the attention module to the block that also holds a feed-forward layer."""
+    name = layer.name
+    for _ in range(2):
+        name = name.rpartition(".")[0]
+        block = model.get_submodule(name)
+        for first, second in _FEED_FORWARDS:
+            rise, fall = _linear(block, first), _linear(block, second)
+            if rise is not None and fall is not None:
+                return rise, fall
+    return None
+
+
+def _linear(start: nn.Module, path: str) -> nn.Linear | None:
+    """The linear layer at a path below a module, or None."""
+    found: object = start
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, nn.Linear) else None

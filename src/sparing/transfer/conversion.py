@@ -1,0 +1,81 @@
+"""The dense model's weights in an adaptive form's order: heads together, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from sparing.layers.elastic import ElasticLayer
+from sparing.layers.encoder import ExitHead
+from sparing.transfer.blocks import Block, find_blocks
+from sparing.transfer.families import Family, family_of
+from sparing.transfer.families import require_classifier as require_classifier
+
+if TYPE_CHECKING:
+    from sparing.transfer.adaptive import AdaptiveClassifier
+
+
+@torch.no_grad()
+def fill(adaptive: AdaptiveClassifier, dense: PreTrainedModel) -> None:
+    """Copy all weights across; every exit head begins as the model's own."""
+    family = family_of(dense.config)
+    base = dense.base_model
+    adaptive.embeddings.load_state_dict(base.embeddings.state_dict())
+    blocks = find_blocks(dense)
+    for number, (layer, block) in enumerate(zip(adaptive.encoder.layers, blocks, strict=True)):
+        home = base.get_submodule(f"{family.layers}.{number}")
+        _fill_layer(layer, block, home, family)  # type: ignore[arg-type]
+    for head in adaptive.encoder.heads.values():
+        _fill_head(head, dense, family)  # type: ignore[arg-type]
+
+
+def _fill_layer(layer: ElasticLayer, block: Block, home: nn.Module, family: Family) -> None:
+    projections = [block.projections[stream] for stream in "qkv"]
+    weights = [linear.weight for linear in projections]
+    biases = [_bias(linear) for linear in projections]
+    heads = layer.sizes.heads
+    layer.projection.weight.copy_(interleave(weights, heads))
+    layer.projection.bias.copy_(interleave(biases, heads))
+    pairs = [
+        (layer.output, block.output),
+        (layer.rise, block.rise),
+        (layer.fall, block.fall),
+        (layer.attention_norm, home.get_submodule(family.attention_norm)),
+        (layer.feed_forward_norm, home.get_submodule(family.feed_forward_norm)),
+    ]
+    for ours, theirs in pairs:
+        _copy(ours, theirs)
+
+
+def _fill_head(head: ExitHead, dense: PreTrainedModel, family: Family) -> None:
+    _copy(head.classifier, dense.get_submodule(family.classifier))
+    if head.dense is not None:
+        _copy(head.dense, dense.get_submodule(family.head_dense))
+    if head.norm is not None:
+        _copy(head.norm, dense.base_model.get_submodule(family.final_norm))
+
+
+def _copy(ours: nn.Module, theirs: nn.Module) -> None:
+    ours.weight.copy_(theirs.weight)  # type: ignore[operator,arg-type]
+    ours.bias.copy_(_bias(theirs))  # type: ignore[operator]
+
+
+def _bias(module: nn.Module) -> Tensor:
+    """A layer's bias, zeros where it has none."""
+    bias = module.bias
+    if isinstance(bias, Tensor):
+        return bias
+    return module.weight.new_zeros(len(module.weight))  # type: ignore[operator,arg-type]
+
+
+def interleave(
+    streams: Sequence[Float[Tensor, "rows ..."]], heads: int
+) -> Float[Tensor, "all_rows ..."]:
+    """Queries', keys' and values' rows, head by head: one head's three parts lie together."""
+    by_head = [rows.view(heads, -1, *rows.shape[1:]) for rows in streams]
+    return torch.cat(by_head, 1).flatten(0, 1)

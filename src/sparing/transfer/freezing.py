@@ -1,0 +1,154 @@
+"""An adaptive model with its decisions fixed: smaller weights, segments that can be exported."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from sparing.core.errors import Unsupported
+from sparing.layers.elastic import ElasticLayer
+from sparing.layers.encoder import ExitHead
+from sparing.layers.packing import Padded
+from sparing.layers.plan import LayerSizes, Plan
+from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
+from sparing.transfer.registry import NAME
+
+
+@torch.no_grad()
+def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClassifier:
+    """A smaller model that holds only what a plan (the model's own unless given) uses.
+
+    Its whole plan is that plan, with the same exits and threshold, so that it answers the same and
+    neither slices nor stores the rest. Exits that nobody can take are left out, with their heads.
+    Raises ``UsageError`` for a plan that the model cannot run.
+    """
+    plan = model.plan if plan is None else plan
+    model.encoder.check_runs(plan)
+    plan = replace(plan, exits=plan.stops)
+    sizes = [
+        LayerSizes(heads, size.query_dim, size.value_dim, neurons)
+        for heads, neurons, size in zip(plan.heads, plan.neurons, model.encoder.sizes, strict=False)
+    ]
+    exits = [*plan.stops, plan.layers]
+    config = copy.deepcopy(model.config)
+    entry = {"sizes": [size.to_list() for size in sizes], "exits": exits, "plan": plan.to_dict()}
+    setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+    smaller = AdaptiveClassifier(config)
+    smaller.to(device=model.device, dtype=model.dtype)
+    smaller.embeddings.load_state_dict(model.embeddings.state_dict())
+    for ours, theirs in zip(smaller.encoder.layers, model.encoder.layers, strict=False):
+        _narrow(ours, theirs)  # type: ignore[arg-type]
+    for number, head in smaller.encoder.heads.items():
+        head.load_state_dict(model.encoder.heads[number].state_dict())
+    smaller.train(model.training)
+    return smaller
+
+
+def _narrow(ours: ElasticLayer, theirs: ElasticLayer) -> None:
+    """Copy the first heads and neurons across."""
+    pairs = [
+        (ours.projection.weight, theirs.projection.weight),
+        (ours.projection.bias, theirs.projection.bias),
+        (ours.output.weight, theirs.output.weight),
+        (ours.output.bias, theirs.output.bias),
+        (ours.rise.weight, theirs.rise.weight),
+        (ours.rise.bias, theirs.rise.bias),
+        (ours.fall.weight, theirs.fall.weight),
+        (ours.fall.bias, theirs.fall.bias),
+    ]
+    for small, large in pairs:
+        small.copy_(large[tuple(slice(size) for size in small.shape)])
+    ours.attention_norm.load_state_dict(theirs.attention_norm.state_dict())
+    ours.feed_forward_norm.load_state_dict(theirs.feed_forward_norm.state_dict())
+
+
+class _Stack(nn.Module):
+    """Some consecutive layers and the exit head after them, on padded rows."""
+
+    def __init__(self, layers: list[ElasticLayer], head: ExitHead) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.exit = head
+
+    def run(
+        self, hidden: Float[Tensor, "batch tokens width"], keep: Bool[Tensor, "batch tokens"] | None
+    ) -> tuple[Float[Tensor, "batch tokens width"], Float[Tensor, "batch classes"]]:
+        """The rows after the layers, and the logits."""
+        layout = Padded(keep)
+        for layer in self.layers:
+            size: LayerSizes = layer.sizes  # type: ignore[assignment]
+            hidden = layer(hidden, layout, size.heads, size.neurons)
+        return hidden, self.exit(hidden[:, 0])
+
+
+class TextSegment(_Stack):
+    """The first segment of a text model: from token numbers on."""
+
+    def __init__(self, layers: list[ElasticLayer], head: ExitHead, embeddings: nn.Module) -> None:
+        super().__init__(layers, head)
+        self.embeddings = embeddings
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Int[Tensor, "batch tokens"],
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+    ) -> tuple[Float[Tensor, "batch tokens width"], Float[Tensor, "batch classes"]]:
+        """Rows and logits; the mask is 1 at real tokens."""
+        hidden = self.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
+        return self.run(hidden, attention_mask.bool())
+
+
+class ImageSegment(_Stack):
+    """The first segment of an image model: from pixels on."""
+
+    def __init__(self, layers: list[ElasticLayer], head: ExitHead, embeddings: nn.Module) -> None:
+        super().__init__(layers, head)
+        self.embeddings = embeddings
+
+    def forward(
+        self, pixel_values: Float[Tensor, "batch channels height width"]
+    ) -> tuple[Float[Tensor, "batch tokens hidden_width"], Float[Tensor, "batch classes"]]:
+        """Rows and logits."""
+        return self.run(self.embeddings(pixel_values), None)
+
+
+class LaterSegment(_Stack):
+    """A segment that goes on from the rows of the one before."""
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "batch tokens width"],
+        attention_mask: Int[Tensor, "batch tokens"] | None = None,
+    ) -> tuple[Float[Tensor, "batch tokens width"], Float[Tensor, "batch classes"]]:
+        """Rows and logits."""
+        return self.run(hidden, None if attention_mask is None else attention_mask.bool())
+
+
+def segments(model: AdaptiveClassifier) -> list[nn.Module]:
+    """The frozen form of the model's plan, cut after each of its exits.
+
+    Each segment gives (rows, logits) and the next goes on from the rows of the inputs that did not
+    leave; no decision is taken inside one, so each can be exported. Raises ``Unsupported`` for a
+    plan that drops tokens.
+    """
+    if model.plan.drops_tokens:
+        raise Unsupported("a plan that drops tokens cannot be cut into segments; set tokens_kept=1")
+    frozen = freeze(model).eval()
+    places = [*frozen.plan.stops, frozen.plan.layers]
+    layers: list[Any] = list(frozen.encoder.layers)
+    found: list[nn.Module] = []
+    for start, end in zip([0, *places], places, strict=False):
+        part, head = layers[start:end], frozen.encoder.head(end)
+        if found:
+            found.append(LaterSegment(part, head))
+        elif frozen.main_input_name == "input_ids":
+            found.append(TextSegment(part, head, frozen.embeddings))
+        else:
+            found.append(ImageSegment(part, head, frozen.embeddings))
+    return [segment.eval() for segment in found]

@@ -1,0 +1,48 @@
+"""Heads and neurons in order of importance, so that the first of them are the ones to keep."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.layers.elastic import ElasticLayer
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.importance import Importance
+
+
+@torch.no_grad()
+def order_by_importance(model: AdaptiveClassifier, found: Importance) -> None:
+    """Sort every layer's heads and neurons in place, the most important first.
+
+    What the whole model computes does not change. ``found`` is that of the dense model which the
+    adaptive form was made from, before any other ordering. Raises ``UsageError`` for another
+    model's importance.
+    """
+    layers: list[ElasticLayer] = list(model.encoder.layers)  # type: ignore[arg-type]
+    wanted = [(layer.sizes.heads, layer.sizes.neurons) for layer in layers]
+    have = [(found.heads.shape[1], found.neurons.shape[1])] * len(found.heads)
+    if wanted != have:
+        raise UsageError(f"importance of layers {have} does not fit a model of layers {wanted}")
+    for number, layer in enumerate(layers):
+        reorder_heads(layer, found.heads[number].argsort(descending=True, stable=True))
+        reorder_neurons(layer, found.neurons[number].argsort(descending=True, stable=True))
+
+
+@torch.no_grad()
+def reorder_heads(layer: ElasticLayer, order: Int[Tensor, " heads"]) -> None:
+    """Put a layer's heads into another order, in place; ``order`` numbers them as they stand."""
+    heads = layer.sizes.heads
+    for rows in (layer.projection.weight, layer.projection.bias):
+        rows.copy_(rows.view(heads, -1, *rows.shape[1:])[order].flatten(0, 1))
+    columns = layer.output.weight
+    columns.copy_(columns.view(len(columns), heads, -1)[:, order].flatten(1, 2))
+
+
+@torch.no_grad()
+def reorder_neurons(layer: ElasticLayer, order: Int[Tensor, " neurons"]) -> None:
+    """Put a layer's feed-forward neurons into another order, in place."""
+    layer.rise.weight.copy_(layer.rise.weight[order])
+    layer.rise.bias.copy_(layer.rise.bias[order])
+    layer.fall.weight.copy_(layer.fall.weight[:, order])

@@ -1,0 +1,256 @@
+"""Remove attention heads for good: smaller projections, and a model that still saves and loads."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.transfer.blocks import Block, find_blocks, removed_heads
+from sparing.transfer.importance import importance
+from sparing.transfer.layers import HEAD_COUNTS
+from sparing.transfer.registry import NAME
+from sparing.transfer.swap import is_swapped, own_configuration, write_entry
+
+Step = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class PrunedLayer:
+    """One block: its heads at first, and the numbers of those that are gone."""
+
+    index: int
+    name: str
+    heads: int
+    removed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PruneReport:
+    """What was removed, block by block; ``removed_params`` counts the numbers that went with it."""
+
+    model_class: str
+    layers: tuple[PrunedLayer, ...]
+    removed_params: int
+
+    @property
+    def heads(self) -> int:
+        """The heads of the unpruned model."""
+        return sum(layer.heads for layer in self.layers)
+
+    @property
+    def removed(self) -> int:
+        """How many of them are gone, those pruned earlier included."""
+        return sum(len(layer.removed) for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {**asdict(self), "heads": self.heads, "removed": self.removed}
+
+    def __str__(self) -> str:
+        """Lines for a person."""
+        lines = [
+            f"{self.model_class}: {self.removed} of {self.heads} heads removed, "
+            f"{self.removed_params:,} numbers fewer"
+        ]
+        for layer in self.layers:
+            kept = layer.heads - len(layer.removed)
+            gone = ", ".join(map(str, layer.removed)) or "none"
+            lines.append(f"  {layer.index}: {kept} of {layer.heads} heads left; removed: {gone}")
+        return "\n".join(lines)
+
+
+def prune(
+    model: nn.Module,
+    heads: float | Mapping[int, Iterable[int]],
+    batches: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    step: float = 0.1,
+    on_progress: Step | None = None,
+) -> PruneReport:
+    """Remove heads from a BERT- or ViT-family model of transformers, in place and for good.
+
+    ``heads`` names them, ``{0: [1, 5], 3: [2]}``, by the numbers that they had in the unpruned
+    model; or it is the share of all heads to be gone at the end, such as 0.3: then the least
+    important go, ``step`` of all heads at a time, and importance is measured anew on ``batches``
+    (dictionaries of inputs with labels) before each step, divided by its length in each block. The
+    result equals gates of zero on those heads. A block may lose all its heads: its attention then
+    adds the output projection's bias alone. The configuration tells what is gone, so that
+    ``save_pretrained`` and ``sparing.load`` work. Prune before the optimizer is built. Raises
+    ``UsageError`` for heads that are not there and impossible shares and ``Unsupported`` for
+    grouped keys, other families and swapped models; the model is untouched then.
+
+    Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, sections 2.3 and 4.1. What differs: the
+    importance of a head is the mean over examples of absolute values, whatever the batch size, and
+    heads are removed, not masked.
+    """
+    blocks = find_blocks(model)
+    if is_swapped(model):
+        raise Unsupported(
+            "prune cannot cut heads out of a swapped mechanism: unswap first, prune, swap again"
+        )
+    before = _size(model)
+    if isinstance(heads, Mapping):
+        remove(model, _checked(blocks, heads))
+    else:
+        _prune_share(model, heads, batches, step, on_progress)
+    gone = removed_heads(model)
+    layers = tuple(
+        PrunedLayer(block.index, block.name, block.heads, gone.get(block.index, ()))
+        for block in find_blocks(model)
+    )
+    return PruneReport(type(model).__name__, layers, before - _size(model))
+
+
+def _size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def remove(model: nn.Module, heads: Mapping[int, Sequence[int]]) -> None:
+    """Cut named heads out of the projections, and write down what is gone.
+
+    Heads have the numbers of the unpruned model. Weights may be on the meta device. Raises
+    ``UsageError`` for heads that are not there.
+    """
+    assert isinstance(model, PreTrainedModel)
+    blocks = find_blocks(model)
+    heads = _checked(blocks, heads)
+    for block in blocks:
+        if heads.get(block.index):
+            _cut(block, set(heads[block.index]))
+    gone = removed_heads(model)
+    merged = {
+        block.index: sorted({*gone.get(block.index, ()), *heads.get(block.index, ())})
+        for block in blocks
+    }
+    own_configuration(model)
+    rows = [{"layer": index, "heads": removed} for index, removed in merged.items() if removed]
+    write_entry(model, "pruned", rows)
+
+
+def _prune_share(
+    model: nn.Module,
+    share: float,
+    batches: Iterable[Mapping[str, Any]] | None,
+    step: float,
+    on_progress: Step | None,
+) -> None:
+    """Remove the least important heads, some at a time, until the share is gone."""
+    for name, value in (("heads", share), ("step", step)):
+        if not isinstance(value, float | int) or isinstance(value, bool) or not 0 < value < 1:
+            raise UsageError(f"prune: {name} must be a share between 0 and 1, got {value!r}")
+    if batches is None:
+        raise UsageError("prune needs batches with labels to tell which heads matter least")
+    given = list(batches)
+    blocks = find_blocks(model)
+    total, left = sum(block.heads for block in blocks), sum(len(block.kept) for block in blocks)
+    goal = round(share * total)
+    if goal <= total - left:
+        raise UsageError(
+            f"prune: {total - left} of {total} heads are gone, which is {share:g} of them or more"
+        )
+    if goal >= total:
+        raise UsageError(f"prune: {share:g} of {total} heads would leave none")
+    first = left
+    while total - left < goal:
+        count = min(max(1, math.floor(step * total)), goal - (total - left))
+        remove(model, _least(model, given, count))
+        left -= count
+        if on_progress is not None:
+            done = (first - left) / (goal - (total - first))
+            on_progress(done, f"{total - left} of {total} heads removed")
+
+
+def _least(
+    model: nn.Module, batches: Sequence[Mapping[str, Any]], count: int
+) -> dict[int, list[int]]:
+    """The heads that matter least among those that are left."""
+    worth = importance(model, batches).normalised().heads
+    left = [(block.index, head) for block in find_blocks(model) for head in block.kept]
+    left.sort(key=lambda place: float(worth[place]))
+    chosen: dict[int, list[int]] = {}
+    for index, head in left[:count]:
+        chosen.setdefault(index, []).append(head)
+    return chosen
+
+
+def _checked(blocks: Sequence[Block], heads: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
+    """The named heads, each of them there."""
+    found = {block.index: block for block in blocks}
+    checked = {}
+    for index, numbers in heads.items():
+        if index not in found:
+            raise UsageError(
+                f"prune: there is no layer {index!r}; the model has 0 to {len(blocks) - 1}"
+            )
+        checked[index] = [*dict.fromkeys(numbers)]
+        for head in checked[index]:
+            if type(head) is not int or head not in found[index].kept:
+                left = ", ".join(map(str, found[index].kept)) or "none"
+                raise UsageError(f"prune: layer {index} has no head {head!r}; it has {left}")
+    if not any(checked.values()):
+        raise UsageError("prune: no heads were named")
+    return checked
+
+
+def _cut(block: Block, gone: set[int]) -> None:
+    """Slice one block's projections: rows of q, k and v, columns of the output."""
+    places = [place for place, head in enumerate(block.kept) if head not in gone]
+    rows = torch.arange(len(block.kept) * block.dim).view(-1, block.dim)[places].flatten()
+    for linear in block.projections.values():
+        linear.weight = _part(linear.weight, rows, 0)
+        if linear.bias is not None:
+            linear.bias = _part(linear.bias, rows, 0)
+        linear.out_features = len(rows)
+    block.output.weight = _part(block.output.weight, rows, 1)
+    block.output.in_features = len(rows)
+    for name in HEAD_COUNTS:
+        if isinstance(getattr(block.attention, name, None), int):
+            setattr(block.attention, name, len(places))
+    if hasattr(block.attention, "all_head_size"):
+        block.attention.all_head_size = len(rows)  # type: ignore[assignment]
+    if not places:
+        block.attention.__class__ = _headless(type(block.attention))  # type: ignore[arg-type]
+
+
+def _part(parameter: Tensor, places: Tensor, dim: int) -> nn.Parameter:
+    own = parameter.detach().index_select(dim, places.to(parameter.device))
+    return nn.Parameter(own, requires_grad=parameter.requires_grad)
+
+
+@functools.cache
+def _headless(kind: Any) -> type[nn.Module]:
+    """The attention class for a layer that has lost all its heads.
+
+    transformers asks for -1 heads in an empty tensor there, which PyTorch cannot work out. A
+    subclass, so that whoever looks for the layer by its class still finds it.
+    """
+
+    def forward(self: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+        mixed = hidden_states.new_zeros((*hidden_states.shape[:-1], 0))
+        for name in ("o_proj", "out_proj", "out_lin"):
+            if hasattr(self, name):
+                return getattr(self, name)(mixed), None
+        return mixed, None
+
+    names = {"forward": forward, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), names)
+
+
+def read_rows(entry: Mapping[str, Any]) -> dict[int, list[int]]:
+    """The heads that a saved entry says were pruned; raises ``UsageError`` for a damaged one."""
+    rows = entry.get("pruned", [])
+    found = {}
+    for row in rows if isinstance(rows, list) else [rows]:
+        good = isinstance(row, dict) and isinstance(row.get("layer"), int)
+        if not good or not isinstance(row.get("heads"), list) or row["layer"] in found:
+            raise UsageError(f"the entry {NAME!r} has a damaged row of pruned heads: {row!r}")
+        found[row["layer"]] = row["heads"]
+    return found

@@ -1,0 +1,194 @@
+"""A frozen model answers as its plan did, holds less, and can be cut and exported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jaxtyping
+import pytest
+import torch
+
+import sparing
+from sparing.core.errors import Unsupported, UsageError
+from sparing.layers.plan import full_plan, narrowed
+from sparing.transfer.adaptive import adapt
+from sparing.transfer.freezing import freeze, segments
+from tests.transfer.classifiers import FAMILIES, IMAGES, dense, images, inputs, near, texts
+
+ANY = torch.export.Dim.AUTO
+
+
+def _adaptive(family="bert", **plan):
+    """An adaptive model, with a plan of different sizes in each layer."""
+    adaptive = adapt(dense(family))
+    with torch.no_grad():
+        for number, head in enumerate(adaptive.encoder.heads.values()):
+            head.classifier.bias[number % 3] += 1
+    sizes = adaptive.encoder.sizes
+    uneven = replace(full_plan(sizes), heads=(4, 3, 2, 1), neurons=(8, 24, 5, 16))
+    adaptive.plan = replace(uneven, **plan)
+    return adaptive
+
+
+def _between(adaptive, given, exit_layer=2):
+    """A threshold that some inputs pass at the exit and some do not."""
+    with torch.no_grad():
+        trace = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan)
+    surest = trace.answers[exit_layer].float().softmax(-1).amax(-1).sort().values
+    middle = len(surest) // 2
+    return float(surest[middle - 1 : middle + 1].mean())
+
+
+def _count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tokens_kept", [1.0, 0.6])
+@torch.no_grad()
+def test_a_frozen_model_is_its_plan(family, tokens_kept):
+    adaptive, given = _adaptive(family, exits=(2, 3)), inputs(family, lengths=(9, 4, 7, 2))
+    threshold = _between(adaptive, given)
+    adaptive.plan = replace(adaptive.plan, threshold=threshold, tokens_kept=tokens_kept)
+    before = [parameter.clone() for parameter in adaptive.parameters()]
+    frozen = freeze(adaptive)
+    ours, theirs = frozen(**given), adaptive(**given)
+    near(ours.logits, theirs.logits, within=1e-12)
+    assert torch.equal(ours.layers, theirs.layers)
+    assert len(ours.layers.unique()) > 1
+    assert _count(frozen) < 0.8 * _count(adaptive)
+    assert frozen.plan == adaptive.plan
+    sizes = [(size.heads, size.neurons) for size in frozen.encoder.sizes]
+    assert sizes == list(zip(adaptive.plan.heads, adaptive.plan.neurons, strict=True))
+    assert all(map(torch.equal, before, adaptive.parameters()))
+
+
+@torch.no_grad()
+def test_fewer_layers_and_only_the_heads_that_are_used():
+    adaptive, given = _adaptive(), texts([6, 3])
+    shallow = narrowed(adaptive.encoder.sizes, 0.5, layers=3)
+    frozen = freeze(adaptive, shallow)
+    adaptive.plan = shallow
+    near(frozen(**given).logits, adaptive(**given).logits, within=1e-12)
+    assert len(frozen.encoder.layers) == 3
+    assert frozen.encoder.exits == (3,)
+    never = freeze(adaptive, replace(shallow, exits=(2, 3)))
+    assert (never.encoder.exits, never.plan.exits) == ((3,), ())
+    early = freeze(adaptive, replace(shallow, exits=(3, 2), threshold=0.9))
+    assert early.encoder.exits == (2, 3)
+    again = freeze(frozen)
+    assert all(map(torch.equal, frozen.parameters(), again.parameters()))
+
+
+def test_plans_that_cannot_be_frozen():
+    adaptive = _adaptive()
+    for plan, message in (
+        (replace(adaptive.plan, exits=(1,), threshold=0.5), "no exit head after layer 1"),
+        (replace(adaptive.plan, heads=(5,) * 4), "asks for 5 heads"),
+        (narrowed(adaptive.encoder.sizes, 1.0, layers=1), "no exit head after layer 1"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            freeze(adaptive, plan)
+
+
+@pytest.mark.parametrize("family", ["roberta", "vit"])
+@pytest.mark.parametrize("threshold", [0.6, 1.0])
+@torch.no_grad()
+def test_a_frozen_model_saves_and_loads(family, threshold, tmp_path):
+    frozen = freeze(_adaptive(family, exits=(3,), threshold=threshold, tokens_kept=0.7))
+    assert not frozen.training
+    frozen.save_pretrained(tmp_path)
+    loaded = sparing.load(tmp_path)
+    assert torch.equal(loaded(**inputs(family)).logits, frozen(**inputs(family)).logits)
+    assert loaded.plan == frozen.plan
+    assert loaded.encoder.sizes == frozen.encoder.sizes
+
+
+def test_types_and_mode_are_kept():
+    frozen = freeze(_adaptive().bfloat16().train())
+    assert frozen.dtype == torch.bfloat16
+    assert frozen.training
+
+
+def _chain(parts, given, threshold):
+    """Run segments one after the other and let the sure inputs leave between."""
+    count = len(next(iter(given.values())))
+    logits, depths = torch.zeros(count, 3, dtype=torch.float64), torch.zeros(count)
+    going, mask = torch.arange(count), given.get("attention_mask")
+    hidden = None
+    for number, part in enumerate(parts):
+        if hidden is None:
+            hidden, answers = part(**given)
+        else:
+            hidden, answers = part(hidden, *(() if mask is None else (mask,)))
+        logits[going], depths[going] = answers, float(number)
+        stay = ~(answers.float().softmax(-1).amax(-1) > threshold)
+        hidden, going = hidden[stay], going[stay]
+        mask = None if mask is None else mask[stay]
+        if not len(going):
+            break
+    return logits, depths
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_segments_one_after_the_other_are_the_model(family):
+    # out of order on purpose: exits are taken in the order of layers
+    adaptive, given = _adaptive(family, exits=(3, 2)), inputs(family, lengths=(9, 4, 7, 2))
+    adaptive.plan = replace(adaptive.plan, threshold=_between(adaptive, given))
+    parts = segments(adaptive)
+    assert [len(part.layers) for part in parts] == [2, 1, 1]
+    assert not any(part.training for part in parts)
+    logits, depths = _chain(parts, given, adaptive.plan.threshold)
+    found = adaptive(**given)
+    near(logits, found.logits)
+    assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], found.layers)
+    assert len(found.layers.unique()) > 1
+
+
+@torch.no_grad()
+def test_without_exits_there_is_one_segment():
+    adaptive, given = _adaptive(), texts([5, 3], types=True)
+    (part,) = segments(adaptive)
+    near(part(**given)[1], adaptive(**given).logits)
+
+
+def test_a_plan_that_drops_tokens_cannot_be_cut():
+    with pytest.raises(Unsupported, match="drops tokens cannot be cut.*set tokens_kept=1"):
+        segments(_adaptive(tokens_kept=0.5))
+    segments(_adaptive(tokens_kept=0.5, tokens_after=4))
+
+
+@pytest.fixture
+def _free_sizes():
+    """Checked shape annotations compare sizes, which ties symbolic ones together."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def _exported(part, given, sizes):
+    shapes = {name: dict.fromkeys(range(sizes), ANY) for name in given}
+    return torch.export.export(part, (), given, dynamic_shapes=shapes).module()
+
+
+@pytest.mark.usefixtures("_free_sizes")
+@pytest.mark.parametrize("family", ["bert", "roberta", "vit"])
+@torch.no_grad()
+def test_segments_export_and_agree_at_another_size(family):
+    adaptive = _adaptive(family, exits=(2,), threshold=0.9)
+    first, later = segments(adaptive)
+    small, large = inputs(family, lengths=(6, 3)), inputs(family, lengths=(11, 9, 4, 2, 1))
+    if family in IMAGES:
+        large = images(5)
+    exported = _exported(first, small, 1 if family in IMAGES else 2)
+    hidden, logits = exported(**large)
+    near(hidden, first(**large)[0])
+    near(logits, first(**large)[1])
+    masks = [{k: v for k, v in each.items() if k == "attention_mask"} for each in (small, large)]
+    rows = {"hidden": first(**small)[0], **masks[0]}
+    exported = _exported(later, rows, 1 if family in IMAGES else 2)
+    found = exported(hidden=hidden, **masks[1])
+    near(found[1], later(hidden, **masks[1])[1])
+    adaptive.plan = replace(adaptive.plan, threshold=1.0)
+    near(found[1], adaptive(**large).logits)
