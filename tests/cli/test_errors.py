@@ -215,7 +215,7 @@ def test_a_table_of_another_format(command, tmp_path):
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\ngood\t1\n")
     ended = command("train", "sst2", "--data", tmp_path, "--output-dir", tmp_path / "run")
     assert ended.code == 1
-    assert "train.tsv: line 3 is not a sentence, a tab and 0 or 1" in ended.error
+    assert "train.tsv: 1 row is broken: line 3 (1 column, not 2)" in ended.error
 
 
 def test_texts_that_cannot_be_read(command, bert, trained, tmp_path):

@@ -86,6 +86,13 @@ def test_common_axes_are_found():
     torch.testing.assert_close((turned.mT @ axes[:, order]).abs(), torch.eye(DIM).double())
 
 
+def test_axes_that_only_one_of_them_has_are_found():
+    axes = torch.linalg.qr(torch.randn(DIM, DIM).double())[0]
+    strong = (axes * torch.arange(DIM, 0.0, -1).double()) @ axes.mT
+    for both in ((strong, torch.eye(DIM).double()), (torch.eye(DIM).double(), strong)):
+        torch.testing.assert_close((rotation(*both).mT @ axes).abs(), torch.eye(DIM).double())
+
+
 def test_missing_directions_do_no_harm():
     q, k = drawn()
     q[..., 4:] = 0

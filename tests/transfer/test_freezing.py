@@ -154,7 +154,7 @@ def test_without_exits_there_is_one_segment():
 
 
 def test_a_plan_that_drops_tokens_cannot_be_cut():
-    with pytest.raises(Unsupported, match="drops tokens cannot be cut.*set tokens_kept=1"):
+    with pytest.raises(Unsupported, match=r"drops tokens cannot be cut.*: keep all"):
         segments(_adaptive(tokens_kept=0.5))
     segments(_adaptive(tokens_kept=0.5, tokens_after=4))
 
@@ -173,7 +173,7 @@ def _exported(part, given, sizes):
 
 
 @pytest.mark.usefixtures("_free_sizes")
-@pytest.mark.parametrize("family", ["bert", "roberta", "vit"])
+@pytest.mark.parametrize("family", ["roberta", "vit"])
 @torch.no_grad()
 def test_segments_export_and_agree_at_another_size(family):
     adaptive = _adaptive(family, exits=(2,), threshold=0.9)

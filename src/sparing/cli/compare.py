@@ -43,7 +43,7 @@ def run(
     if epochs and options.recipe is not None:
         options = replace(options, recipe=replace(options.recipe, epochs=epochs))
     options = apply(options, settings or [])
-    folder = output_dir or Path("runs") / f"compare-{task}"
+    folder = output_dir or Path("runs") / f"compare-{Path(task).name}"
     with progress_bar(quiet=as_json) as show:
         result = compare.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

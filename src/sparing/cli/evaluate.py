@@ -15,9 +15,11 @@ from sparing.core.errors import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sparing.tasks import Task
     from sparing.train import Evaluation
 
 RESAMPLES = 1000
+Intervals = dict[str, tuple[float, float]]
 
 
 @verb
@@ -48,29 +50,44 @@ def run(
     if not math.isfinite(judged.loss):
         raise CheckpointError(f"{path}: the model's answers are not finite; its weights are spoilt")
     intervals = score_intervals(judged, loaded.split(split).labels)
-    found = {
+    if as_json:
+        emit({"model": path, "task_options": options, **_facts(judged, loaded, split, intervals)})
+    else:
+        _print(judged, loaded, split, intervals)
+
+
+def _facts(judged: Evaluation, task: Task, split: str, intervals: Intervals) -> dict[str, Any]:
+    """What a reader of ``--json`` gets of the scores."""
+    scores = {
         name: {"value": value, "interval": intervals[name], "count": judged.count}
         for name, value in judged.scores.items()
     }
-    if as_json:
-        facts = {"model": path, "task": loaded.name, "task_options": options, "split": split}
-        notes = {"chance": loaded.chance, "notes": list(loaded.notes)}
-        scores = {"metric": judged.metric, "scores": found, "accuracy": found.get("accuracy")}
-        emit({**facts, **scores, "loss": judged.loss, **notes})
-        return
+    return {
+        "task": task.name,
+        "split": split,
+        "metric": judged.metric,
+        "scores": scores,
+        "accuracy": scores.get("accuracy"),
+        "loss": judged.loss,
+        "chance": task.chance,
+        "notes": list(task.notes),
+    }
+
+
+def _print(judged: Evaluation, task: Task, split: str, intervals: Intervals) -> None:
     counted = f"{judged.count} examples"
     if judged.right is not None:
         counted = f"{sum(judged.right)} of {judged.count} right"
-    print(f"{loaded.name}, {split} split, {counted}")
-    for note in loaded.notes:
+    print(f"{task.name}, {split} split, {counted}")
+    for note in task.notes:
         print(note)
     for name, value in judged.scores.items():
         low, high = intervals[name]
         print(f"{name} {value:.4f} (95 % {low:.4f} to {high:.4f})")
-    print(f"loss {judged.loss:.4f}, chance level {loaded.chance:.4f} ({judged.metric})")
+    print(f"loss {judged.loss:.4f}, chance level {task.chance:.4f} ({judged.metric})")
 
 
-def score_intervals(judged: Evaluation, labels: Tensor) -> dict[str, tuple[float, float]]:
+def score_intervals(judged: Evaluation, labels: Tensor) -> Intervals:
     """The 95 % interval of each score: Wilson's for shares, the percentile bootstrap for others.
 
     They speak of other examples for this one model, not of other seeds.

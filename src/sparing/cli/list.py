@@ -35,6 +35,9 @@ def run(
         str, typer.Argument(help="mechanisms, tasks, models or studies.")
     ] = "mechanisms",
     traits: Annotated[bool, typer.Option(help="Also what each mechanism can do.")] = False,
+    facts: Annotated[
+        bool, typer.Option(help="Also each task's metrics, chance level, licence and source.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the mechanisms (or tasks, models, studies) by name."""
@@ -43,8 +46,12 @@ def run(
     names = [name.replace("_", "-") if kind == "tasks" else name for name in _names(kind)]
     if traits and kind != "mechanisms":
         raise UsageError(f"--traits belongs to mechanisms, not to {kind}")
+    if facts and kind != "tasks":
+        raise UsageError(f"--facts belongs to tasks, not to {kind}")
     if traits:
         _with_traits(names, as_json)
+    elif facts:
+        _with_facts(names, as_json)
     elif as_json:
         emit({kind: names})
     else:
@@ -66,6 +73,24 @@ def _with_traits(names: list[str], as_json: bool) -> None:
     order = {family: place for place, family in enumerate(FAMILIES)}
     grouped = sorted(rows, key=lambda name: (order.get(rows[name]["family"], len(order)), name))
     _print_matrix({name: rows[name] for name in grouped})
+
+
+def _with_facts(names: list[str], as_json: bool) -> None:
+    """Each task's metrics, the first being the one it is judged by, and where it comes from."""
+    from dataclasses import asdict
+
+    from sparing.tasks import facts
+
+    rows = {name: facts(name) for name in names}
+    if as_json:
+        emit({"tasks": {name: asdict(row) for name, row in rows.items()}})
+        return
+    for name, row in rows.items():
+        chance = "depends on the data" if row.chance is None else f"{row.chance:.3f}"
+        print(f"{name}: {', '.join(row.metrics)}; chance {chance}")
+        print(f"  source   {row.source}")
+        print(f"  licence  {row.licence}")
+        print(f"  test     {row.splits}")
 
 
 def _print_matrix(rows: dict[str, dict[str, Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparing.cli._saving import require_new, save_model
 from sparing.cli._shared import Json, emit, verb
-from sparing.core.errors import DataError, SparingError, UsageError
+from sparing.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 RANDOM_BATCHES, RANDOM_EXAMPLES, RANDOM_TOKENS = 2, 4, 64
-PROCESSOR = "preprocessor_config.json"
 
 
 @verb
@@ -49,12 +48,12 @@ def run(
     choice = _choice(mechanism, plan)
     nothing: dict[str, Any] = {}
     options = apply(nothing, settings or [])
-    _require_new(output_dir)
+    require_new(output_dir)
     opened = open_model(model)
     report = swap(opened, choice, layers or None, tokens=tokens, **options)
     batches, on = _batches(model, opened, texts, tokens)
     distance = report.distance(batches)
-    _save(opened, model, output_dir)
+    save_model(opened, model, output_dir)
     if as_json:
         facts = {"model": model, "folder": str(output_dir), **report.to_dict()}
         emit({**facts, "distance_before_training": {"inputs": on, **asdict(distance)}})
@@ -88,16 +87,6 @@ def _choice(mechanism: str, plan: Path | None) -> str | Mapping[str, Any]:
     return content
 
 
-def _require_new(folder: Path) -> None:
-    """Raise ``UsageError`` unless the folder can be made, or is there and empty."""
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: give a new folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
-
-
 def _batches(
     name: str, model: PreTrainedModel, texts: Path | None, tokens: int | None
 ) -> tuple[list[dict[str, Any]], str]:
@@ -115,28 +104,3 @@ def _batches(
     ]
     kind = "images" if model.main_input_name == "pixel_values" else f"rows of {length} tokens"
     return batches, f"{RANDOM_BATCHES * RANDOM_EXAMPLES} random {kind}"
-
-
-def _save(model: PreTrainedModel, name: str, folder: Path) -> None:
-    """Write the model, with the tokenizer or processor it came with, whole or not at all."""
-    from safetensors import SafetensorError
-
-    from sparing.cli._models import tokenizer_of
-    from sparing.models._quiet import quiet
-
-    beside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        with quiet():
-            model.save_pretrained(beside)
-        tokenizer = tokenizer_of(name)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(beside)
-        processor = Path(name).expanduser() / PROCESSOR
-        if processor.is_file():
-            shutil.copyfile(processor, beside / PROCESSOR)
-        beside.replace(folder)
-    except SafetensorError as error:
-        raise SparingError(f"cannot write to {folder}: {error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -45,10 +45,12 @@ class Cost:
     ``matmul_flops`` counts matrix products, a multiply-add as 2, and is held against PyTorch's
     counter; ``other_flops`` counts elementwise work with one per operation (an exponential is
     one); ``peak_bytes`` the largest live extra memory of an inference call, its output included;
-    ``params`` the mechanism's own trainable numbers.
+    ``params`` the mechanism's own trainable numbers. ``upper_bound`` says that inputs decide how
+    much is done, and that no input takes more than this.
     """
 
     matmul_flops: int
     other_flops: int
     peak_bytes: int
     params: int = 0
+    upper_bound: bool = False

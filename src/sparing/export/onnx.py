@@ -160,7 +160,7 @@ def _traced(segment: nn.Module, example: dict[str, Tensor]) -> Any:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise Unsupported(f"{type(segment).__name__} cannot be exported: {reason}") from error
     assert program is not None
-    # The exporter transposes large weights when the model runs; INT8 must find them ready.
+    # The exporter leaves large sliced weights to be transposed at run time, unseen by INT8.
     optimizer = require("onnxscript.optimizer")
     optimizer.fold_constants(
         program.model, input_size_limit=MOST_ELEMENTS, output_size_limit=MOST_ELEMENTS

@@ -132,7 +132,7 @@ def upper_bound(disagreements: int, examples: int, delta: float = 0.05) -> float
     """
     if not 0 <= disagreements <= examples or not examples or not 0 < delta < 1:
         raise UsageError(f"{disagreements} of {examples} inputs at delta {delta} cannot be")
-    return _upper_bound(disagreements, examples, delta, binary=True)
+    return _upper_bound(float(disagreements), examples, delta, binary=True)
 
 
 def early_answers(

@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     PreTrainedModel,
 )
@@ -17,7 +18,7 @@ from sparing.models._shape import TaskShape, label_names
 
 
 def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
-    """The model of a folder or hub name; its head is new where it has none for these classes.
+    """The model of a folder or hub name; its head is new where it has none for this task.
 
     Raises ``UsageError`` where there is no such model or it does not fit the task, and
     ``CheckpointError`` where its files are damaged.
@@ -30,7 +31,8 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     if task.kind == "image":
         family = AutoModelForImageClassification
     else:
-        family = AutoModelForSequenceClassification
+        span = task.answer == "span"
+        family = AutoModelForQuestionAnswering if span else AutoModelForSequenceClassification
         if config.pad_token_id is None:
             config.pad_token_id = task.pad_id
     for name, value in label_names(task).items():
@@ -43,7 +45,8 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the model at {path!r} is damaged: {_first_line(error)}") from error
     except (ValueError, RuntimeError) as error:
-        raise UsageError(f"{path!r} is no classifier: {_first_line(error)}") from error
+        wanted = "gives no first and last tokens" if task.answer == "span" else "is no classifier"
+        raise UsageError(f"{path!r} {wanted}: {_first_line(error)}") from error
     return model
 
 

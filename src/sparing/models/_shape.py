@@ -24,6 +24,10 @@ class TaskShape(Protocol):
         """What the model is given."""
 
     @property
+    def answer(self) -> Literal["class", "number", "span"]:
+        """What the model gives: scores of classes, one number, or first and last tokens."""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names of the classes."""
 
@@ -34,6 +38,10 @@ class TaskShape(Protocol):
     @property
     def vocabulary(self) -> int:
         """How many token numbers there are; 0 for images."""
+
+    @property
+    def token_types(self) -> int:
+        """How many types of tokens there are: 1, or 2 where pairs are told apart."""
 
     @property
     def pad_id(self) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+)
 
 from sparing.models._shape import TaskShape, check_kind, check_sizes, label_names
 
@@ -15,9 +19,10 @@ def build(
     width: int = 64,
     feed_forward_dim: int | None = None,
     dropout: float = 0.0,
-) -> BertForSequenceClassification:
+) -> BertForSequenceClassification | BertForQuestionAnswering:
     """A sequence classifier of ``layers`` blocks, ``width`` features and ``heads`` heads.
 
+    Where the task asks for a stretch of a text, it gives first and last tokens instead.
     ``feed_forward_dim`` is twice the width unless given; ``dropout`` acts on hidden states, not on
     attention weights, which most efficient mechanisms do not have. Vocabulary and positions are the
     task's. Weights start with deviation 1 / sqrt(width); transformers' 0.02 is made for widths near
@@ -36,9 +41,11 @@ def build(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=0.0,
         max_position_embeddings=task.tokens,
-        type_vocab_size=1,
+        type_vocab_size=task.token_types,
         initializer_range=width**-0.5,
         pad_token_id=task.pad_id,
         **label_names(task),
     )
+    if task.answer == "span":
+        return BertForQuestionAnswering(config)
     return BertForSequenceClassification(config)

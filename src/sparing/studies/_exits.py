@@ -60,7 +60,7 @@ class Decision:
         return self.logits.argmax(-1)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def outcomes(
     model: AdaptiveClassifier, task: Task, examples: Examples, plan: Plan, batch_size: int = 64
 ) -> Outcomes:
@@ -95,11 +95,9 @@ def decide(
     """Let every example leave at the first exit from layer ``first`` on that is sure enough.
 
     ``layers`` ends the network there for those that are left; a threshold of 1 lets nobody leave
-    before. Raises ``UsageError`` for an end without a head.
+    before. Raises ``UsageError`` where there is no head after that layer.
     """
     end = found.plan.layers if layers is None else layers
-    if end not in found.exits:
-        raise UsageError(f"there is no exit head after layer {end}; there are after {found.exits}")
     stops = tuple(n for n in found.exits if first <= n < end) if threshold < 1 else ()
     chosen = torch.full((len(found.labels),), end)
     for number in reversed(stops):
@@ -116,8 +114,15 @@ def decide(
 
 
 def leave_at(found: Outcomes, plan: Plan, chosen: Int[Tensor, " examples"]) -> Decision:
-    """The answers and the arithmetic when each example leaves after the layer chosen for it."""
-    places = torch.tensor([found.exits.index(number) for number in chosen.tolist()])
+    """The answers and the arithmetic when each example leaves after the layer chosen for it.
+
+    Raises ``UsageError`` where there is no head after that layer.
+    """
+    for number in {plan.layers, *chosen.tolist()}.difference(found.exits):
+        have = ", ".join(map(str, found.exits))
+        raise UsageError(f"there is no exit head after layer {number}; there are after {have}")
+    order = [found.exits.index(number) for number in chosen.tolist()]
+    places = torch.tensor(order, dtype=torch.long)
     answers = found.logits[places, torch.arange(len(chosen))]
     layers = torch.arange(1, found.plan.layers + 1)
     run: Bool[Tensor, "layers examples"] = layers[:, None] <= chosen

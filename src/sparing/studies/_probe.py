@@ -87,7 +87,9 @@ class _Text:
     tokens: int
     name: str = "probe"
     kind: Literal["image", "tokens"] = "tokens"
+    answer: Literal["class", "number", "span"] = "class"
     labels: tuple[str, ...] = ("a", "b")
+    token_types: int = 1
     vocabulary: int = 16
     pad_id: int = 0
     image_size: int = 0

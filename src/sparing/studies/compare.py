@@ -222,6 +222,8 @@ def _described(
             "name": task.name,
             "kind": task.kind,
             "metric": task.metric,
+            "subset": task.subset,
+            "notes": list(task.notes),
             "chance": task.chance,
             "classes": task.classes,
             "licence": task.licence,

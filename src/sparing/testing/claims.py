@@ -54,7 +54,9 @@ class Equals:
             for mask in _both_masks(found, causal):
                 tensors = streams(found, 2, CLAIM_TOKENS)
                 what = f"with {options}, against {self.to}, {_say(mask)}"
-                a, b = call(found, tensors, mask), call(wanted.eval(), tensors, mask)
+                named = dict(zip(found.streams, tensors, strict=True))
+                same = tuple(named[name] for name in wanted.streams)
+                a, b = call(found, tensors, mask), call(wanted.eval(), same, mask)
                 _compare(a, b, mask, what, self.relative)
 
 

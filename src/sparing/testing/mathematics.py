@@ -119,7 +119,7 @@ def check_traits_of_defaults(subject: Subject) -> None:
 
 
 def check_cost(subject: Subject) -> None:
-    """Matrix products are counted as PyTorch counts them; parameters as there are."""
+    """Matrix products are what PyTorch counts, or a bound of it; parameters as there are."""
     made = subject.make().float()
     trainable = sum(p.numel() for p in made.parameters() if p.requires_grad)
     for batch, tokens in ((1, 64), (2, 96), (1, 257)):
@@ -134,7 +134,8 @@ def check_cost(subject: Subject) -> None:
             call(made, tensors)
         counted = counter.get_total_flops()
         what = f"batch {batch}, {tokens} tokens: states {cost.matmul_flops}, counted {counted}"
-        require(cost.matmul_flops == counted, what)
+        within = cost.upper_bound and 0 < counted <= cost.matmul_flops
+        require(within or cost.matmul_flops == counted, what)
         require(cost.params == trainable, f"states {cost.params} parameters, has {trainable}")
         whole = all(isinstance(value, int) for value in vars(cost).values())
         require(whole and cost.other_flops >= 0 and cost.peak_bytes > 0, "costs are whole numbers")

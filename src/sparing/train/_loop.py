@@ -15,7 +15,9 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from sparing.core.errors import UsageError
+from sparing.core.recording import record
 from sparing.tasks import Task
+from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxiliary
 from sparing.train._checkpoints import save_weights
 from sparing.train._metrics import MetricsFile
 from sparing.train.evaluation import Evaluation, evaluate
@@ -48,13 +50,14 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self.waits = 0
         self.since_log: list[float] = []
         self.since_validation: list[float] = []
+        self.head_scores: list[float] = []
         self._started = 0.0
         self._told = 0.0
 
     def state(self) -> dict[str, Any]:
         """What a resumed run goes on from."""
         names = ("train_time_s", "examples_seen", "curve", "best", "metric", "waits")
-        lists = ("since_log", "since_validation")
+        lists = ("since_log", "since_validation", "head_scores")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names + lists}}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -64,8 +67,9 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether so many validations without a better one have passed."""
-        return self.recipe.patience is not None and self.waits >= self.recipe.patience
+        """Whether so many validations without a better one have passed, or one fell too low."""
+        waited = self.recipe.patience is not None and self.waits >= self.recipe.patience
+        return waited or fell_below(self.curve, self.recipe.auxiliary)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell the order of examples which epoch it is."""
@@ -92,7 +96,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
             control.should_save = control.should_training_stop = True
         return control
 
-    def on_validation(self, state: Any, control: Any, found: Evaluation) -> None:
+    def on_validation(self, state: Any, control: Any, found: Evaluation, time_s: float) -> None:
         """Write a validation down, keep the best, and stop when patience has run out."""
         entry = {
             "epoch": round(state.epoch, 6),
@@ -103,11 +107,14 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         }
         if found.right is not None:
             entry["validation_accuracy"] = found.accuracy
+        if self.head_scores:
+            entry["mean_head_score"] = _mean(self.head_scores)
+            entry["validation_latency_ms"] = 1e3 * time_s / found.count
         self.metric = found.metric
-        self.since_validation = []
+        self.since_validation, self.head_scores = [], []
         self.curve.append(entry)
         self.metrics.append({"kind": "validation", **entry})
-        if not self.best or _rank(entry) > _rank(self.best):
+        if not self.best or replaces(entry, self.best, self.recipe.auxiliary):
             self.best, self.waits = entry, 0
             state.best_global_step = state.global_step
         else:
@@ -130,11 +137,6 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
 def _mean(values: list[float]) -> float:
     return sum(values) / max(len(values), 1)
-
-
-def _rank(entry: dict[str, float | int]) -> tuple[float, float]:
-    """A higher score is better; on small splits many tie, and then the lower loss decides."""
-    return entry["validation_score"], -entry["validation_loss"]
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyped
@@ -178,8 +180,18 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        """The objective's loss; the step's number decides what is random in it."""
-        return self.objective(model, inputs, self.state.global_step)
+        """The objective's loss, and the losses that layers report meanwhile.
+
+        The step's number decides what is random in the objective.
+        """
+        step = self.state.global_step
+        with record(model) as log:
+            loss = self.objective(model, inputs, step)
+        score = mean_score(log)
+        if score is not None:
+            self.journal.head_scores.append(score)
+        weight = self.recipe.auxiliary.weight_at(step / self.state.max_steps)
+        return with_auxiliary(loss, log, weight)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Any = None
@@ -199,7 +211,9 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """The task's metrics and the loss on the validation split."""
+        start = time.perf_counter()
         found = evaluate(self.model, self.task, "validation", batch_size=self.args.eval_batch_size)
+        time_s = time.perf_counter() - start
         if not math.isfinite(found.loss):
             raise UsageError(
                 f"the validation loss is {found.loss} at step {self.state.global_step}: "
@@ -211,7 +225,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        self.journal.on_validation(self.state, self.control, found)
+        self.journal.on_validation(self.state, self.control, found, time_s)
         return metrics
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

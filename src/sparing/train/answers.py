@@ -1,4 +1,4 @@
-"""What a model's answer is worth against the labels: classes, or numbers."""
+"""What a model's answer is worth against the labels: classes, numbers, or stretches of a text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,35 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
+def outputs_of(answer: Any) -> Float[Tensor, "batch ..."]:
+    """The logits of a model's answer; those of first and last tokens are (batch, tokens, 2)."""
+    if getattr(answer, "start_logits", None) is not None:
+        return torch.stack((answer.start_logits, answer.end_logits), -1)
+    logits: Tensor = answer.logits
+    return logits
+
+
 def label_loss(
-    logits: Float[Tensor, "batch outputs"],
-    labels: Shaped[Tensor, " batch"],
+    logits: Float[Tensor, "batch ..."],
+    labels: Shaped[Tensor, " batch"] | Shaped[Tensor, "batch 2"],
     reduction: Literal["mean", "none"] = "mean",
 ) -> Float[Tensor, "..."]:
     """Cross-entropy where labels are class numbers, squared error where they are values.
 
-    The kind of the labels says which: whole numbers are classes, of ``outputs`` in all; others are
-    values, and there is one output. In float32 at least.
+    The labels say which: whole numbers are classes, of as many as there are outputs; others are
+    values, and there is one output; two whole numbers a row are the first and last token of an
+    answer, whose logits are (batch, tokens, 2), and count half each. In float32 at least.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
     if labels.is_floating_point():
         return F.mse_loss(wide[:, 0], labels.to(wide.dtype), reduction=reduction)
-    return F.cross_entropy(wide, labels, reduction=reduction)
+    loss = F.cross_entropy(wide, labels, reduction=reduction)
+    return loss.mean(-1) if loss.ndim > 1 else loss
+
+
+def rows_of(logits: Float[Tensor, "batch ..."]) -> Float[Tensor, "rows classes"]:
+    """One row of classes for each decision: first and last tokens are two decisions."""
+    return logits if logits.ndim == 2 else logits.transpose(1, 2).flatten(0, 1)
 
 
 def predictions_of(

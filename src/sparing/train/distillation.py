@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparing.core.errors import UsageError
-from sparing.train.answers import label_loss
+from sparing.train.answers import label_loss, outputs_of, rows_of
 from sparing.train.recipe import Distillation
 
 
@@ -33,14 +33,14 @@ def distillation_loss(
     answer = student(**inputs, output_hidden_states=follow)
     with torch.no_grad():
         goal = teacher(**inputs, output_hidden_states=follow)
-    if answer.logits.shape != goal.logits.shape:
+    own, followed = outputs_of(answer), outputs_of(goal)
+    if own.shape != followed.shape:
         raise UsageError(
-            f"the teacher answers with {goal.logits.shape[-1]} classes, the model with "
-            f"{answer.logits.shape[-1]}"
+            f"the teacher answers with {followed.shape[-1]} classes, the model with {own.shape[-1]}"
         )
-    loss = weights.labels * label_loss(answer.logits, batch["labels"])
+    loss = weights.labels * label_loss(own, batch["labels"])
     loss = loss + weights.outputs * output_divergence(
-        answer.logits.float(), goal.logits.float(), weights.temperature
+        rows_of(own).float(), rows_of(followed).float(), weights.temperature
     )
     if follow:
         distance = hidden_distance(

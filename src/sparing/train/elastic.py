@@ -112,7 +112,7 @@ class ElasticLoss:
 
 def packed_distance(
     states: list[Float[Tensor, "rows width"]],
-    goals: tuple[Float[Tensor, "batch tokens width"], ...],
+    goals: tuple[Float[Tensor, "batch tokens teacher_width"], ...],
     keep: Int[Tensor, "batch tokens"] | None,
 ) -> Float[Tensor, ""]:
     """The mean squared distance from a teacher's padded hidden states at the same layers.

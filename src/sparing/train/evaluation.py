@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
 from sparing.tasks._scores import scores
-from sparing.train.answers import label_loss, predictions_of
+from sparing.train.answers import label_loss, outputs_of, predictions_of
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,14 @@ class Evaluation:
 
     ``scores`` are the task's metrics by name, ``metric`` the one it is judged by; ``loss`` is the
     mean cross-entropy, or squared error where the answer is a number; ``predictions`` are class
-    numbers or values; ``right`` tells for each example whether its class is, None for numbers.
+    numbers, values, or the texts of answers; ``right`` tells for each example whether its class is,
+    for a text whether it matches exactly, None for numbers.
     """
 
     metric: str
     scores: dict[str, float]
     loss: float
-    predictions: list[int] | list[float]
+    predictions: list[int] | list[float] | list[str]
     right: list[bool] | None
 
     @property
@@ -73,12 +75,14 @@ def evaluate(
             f"evaluate needs examples and a batch size of at least 1; {split} has "
             f"{len(examples)}, batch_size is {batch_size}"
         )
-    device = next(model.parameters()).device
+    if task.answer == "span":
+        from sparing.train._spans import evaluate_spans
+
+        return evaluate_spans(model, task, split, batch_size, on_progress)
     outputs = torch.zeros(len(examples), task.classes)
     losses = torch.zeros(len(examples))
-    done, was_training = 0, model.training
-    model.eval()
-    try:
+    done = 0
+    with evaluating(model) as device:
         for indices in batches_by_length(examples, batch_size):
             batch = task.collate([examples[index] for index in indices])
             found, loss = _judge(model, {name: value.to(device) for name, value in batch.items()})
@@ -87,8 +91,6 @@ def evaluate(
             done += len(indices)
             if on_progress is not None:
                 on_progress(done / len(examples), f"{split}: {done} of {len(examples)}")
-    finally:
-        model.train(was_training)
     predictions, right = predictions_of(outputs, examples.labels)
     return Evaluation(
         metric=task.metric,
@@ -99,10 +101,22 @@ def evaluate(
     )
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[torch.device]:
+    """Evaluation mode, and back after; gives the device of the model's weights."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield next(model.parameters()).device
+    finally:
+        model.train(was_training)
+
+
 def _check_outputs(task: Task, found: Tensor) -> None:
-    if found.shape[-1] != task.classes:
+    if found.shape[1:] != (task.classes,):
         raise UsageError(
-            f"the model gives {found.shape[-1]} outputs, but task {task.name} has {task.classes}"
+            f"the model gives {' x '.join(map(str, found.shape[1:]))} outputs, but task "
+            f"{task.name} has {task.classes}"
         )
 
 
@@ -118,5 +132,5 @@ def batches_by_length(examples: Examples, batch_size: int) -> Iterator[list[int]
 def _judge(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Each example's outputs and its loss."""
     labels = batch.pop("labels")
-    logits = model(**batch).logits.float()
+    logits = outputs_of(model(**batch)).float()
     return logits, label_loss(logits, labels, reduction="none")

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.train.answers import label_loss
+from sparing.train.answers import label_loss, outputs_of
 from sparing.train.distillation import distillation_loss
 from sparing.train.recipe import Distillation
 
@@ -35,7 +35,7 @@ class LabelLoss:
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The mean over the batch."""
         given = {name: value for name, value in batch.items() if name != "labels"}
-        return label_loss(model(**given).logits, batch["labels"])
+        return label_loss(outputs_of(model(**given)), batch["labels"])
 
     def describe(self) -> dict[str, Any]:
         """Nothing: it has no settings."""

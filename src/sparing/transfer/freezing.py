@@ -138,7 +138,7 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     plan that drops tokens.
     """
     if model.plan.drops_tokens:
-        raise Unsupported("a plan that drops tokens cannot be cut into segments; set tokens_kept=1")
+        raise Unsupported("a plan that drops tokens cannot be cut into segments: keep all")
     frozen = freeze(model).eval()
     places = [*frozen.plan.stops, frozen.plan.layers]
     layers: list[Any] = list(frozen.encoder.layers)

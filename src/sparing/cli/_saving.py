@@ -1,0 +1,49 @@
+"""A changed model goes into a new folder: whole, with what it came with, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparing.core.errors import SparingError, UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PROCESSOR = "preprocessor_config.json"
+
+
+def require_new(folder: Path) -> None:
+    """Raise ``UsageError`` unless the folder can be made, or is there and empty."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: give a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
+    """Write the model, with the tokenizer or processor it came with, whole or not at all."""
+    from safetensors import SafetensorError
+
+    from sparing.cli._models import tokenizer_of
+    from sparing.models._quiet import quiet
+
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        with quiet():
+            model.save_pretrained(beside)
+        tokenizer = tokenizer_of(name)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(beside)
+        processor = Path(name).expanduser() / PROCESSOR
+        if processor.is_file():
+            shutil.copyfile(processor, beside / PROCESSOR)
+        beside.replace(folder)
+    except SafetensorError as error:
+        raise SparingError(f"cannot write to {folder}: {error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,269 @@
+"""AdaAttention: a small network decides how many coordinates each head compares, input by input."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError, nearest
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.recording import is_heard, report
+from sparing.core.traits import Traits
+from sparing.core.workload import Cost, Workload
+from sparing.mechanisms._scorer import Scorer, logit, mean_of_real
+from sparing.mechanisms._shared import wide
+from sparing.mechanisms._widths import Cut, Reach, attend_by_width
+
+SCORES = ("token", "pooled", "global", "random", "fixed")
+REDUCE = ("qk", "qkv")
+SCALE = ("full", "reduced")
+
+
+class Adaptive(Mechanism):
+    """Heads with a low score compare queries and keys by their first coordinates alone.
+
+    Formula: out_i = sum_j v_j softmax_j(q_i[:w] . k_j[:w] / sqrt(dim)) with w = dim if s >
+    threshold, else max(1, floor(dim s)) rounded up to one of ``levels``; s = mean over i of
+    sigmoid(MLP(x_i))_h.
+
+    Symbols: x is the layer's input, h the head, MLP two hidden layers of ``scorer_share`` times the
+    width. ``scores`` says where s comes from: "token" as above, "pooled" sigmoid(MLP(mean of x)),
+    "global" one learned number for each head, "random" one drawn for each head, "fixed" ``score``
+    for all; learned ones start about ``score``. ``levels`` widths dim, dim/2, dim/4, ... (0: every
+    width); ``reduce`` "qkv" cuts the values too; ``scale`` "reduced" divides by sqrt(w).
+    ``per_query`` cuts each query by its own s, which the future does not enter. Training fades the
+    coordinates by clamp(dim s - c, 0, 1); ``temperature`` is that of the straight-through
+    threshold. An open ``sparing.record`` hears ``score``, ``token_score`` and ``auxiliary_loss``:
+    mean s, or (mean s / budget - 1)^2.
+
+    Cost: 2 (w + dim) flops for each pair, or 4 w with ``reduce="qkv"``. For each token ("pooled":
+    for each row) 2 width (width/4 + ...) for the scorer, which in BERT-base is more than the cut
+    saves below about 690 tokens. Where w depends on the input, ``cost`` is an upper bound: all
+    coordinates. Per query nothing is saved. With scores of 1 it equals ``softmax``.
+
+    Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models", sections II.B
+    and II.C. What differs: widths count a head's coordinates, not the model's; nothing is
+    interpolated back, since cutting q and k leaves the result whole, and with "qkv" zeros stand for
+    what was cut (an output projection in a rotated basis makes that exact). The printed method
+    passes no gradient from the task to the scores, and its loss mean(1 - s) / heads rewards high
+    ones; both are mended, and ``literal_loss`` shows what the printed loss does. The mean is over
+    real tokens and would let the future leak, so that learned scores are causal per query only.
+    """
+
+    drawn: Tensor
+    streams = ("q", "k", "v", "x")
+    traits = Traits(
+        paper="Adaptive Attention Mechanisms for Efficient Transformer Models",
+        year=2025,
+        family="dense",
+        random=True,
+        differentiable=False,
+    )
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        scores: str = "token",
+        score: float = 0.88,
+        threshold: float | None = 0.5,
+        levels: int = 4,
+        reduce: str = "qk",
+        scale: str = "full",
+        per_query: bool = False,
+        scorer_share: float = 0.25,
+        temperature: float = 0.1,
+        budget: float | None = None,
+        literal_loss: bool = False,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(heads)
+        self.scores = scores
+        self.score = score
+        self.threshold = threshold
+        self.levels = levels
+        self.reduce = reduce
+        self.scale = scale
+        self.per_query = per_query
+        self.scorer_share = scorer_share
+        self.temperature = temperature
+        self.budget = budget
+        self.literal_loss = literal_loss
+        self.dropout = dropout
+        self.seed = seed
+        self._check_options()
+        self._from_input = scores in ("token", "pooled")
+        self._cut = Cut(heads.dim, threshold, levels, temperature)
+        self._create_scores()
+
+    def mix(  # type: ignore[override]  # takes the layer's input as well
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        x: Float[Tensor, "batch tokens width"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Sliced where nothing is recorded; otherwise masked, so that gradients find the scores."""
+        if self.per_query and x.shape[1] != q.shape[2]:
+            raise UsageError(
+                f"adaptive: x must have a token for each query, {q.shape[2]}; got {x.shape[1]}"
+            )
+        score = self._score(x, mask)
+        looks = q.device.type == "cpu" and not torch.compiler.is_compiling()
+        if looks and not bool(score.isfinite().all()):
+            return q * score.sum()  # the caller then looks for the culprit in x
+        causal = mask.causal and mask.keep is None and q.shape[2] == k.shape[2]
+        reach = Reach(None if causal else mask.opened(q.shape[2], k.shape[2], q.device), causal)
+        if self.per_query or self._is_recorded(q, k, v, score):
+            return self._masked(q, k, v, score, reach)
+        widths = self._cut.widths(score[:, :, 0])
+        rescale, values = self.scale == "reduced", self.reduce == "qkv"
+        return attend_by_width(q, k, v, widths, reach, values=values, rescale=rescale)
+
+    def cost(self, work: Workload) -> Cost:
+        """The products at the heads' widths; at full width, a bound, where inputs decide."""
+        values = self.reduce == "qkv"
+        pairs, dim = work.batch * work.visible_pairs, work.dim
+        if self.per_query or self._from_input:
+            widths = [dim] * work.heads
+        else:
+            widths = self._cut.widths(self._own_scores()).tolist()
+        rows = {"token": work.batch * work.keys, "pooled": work.batch}.get(self.scores, 0)
+        products = sum(2 * pairs * (width + (width if values else dim)) for width in widths)
+        scorer = self.scorer.flops(rows) if self._from_input else 0
+        copies = 0 if len(set(widths)) == 1 else 3
+        numbers = work.rows * work.queries * dim * (1 + copies)
+        unfused = any(width < dim for width in widths) and not values
+        numbers += min(work.rows * work.queries * work.keys, 1 << 20) if unfused else 0
+        return Cost(
+            matmul_flops=products + scorer,
+            other_flops=4 * work.heads * pairs + 4 * rows * work.heads,
+            peak_bytes=numbers * work.element_bytes,
+            params=sum(parameter.numel() for parameter in self.parameters()),
+            upper_bound=self._from_input and not self.per_query,
+        )
+
+    def _create_scores(self) -> None:
+        """The scorer, the learned numbers or the drawn ones, and the traits that follow."""
+        self.traits = dataclasses.replace(
+            type(self).traits,
+            causal=self.per_query or not self._from_input,
+            random=self._from_input or self.scores == "random",
+            differentiable=self.scores in ("random", "fixed"),
+        )
+        heads, generator = self.heads, torch.Generator().manual_seed(self.seed)
+        width = heads.width or 0
+        if self._from_input:
+            hidden = max(1, round(width * self.scorer_share))
+            self.scorer = Scorer(width, hidden, heads.count, self.score, generator)
+        elif self.scores == "global":
+            self.logits = nn.Parameter(torch.full((heads.count,), logit(self.score), device="cpu"))
+        elif self.scores == "random":
+            drawn = torch.rand(heads.count, generator=generator, device="cpu")
+            # of eight bits, so that casts to half precision keep the widths
+            self.register_buffer("drawn", drawn.bfloat16().float())
+
+    def _own_scores(self) -> Float[Tensor, " heads"]:
+        """The heads' scores where no input enters."""
+        if self.scores == "fixed":
+            return torch.full((self.heads.count,), self.score, dtype=torch.float64)
+        return wide(self.drawn if self.scores == "random" else self.logits.sigmoid())
+
+    def _score(
+        self, x: Float[Tensor, "batch tokens width"], mask: Mask
+    ) -> Float[Tensor, "batch heads queries_or_1"]:
+        """The score of each head for each row, or for each query."""
+        by_token: Tensor | None = None
+        score: Tensor
+        if self.scores == "pooled":
+            score = self.scorer(mean_of_real(wide(x), mask.keep)).mT
+        elif self.scores == "token":
+            by_token = self.scorer(x)
+            score = mean_of_real(by_token, mask.keep).mT
+        else:
+            own = self._own_scores().to(wide(x))
+            score = own[None, :, None].expand(x.shape[0], -1, 1)
+        if is_heard(self):
+            self._report(score[:, :, 0], by_token)
+        return by_token.mT if self.per_query and by_token is not None else score
+
+    def _report(self, score: Float[Tensor, "batch heads"], by_token: Tensor | None) -> None:
+        """What a listener wants: scores, and the loss where there is something to learn."""
+        report(self, "score", score)
+        if by_token is not None:
+            report(self, "token_score", by_token)
+        if not (self._from_input or self.scores == "global"):
+            return
+        if self.literal_loss:
+            loss = (1 - score).mean() / self.heads.count
+        elif self.budget is None:
+            loss = score.mean()
+        else:
+            loss = (score.mean() / self.budget - 1).square()
+        report(self, "auxiliary_loss", loss)
+
+    def _is_recorded(self, *tensors: Tensor) -> bool:
+        """Whether one path without looking at the widths is needed: for gradients, or to trace."""
+        recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        return self.training or recorded or torch.compiler.is_compiling()
+
+    def _masked(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        score: Float[Tensor, "batch heads queries_or_1"],
+        reach: Reach,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same with zeros for what is cut: soft in training, else hard with soft gradients."""
+        shares = self._cut.soft(score) if self.training else self._cut.hard(score)
+        if score.requires_grad and not self.training:
+            soft = self._cut.soft(score)
+            shares = shares + (soft - soft.detach())
+        if self.scale == "reduced":
+            q = q * (self.heads.dim / shares.sum(-1, keepdim=True)).sqrt().to(q.dtype)
+        q = q * shares.to(q.dtype)
+        v = v * shares.to(v.dtype) if self.reduce == "qkv" else v
+        return F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=reach.allowed,
+            is_causal=reach.causal,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+
+    def _check_options(self) -> None:
+        for name, known in (("scores", SCORES), ("reduce", REDUCE), ("scale", SCALE)):
+            value = getattr(self, name)
+            if value not in known:
+                raise UsageError(f"adaptive: unknown {name} {value!r}{nearest(value, known)}")
+        learned = self.scores != "fixed"
+        if not 0 < self.score <= 1 or (learned and self.score == 1):
+            allowed = "in (0, 1); only fixed scores may be 1" if learned else "in (0, 1]"
+            raise UsageError(f"adaptive: score must be {allowed}; got {self.score}")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise UsageError(f"adaptive: threshold must be in (0, 1) or None, got {self.threshold}")
+        if self.levels < 0:
+            raise UsageError(f"adaptive: levels must not be negative, got {self.levels}")
+        for name in ("scorer_share", "temperature"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"adaptive: {name} must be above 0, got {getattr(self, name)}")
+        if self.budget is not None and not 0 < self.budget <= 1:
+            raise UsageError(f"adaptive: budget must be in (0, 1] or None, got {self.budget}")
+        if self.budget is not None and self.literal_loss:
+            raise UsageError("adaptive: budget and literal_loss are two losses; choose one")
+        if self.per_query and (self.scores == "pooled" or self.reduce == "qkv"):
+            raise UsageError(
+                "adaptive: per_query needs a score for each query (not scores='pooled') and leaves "
+                "values whole (not reduce='qkv'): all queries share them"
+            )

@@ -1,0 +1,68 @@
+"""Losses that mechanisms report while a model trains, and what they ask of a run's end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.train.recipe import Auxiliary
+
+Entry = Mapping[str, float | int]
+
+
+def reported(log: Mapping[str, Sequence[Tensor]], name: str) -> list[Tensor]:
+    """Everything that any layer reported under a name."""
+    return [
+        value for key, values in log.items() if key.rpartition("/")[2] == name for value in values
+    ]
+
+
+def with_auxiliary(
+    loss: Float[Tensor, ""], log: Mapping[str, Sequence[Tensor]], weight: float
+) -> Float[Tensor, ""]:
+    """The loss plus the mean of what layers reported as ``auxiliary_loss``, weighted.
+
+    A mean, so that the weight means the same for models of any depth. The loss itself where there
+    is nothing to add.
+    """
+    found = reported(log, "auxiliary_loss")
+    if not found or not weight:
+        return loss
+    return loss + weight * torch.stack([each.to(loss) for each in found]).mean()
+
+
+def mean_score(log: Mapping[str, Sequence[Tensor]]) -> float | None:
+    """The mean over layers, rows and heads of the scores that layers reported, if any did."""
+    found = [value.detach().float().mean() for value in reported(log, "score")]
+    return float(torch.stack(found).mean()) if found else None
+
+
+def fell_below(curve: Sequence[Entry], auxiliary: Auxiliary) -> bool:
+    """Whether the last validation is below the floor, and an earlier one was not."""
+    if auxiliary.baseline is None or not curve:
+        return False
+    enough = [_is_enough(entry, auxiliary) for entry in curve]
+    return any(enough) and not enough[-1]
+
+
+def replaces(entry: Entry, best: Entry, auxiliary: Auxiliary) -> bool:
+    """Whether the weights of a validation are to be kept rather than those kept so far."""
+    if auxiliary.baseline is not None:
+        if _is_enough(entry, auxiliary):
+            return True
+        if _is_enough(best, auxiliary):
+            return False
+    return _rank(entry) > _rank(best)
+
+
+def _is_enough(entry: Entry, auxiliary: Auxiliary) -> bool:
+    assert auxiliary.baseline is not None
+    return entry["validation_score"] >= auxiliary.floor_share * auxiliary.baseline
+
+
+def _rank(entry: Entry) -> tuple[float, float]:
+    """A higher score is better; on small splits many tie, and then the lower loss decides."""
+    return entry["validation_score"], -entry["validation_loss"]

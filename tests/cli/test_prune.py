@@ -1,0 +1,63 @@
+"""``sparing prune``."""
+
+from __future__ import annotations
+
+import pytest
+
+import sparing
+from sparing.transfer.blocks import find_blocks
+
+TASK = ("--task", "digits", "--set", "patch_size=4", "--examples", "64")
+
+
+@pytest.fixture(scope="session")
+def dense(tmp_path_factory):
+    """A small dense vision transformer of four heads in each of its layers."""
+    from tests.cli.conftest import SMALL, run_command
+
+    folder = tmp_path_factory.mktemp("dense") / "model"
+    ended = run_command("train", "digits", *SMALL, "--output-dir", folder)
+    assert ended.code == 0, ended.err
+    return folder
+
+
+def test_it_removes_heads_says_what_that_did_and_saves(command, dense, tmp_path):
+    place, before = tmp_path / "pruned", (dense / "model.safetensors").read_bytes()
+    ended = command("prune", dense, *TASK, "--heads", "0.5", "--output-dir", place, "--json")
+    assert ended.code == 0, ended.err
+    found = ended.json
+    assert found["removed"] == found["heads"] // 2
+    assert found["removed_params"] > 0
+    assert {"before", "after", "difference", "interval"} <= found["scores"]["accuracy"].keys()
+    assert found["latency"]["rounds"] >= 5
+    assert found["latency"]["before_ms"] > 0
+    pruned = sparing.load(place)
+    assert sum(len(block.kept) for block in find_blocks(pruned)) == found["heads"] // 2
+    assert (dense / "model.safetensors").read_bytes() == before
+    judged = command("evaluate", place, *TASK[:4], "--json").json
+    after = found["scores"]["accuracy"]["after"]
+    assert judged["scores"]["accuracy"]["value"] == pytest.approx(after)
+
+
+def test_it_prints_lines_for_a_person(command, dense, tmp_path):
+    ended = command("prune", dense, *TASK, "--heads", "0.2", "--output-dir", tmp_path / "pruned")
+    assert ended.code == 0, ended.err
+    for words in ("heads removed", "heads left; removed:", "accuracy", "times as fast", "saved in"):
+        assert words in ended.out
+    again = ("--heads", "0.5", "--output-dir", tmp_path / "further", "--json")
+    further = command("prune", tmp_path / "pruned", *TASK, *again)
+    assert further.json["removed"] == further.json["heads"] // 2
+
+
+def test_mistakes_are_one_line_and_write_nothing(command, dense, trained, tmp_path):
+    place = tmp_path / "pruned"
+    for model, heads, folder, words in (
+        (dense, "0.5", dense, "is not empty"),
+        (dense, "1.5", place, "share between 0 and 1"),
+        (trained, "0.5", place, "unswap first"),
+        (tmp_path / "nowhere", "0.5", place, "no model"),
+    ):
+        ended = command("prune", model, *TASK, "--heads", heads, "--output-dir", folder)
+        assert ended.code in (1, 2)
+        assert words in ended.error
+    assert not list(place.iterdir())

@@ -1,0 +1,27 @@
+"""Exported sizes are symbols; one exported chain serves many tests."""
+
+from __future__ import annotations
+
+import jaxtyping
+import pytest
+
+from sparing.export.folder import export_chain
+from tests.export.segments import TOKENS, text_segments, texts
+
+THRESHOLD = 0.8
+
+
+@pytest.fixture(autouse=True)
+def _free_sizes():
+    """Checked shape annotations compare sizes, which ties symbolic ones together."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def text_chain(tmp_path_factory):
+    """The folder of an exported chain of two text segments (whose annotations have no shapes)."""
+    folder = tmp_path_factory.mktemp("texts")
+    export_chain(text_segments(), texts(2, 8), folder, threshold=THRESHOLD, longest=TOKENS)
+    return folder

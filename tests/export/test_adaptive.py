@@ -1,0 +1,48 @@
+"""An adaptive model's segments, exported, answer as the model itself does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from sparing.export.folder import export_chain, open_chain
+from sparing.export.int8 import quantisable_layers
+from sparing.layers.plan import narrowed
+from sparing.transfer.adaptive import adapt
+from sparing.transfer.freezing import segments
+from tests.export.segments import TOKENS, VOCABULARY, texts
+
+
+def test_a_narrowed_model_with_exits(tmp_path):
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=TOKENS,
+        num_labels=3,
+        initializer_range=0.3,
+    )
+    model = adapt(BertForSequenceClassification(config).eval(), exits=[1])
+    plan = narrowed(model.encoder.sizes, 0.5)
+    model.plan = dataclasses.replace(plan, exits=(1,), threshold=0.6)
+    paths = export_chain(
+        segments(model), texts(2, 8), tmp_path, threshold=model.plan.threshold, longest=TOKENS
+    )
+    inputs = texts()
+    with torch.no_grad():
+        expected = model(**inputs)
+    logits, left = open_chain(tmp_path)(inputs)
+    assert left.tolist() == (expected.layers - 1).tolist()
+    assert 0 < int(left.sum()) < len(left)
+    torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-5)
+    parts = ["projection", "output", "rise", "fall"]
+    reached = quantisable_layers(paths)
+    for number in (0, 1):
+        assert [f"{number}.layers.0.{part}" for part in parts] == [
+            name for name in reached if name.startswith(f"{number}.layers")
+        ]

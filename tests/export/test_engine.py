@@ -1,0 +1,154 @@
+"""A chain answers what its segments answer, in both back ends; the gone cost nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from sparing.core.errors import UsageError
+from sparing.export.engine import Chain
+from sparing.export.folder import open_chain
+from tests.export.conftest import THRESHOLD
+from tests.export.segments import (
+    CLASSES,
+    TOKENS,
+    image_segments,
+    images,
+    one,
+    text_segments,
+    texts,
+)
+
+
+def expected(segments, inputs, threshold):
+    """One input at a time, plainly."""
+    answers, places = [], []
+    for row in range(len(next(iter(inputs.values())))):
+        values = one(inputs, row)
+        for place, segment in enumerate(segments):
+            hidden, logits = segment(**values)
+            if logits.softmax(-1).max() > threshold or segment is segments[-1]:
+                answers.append(logits[0])
+                places.append(place)
+                break
+            mask = {name: values[name] for name in ("attention_mask",) if name in values}
+            values = {"hidden": hidden, **mask}
+    return torch.stack(answers).detach(), torch.tensor(places)
+
+
+@pytest.fixture(params=["eager", "onnxruntime"])
+def chain(request, text_chain):
+    """The same chain in both back ends."""
+    if request.param == "eager":
+        return Chain(text_segments(), THRESHOLD, longest=TOKENS)
+    return open_chain(text_chain)
+
+
+def test_mixed_batches_answer_as_single_inputs_do(chain):
+    inputs = texts()
+    answers, places = expected(text_segments(), inputs, THRESHOLD)
+    assert 5 < int(places.sum()) < len(places) - 5
+    logits, left = chain(inputs)
+    assert left.tolist() == places.tolist()
+    torch.testing.assert_close(logits, answers, rtol=1e-4, atol=1e-5)
+    for row in range(8):
+        logits, left = chain(one(inputs, row))
+        assert left.tolist() == places[row : row + 1].tolist()
+        torch.testing.assert_close(logits, answers[row : row + 1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("threshold", "place"), [(0.0, 0), (1.0, 1)])
+def test_everybody_leaves_at_once_or_nobody(chain, threshold, place):
+    chain.threshold = threshold
+    for inputs in (texts(6), one(texts(6), 2)):
+        assert set(chain(inputs)[1].tolist()) == {place}
+
+
+def test_every_exit_is_what_a_threshold_chooses_from(chain):
+    inputs = texts()
+    exits = chain.every_exit(inputs)
+    assert exits.shape == (40, 2, CLASSES)
+    logits, left = chain(inputs)
+    torch.testing.assert_close(exits[torch.arange(40), left], logits, rtol=1e-4, atol=1e-5)
+    confidences = exits.softmax(-1).amax(-1)
+    assert left.tolist() == [int(sure <= THRESHOLD) for sure in confidences[:, 0].tolist()]
+
+
+def test_more_pads_change_nothing(chain):
+    inputs = texts(5, 10)
+    more = {name: nn.functional.pad(value, (0, 30)) for name, value in inputs.items()}
+    torch.testing.assert_close(chain(more)[0], chain(inputs)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_those_who_leave_and_pads_are_not_computed():
+    segments = text_segments()
+    inputs = texts(30, seed=10)
+    _, places = expected(segments, inputs, THRESHOLD)
+    lengths = inputs["attention_mask"].sum(1)
+    assert lengths[places == 1].max() < lengths.max()
+    seen = []
+    segments[1].register_forward_pre_hook(
+        lambda _, __, given: seen.append(tuple(given["hidden"].shape[:2])), with_kwargs=True
+    )
+    Chain(segments, THRESHOLD)(inputs)
+    assert seen == [(int(places.sum()), int(lengths[places == 1].max()))]
+
+
+def test_images_have_no_pads_to_cut():
+    segments = image_segments()
+    inputs = images()
+    answers, places = expected(segments, inputs, 0.55)
+    assert 0 < int(places.sum()) < len(places)
+    logits, left = Chain(segments, 0.55)(inputs)
+    assert left.tolist() == places.tolist()
+    torch.testing.assert_close(logits, answers)
+
+
+def test_threads_are_pinned_and_given_back():
+    seen = []
+    segments = text_segments()
+    segments[0].register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    Chain(segments, thread_count=2)(texts(2))
+    assert seen == [2]
+    assert torch.get_num_threads() == 1
+
+
+def changed(**parts):
+    return {**texts(3, 6), **parts}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input_ids": texts(3, 6)["input_ids"]}, "missing: attention_mask"),
+        (changed(attention_masks=torch.ones(3, 6)), "did you mean 'attention_mask'"),
+        (texts(3, TOKENS + 1), f"{TOKENS + 1} tokens; this model takes at most {TOKENS}"),
+        ({name: value[:0] for name, value in texts(3, 6).items()}, "nothing to answer"),
+        ({name: value[:, :0] for name, value in texts(3, 6).items()}, "nothing to answer"),
+        (changed(attention_mask=torch.zeros(3, 6, dtype=torch.long)), "begin with a real token"),
+        (changed(attention_mask=texts(3, 6)["attention_mask"].flip(1)), "pads go to the right"),
+    ],
+)
+def test_wrong_inputs_are_refused(chain, inputs, message):
+    with pytest.raises(UsageError, match=message):
+        chain(inputs)
+
+
+def test_wrong_chains_are_refused(text_chain, tmp_path):
+    segments = text_segments()
+    with pytest.raises(UsageError, match="at least one"):
+        Chain([])
+    with pytest.raises(UsageError, match="not both"):
+        Chain([segments[0], text_chain / "segment-1.onnx"])
+    with pytest.raises(UsageError, match="threshold"):
+        Chain(segments, 1.5)
+    with pytest.raises(UsageError, match="thread_count"):
+        Chain(segments, thread_count=0)
+    with pytest.raises(UsageError, match="eval"):
+        Chain([segments[0].train()])
+    with pytest.raises(UsageError, match="no exported segment"):
+        Chain([tmp_path / "none.onnx"])
+    (tmp_path / "broken.onnx").write_bytes(b"not a model")
+    with pytest.raises(UsageError, match="cannot be run"):
+        Chain([tmp_path / "broken.onnx"])

@@ -1,0 +1,103 @@
+"""The dense model answers the same in every engine; INT8 nearly so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.export.engine import Chain
+from sparing.export.int8 import Int8Settings, logit_shift
+from sparing.export.rivals import dense_rivals, dense_segment
+from tests.export.segments import TOKENS, VOCABULARY, Answers, images, texts
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "num_labels": 3,
+}
+
+
+def bert():
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=TOKENS, **SIZES)
+    return BertForSequenceClassification(config).eval()
+
+
+def vit():
+    torch.manual_seed(0)
+    config = ViTConfig(image_size=16, patch_size=4, num_channels=1, **SIZES)
+    return ViTForImageClassification(config).eval()
+
+
+def test_every_engine_answers_the_same(tmp_path):
+    torch.manual_seed(0)
+    model = Answers(1).eval()
+    rivals = dense_rivals(
+        model,
+        texts(1, 8),
+        tmp_path / "deep" / "er",
+        int8=[Int8Settings()],
+        compiled=False,
+        longest=TOKENS,
+    )
+    assert list(rivals) == [
+        "eager",
+        "onnxruntime",
+        "torch.ao INT8",
+        "onnxruntime INT8, scales per channel",
+    ]
+    inputs = texts()
+    plain = model(**inputs)
+    for name, chain in rivals.items():
+        logits, left = chain(inputs)
+        assert logit_shift(plain, logits).relative < (0.1 if "INT8" in name else 1e-5), name
+        assert not left.any()
+        assert (chain.thread_count, chain.longest) == (1, TOKENS)
+    path = tmp_path / "deep" / "er" / "dense.onnx"
+    assert not list(path.parent.glob("*.new"))
+    with pytest.raises(UsageError, match="only the last segment"):
+        Chain([path, path])
+
+
+def test_transformers_models_become_segments():
+    inputs = texts(5, 9)
+    model = bert()
+    torch.testing.assert_close(
+        Chain([dense_segment(model)])(inputs)[0], model(**inputs).logits, rtol=1e-4, atol=1e-5
+    )
+    model = vit()
+    torch.testing.assert_close(Chain([dense_segment(model)])(images())[0], model(**images()).logits)
+
+
+def test_other_models_are_refused():
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    with pytest.raises(Unsupported, match="no dense chain"):
+        dense_segment(torch.nn.Linear(2, 2))
+    model = T5ForConditionalGeneration(T5Config(vocab_size=9, **sizes))
+    assert dense_segment(model).model is model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "inputs"), [(bert, texts), (vit, images)])
+def test_transformers_models_in_every_engine(tmp_path, build, inputs):
+    """Compiling one needs a C++ compiler and a minute."""
+    model = build()
+    candidates = [Int8Settings("blocks"), Int8Settings("tensor")]
+    rivals = dense_rivals(dense_segment(model), inputs(2), tmp_path, int8=candidates)
+    assert len(rivals) == 6
+    with torch.no_grad():
+        plain = model(**inputs(7)).logits
+    for name, chain in rivals.items():
+        shift = logit_shift(plain, chain(inputs(7))[0])
+        assert shift.relative < (0.2 if "INT8" in name else 1e-4), name

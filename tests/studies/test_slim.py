@@ -1,0 +1,203 @@
+"""Slim from training to a saved model, on digits in four patches and without ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import sparing
+from sparing.core.errors import UsageError
+from sparing.studies import _slim_cells as cells
+from sparing.studies import slim
+from sparing.studies._run import Run
+from sparing.train import evaluate
+
+SMALL = slim.Options(
+    model="vit",
+    task="digits",
+    task_options={"patch_size": 4},
+    dense_epochs=2,
+    epochs=2,
+    batches=(1, 4),
+    rounds=1,
+    timed_examples=40,
+    speed=1.05,
+    floor=0.5,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_onnx():
+    with pytest.MonkeyPatch.context() as patch:
+        for place in ("slim", "_slim_engines", "_slim_saving"):
+            patch.setattr(f"sparing.studies.{place}.has_onnx", lambda: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return slim.run(SMALL, tmp_path_factory.mktemp("slim") / "run")
+
+
+def of_name(result, name, **labels):
+    return [r for r in result.records if r.name == name and labels.items() <= r.labels.items()]
+
+
+def test_every_step_ends(done):
+    assert done.failures == []
+    assert {record.name for record in done.records} >= {
+        "frontier_score",
+        "trial_speed",
+        "chosen_plan",
+        "disagreement_bound",
+        "speed_up",
+        "score_difference",
+        "leavers",
+        "train_time_s",
+    }
+    for batch in SMALL.batches:
+        forms = of_name(done, "latency_ms", batch=batch, of="mean")
+        assert {(r.labels["arm"], r.labels["engine"]) for r in forms} == {
+            ("dense", "eager"),
+            ("slim", "eager"),
+        }
+
+
+def test_the_front_rises_and_is_beaten_by_none(done):
+    points = of_name(done, "frontier_score")
+    front = sorted((p.labels["cost_share"], p.value) for p in points if p.labels["on_front"])
+    assert front == sorted(front, key=lambda point: point[1])
+    shown = [p for p in points if p.labels["kind"] != "random" and p.labels["cost_share"] < 1]
+    for share, score in front:
+        better = [p for p in shown if p.labels["cost_share"] <= share and p.value > score]
+        assert not better
+
+
+def test_the_saved_model_runs_what_was_verified(done):
+    model = sparing.load(done.folder / "model")
+    assert model.plan == cells.final_plan(Run(done.folder, done.config))
+    assert model.budget < 1
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    timed = of_name(done, "score", arm="slim", engine="eager", batch=4)
+    assert timed[0].count == 40
+    assert evaluate(model, task).accuracy > 2 * task.chance
+    model.budget = 1.0
+    assert model.plan.layers == len(model.encoder.layers)
+
+
+def test_the_shares_of_leavers_add_up(done):
+    assert sum(r.value for r in of_name(done, "leavers")) == pytest.approx(1)
+
+
+def test_the_card_tells_speed_score_and_guarantee(done):
+    card = (done.folder / "model" / "README.md").read_text()
+    bound = of_name(done, "disagreement_bound")[0]
+    assert f"{bound.value:.1%}" in card
+    assert "| slim | eager | 1 |" in card
+    assert "sparing.load" in card
+
+
+def test_goals_are_judged_by_their_intervals(done):
+    speed, kept = done.goals
+    assert speed.met in (True, False, "undecided")
+    assert kept.value == pytest.approx(kept_by_hand(done), abs=1e-9)
+
+
+def kept_by_hand(result):
+    ours = of_name(result, "score", arm="slim", engine="eager", batch=1)[0].value
+    return ours / of_name(result, "score", arm="dense", engine="eager", batch=1)[0].value
+
+
+def test_a_finished_run_is_read_back(done, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("it was trained again")
+
+    monkeypatch.setattr("sparing.studies._slim_models.train", never)
+    before = (done.folder / "records.jsonl").read_bytes()
+    again = slim.run(SMALL, done.folder)
+    assert again.failures == []
+    assert (done.folder / "records.jsonl").read_bytes() == before
+
+
+def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
+    source = done.folder / "models" / "dense"
+    before = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
+    options = replace(SMALL, model=str(source), epochs=1, batches=(1,))
+    result = slim.run(options, tmp_path / "run")
+    assert result.failures == []
+    assert not (tmp_path / "run" / "models" / "dense").exists()
+    assert {p.name: p.read_bytes() for p in source.iterdir() if p.is_file()} == before
+
+
+def test_a_promise_from_too_few_inputs_is_refused_with_the_reason(done, tmp_path):
+    source = str(done.folder / "models" / "dense")
+    options = replace(SMALL, model=source, epochs=1, batches=(1,), epsilon=0.001)
+    result = slim.run(options, tmp_path / "run")
+    reasons = {failure.cell: failure.error for failure in result.failures}
+    assert "too few" in reasons["calibrate"]
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_promise_that_can_be_kept_is_kept(done, tmp_path):
+    source = str(done.folder / "models" / "dense")
+    options = replace(SMALL, model=source, epochs=1, batches=(1,), epsilon=0.9)
+    result = slim.run(options, tmp_path / "run")
+    bound = of_name(result, "disagreement_bound")[0]
+    assert bound.labels["kept"] is True
+    assert "at most 0.9 of inputs" in bound.labels["promise"]
+    chosen = json.loads(of_name(result, "chosen_plan")[0].labels["plan"])
+    final = json.loads(bound.labels["plan"])
+    assert final["threshold"] >= chosen["threshold"]
+
+
+def test_the_control_leaves_as_often_but_not_as_well(done):
+    controls = of_name(done, "frontier_score", kind="random")
+    assert controls
+    adaptive = {
+        (p.labels["width"], p.labels["threshold"], p.labels["first_exit"], p.labels["depth"]): p
+        for p in of_name(done, "frontier_score", kind="exits")
+    }
+    for control in controls:
+        names = ("width", "threshold", "first_exit", "depth")
+        twin = adaptive[tuple(control.labels[name] for name in names)]
+        assert control.labels["mean_layers"] == pytest.approx(twin.labels["mean_layers"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"speed": 0.0}, "speed"),
+        ({"floor": 1.5}, "floor"),
+        ({"epsilon": 1.0}, "epsilon"),
+        ({"epochs": -1}, "epochs"),
+        ({"rounds": 0}, "rounds"),
+    ],
+)
+def test_impossible_wishes_are_named(change, words):
+    with pytest.raises(UsageError, match=words):
+        replace(SMALL, **change)
+
+
+def test_the_result_never_goes_into_the_users_model(done):
+    source = done.folder / "models" / "dense"
+    with pytest.raises(UsageError, match="choose another folder"):
+        slim.run(replace(SMALL, model=str(source)), source)
+
+
+def test_long_inputs_are_surveyed_with_fewer_tokens():
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    assert SMALL.token_shares(task) == (1.0,)
+    longer = replace(task, tokens=197)
+    assert SMALL.token_shares(longer) == slim.LONG_SHARES
+    assert replace(SMALL, tokens=(0.6,)).token_shares(longer) == (0.6,)
+
+
+def test_random_generators_are_left_alone(tmp_path, done):
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    slim.run(SMALL, done.folder)
+    assert torch.equal(torch.rand(1), expected)
