@@ -9,8 +9,23 @@ import torch
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks import load_task
-from sparing.tasks._words import CLASS, FIRST_BYTE, FIRST_WORD, words_from
-from sparing.tasks.sst2 import read_rows
+from sparing.tasks._table import classes, read_table
+from sparing.tasks._words import (
+    CLASS,
+    FIRST_BYTE,
+    FIRST_WORD,
+    shortened,
+    spaced,
+    words_from,
+)
+from sparing.tasks.sst2 import SET
+
+
+def read_rows(path):
+    rows, broken = read_table(path, SET.table, classes(("0", "1")))
+    assert broken == []
+    return [(*row.texts, row.label) for row in rows]
+
 
 WORDS = ("good", "bad", "film", "plot", "the", "a", "dull", "fine")
 
@@ -67,17 +82,42 @@ def test_words_are_counted_and_unknown_ones_spelled():
     assert words.numbers == {"b": FIRST_WORD, "a": FIRST_WORD + 1}
     spelled = [FIRST_BYTE + byte for byte in "né".encode()]
     assert words.encode("a né b", 99) == [CLASS, FIRST_WORD + 1, *spelled, FIRST_WORD]
+    assert words.encode("a a a a", 3) == [CLASS, FIRST_WORD + 1, FIRST_WORD + 1]
     assert words.size == FIRST_WORD + 2
     with pytest.raises(UsageError, match="at least 258"):
         words_from(["a"], 100)
 
 
 @pytest.mark.parametrize(
+    ("lengths", "room", "kept"),
+    [
+        ((3, 4), 7, (3, 4)),
+        ((9, 2), 6, (4, 2)),
+        ((2, 9), 6, (2, 4)),
+        ((9, 9), 6, (3, 3)),
+        ((9, 9), 7, (4, 3)),
+        ((4, 9), 7, (4, 3)),
+        ((9, 3), 7, (4, 3)),
+    ],
+)
+def test_the_longer_of_two_is_cut_first(lengths, room, kept):
+    first, second = (list(range(length)) for length in lengths)
+    assert shortened(first, second, room) == (first[: kept[0]], second[: kept[1]])
+
+
+def test_printed_texts_are_spaced():
+    assert spaced('He said: "Don\'t!" é_1') == 'he said : " don \' t ! " é_1'
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("0\tgood film\n", "the first line must name the columns"),
-        ("sentence\tlabel\ngood film\t1\nbad film\t7\n", "line 3 is not a sentence"),
-        ("sentence\tlabel\ngood film 1\n", "line 2 is not a sentence"),
+        (
+            "sentence\tlabel\ngood film\t1\nbad film\t7\n",
+            r"1 row is broken: line 3 \(label is '7'\)",
+        ),
+        ("sentence\tlabel\ngood film 1\n", r"line 2 \(1 column, not 2\)"),
         ("sentence\tlabel\n", "holds no rows"),
         ("", "the first line must name the columns"),
     ],
@@ -141,5 +181,6 @@ def test_the_real_files():
         pytest.skip("needs SPARING_DATA with glue/SST-2/")
     task = load_task("sst2", data=Path(os.environ["SPARING_DATA"]))
     assert [len(split) for split in (task.train, task.validation, task.test)] == [65349, 2000, 872]
-    assert task.chance == pytest.approx(444 / 872)
+    assert task.chance == pytest.approx(444 / 872) == SET.facts.chance
+    assert not task.subset
     assert task.vocabulary == 8192

@@ -11,7 +11,10 @@ from sparing.tasks import load_task, names
 
 
 def test_names_are_public_names():
-    assert names() == ["digits", "fashion-mnist", "listops", "sst2"]
+    glue = {"cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"}
+    images = {"cifar10", "digits", "fashion-mnist", "image-folder", "tiny-imagenet"}
+    assert set(names()) == glue | images | {"imdb", "listops", "squad", "text"}
+    assert names() == sorted(names())
 
 
 def test_listing_names_imports_nothing_heavy():

@@ -1,6 +1,7 @@
-"""One file is one task: its data, splits, metric, chance level, licence and source.
+"""One file is one task: its data, splits, metrics, chance level, licence and source.
 
 Listing the names imports nothing; torch and the data libraries come with the first task loaded.
+A path, or a name with a slash from the hub, is a task of one's own: a folder of pictures, or texts.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import importlib
 import inspect
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.folder import Folder
 
 if TYPE_CHECKING:
+    from sparing.tasks._facts import Facts as Facts
     from sparing.tasks._task import Examples as Examples
     from sparing.tasks._task import Task as Task
 
 TASKS = Folder("sparing.tasks", "task")
-__all__ = ["TASKS", "Examples", "Task", "load_task", "names"]
+_HOMES = {"Examples": "_task", "Facts": "_facts", "Task": "_task"}
+__all__ = ["TASKS", "Examples", "Facts", "Task", "facts", "load_task", "names", "options_of"]
 
 
 def names() -> list[str]:
@@ -27,27 +31,51 @@ def names() -> list[str]:
 
 
 def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
-    """Load a task by name, or by the dotted path of a module with a ``load`` function.
+    """Load a task by name, by a path of one's own data, or by the dotted path of a module.
 
-    ``data`` is the folder of the task's files, for those that need one (otherwise the environment
-    variable ``SPARING_DATA``); ``options`` are the keyword arguments of the task's ``load``.
-    Raises ``UsageError`` for an unknown name or option and ``DataError`` for files that are
-    missing, cut short or of another format.
+    A folder whose ``train`` holds folders is the task ``image-folder``; any other path, and
+    ``owner/name`` for a data set of the hub, is the task ``text``. A module has a ``load``
+    function. ``data`` is the folder of the task's files, for those that need one (otherwise the
+    environment variable ``SPARING_DATA``); ``options`` are the keyword arguments of the task's
+    ``load``. Raises ``UsageError`` for an unknown name or option and ``DataError`` for files that
+    are missing, cut short, broken or of another format.
     """
-    if "." not in name:
-        if name not in names() and name not in TASKS.names():
-            raise UsageError(f"unknown task {name!r}{nearest(name, names())}")
-        name = name.replace("-", "_")
-    load = TASKS.load(name).load
-    known = [option for option in inspect.signature(load).parameters if option != "data"]
+    module, given = _home(name)
+    known = options_of(name)
     for option in options:
         if option not in known:
             raise UsageError(f"task {name} has no option {option!r}{nearest(option, known)}")
-    task: Task = load(data=data, **options)
+    task: Task = module.load(data=data, **{**given, **options})
     return task
 
 
+def options_of(name: str) -> list[str]:
+    """The options that a task takes, by whatever name ``load_task`` knows it."""
+    load = _home(name)[0].load
+    return [option for option in inspect.signature(load).parameters if option != "data"]
+
+
+def facts(name: str) -> Facts:
+    """What is known of a task before its data is read."""
+    found: Facts = _home(name)[0].FACTS
+    return found
+
+
+def _home(name: str) -> tuple[ModuleType, dict[str, Any]]:
+    """The module of a task, and the options that its name stands for."""
+    if name.replace("-", "_") in TASKS.names():
+        return TASKS.load(name.replace("-", "_")), {}
+    path = Path(name).expanduser()
+    if "/" in name or path.exists():
+        inside = path / "train"
+        pictures = inside.is_dir() and any(entry.is_dir() for entry in inside.iterdir())
+        return TASKS.load("image_folder" if pictures else "text"), {"source": name}
+    if "." not in name:
+        raise UsageError(f"unknown task {name!r}{nearest(name, names())}")
+    return TASKS.load(name), {}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("Examples", "Task"):
-        return getattr(importlib.import_module("sparing.tasks._task"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"sparing.tasks.{_HOMES[name]}"), name)

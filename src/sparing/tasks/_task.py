@@ -1,72 +1,96 @@
-"""What a task is: three splits held in memory, and the facts that models and reports need."""
+"""What a task is: splits held in memory, and the facts that models and reports need."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from sparing.core.errors import UsageError, nearest
+from sparing.tasks._pictures import Pictures
+from sparing.tasks._scores import metric
+from sparing.tasks._spans import TEXT_METRICS, Passages
+from sparing.tasks._words import Words
 
 Split = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True, eq=False)
 class Examples(Dataset[dict[str, Tensor]]):
-    """One split, held in memory: item i is a dictionary of the model's input and its label.
+    """One split: item i is a dictionary of the model's input and its label.
 
-    ``inputs`` are images (count, channels, height, width) as one tensor, or one vector of token
-    numbers for each example; ``input_name`` is what the model calls them; ``labels`` are class
-    numbers.
+    ``inputs`` are images (count, channels, height, width) as one tensor or read one by one, or one
+    vector of token numbers for each example; ``input_name`` is what the model calls them;
+    ``labels`` are class numbers, or values where the task asks for numbers. ``token_types`` tell a
+    pair's first text (0) from its second (1), where the tokenizer makes them. Where the answer is a
+    stretch of a text, ``labels`` are its first and last token, and ``passages`` tell what was
+    asked.
     """
 
     input_name: Literal["pixel_values", "input_ids"]
     inputs: Tensor | Sequence[Tensor]
-    labels: Int[Tensor, " count"]
+    labels: Int[Tensor, " count"] | Float[Tensor, " count"] | Int[Tensor, "count 2"]
+    token_types: Sequence[Tensor] | None = None
+    passages: Passages | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
             raise UsageError(f"{len(self.inputs)} inputs but {len(self.labels)} labels")
+        if self.token_types is not None and len(self.token_types) != len(self.labels):
+            raise UsageError(f"{len(self.token_types)} token types but {len(self.labels)} labels")
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {self.input_name: self.inputs[index], "labels": self.labels[index]}
+        item = {self.input_name: self.inputs[index], "labels": self.labels[index]}
+        if self.token_types is not None:
+            item["token_type_ids"] = self.token_types[index]
+        return item
 
     @cached_property
     def lengths(self) -> list[int]:
         """Tokens of each example; 1 for images, which are all of one length."""
-        if isinstance(self.inputs, Tensor):
+        if self.input_name == "pixel_values":
             return [1] * len(self)
         return [len(ids) for ids in self.inputs]
 
     def subset(self, indices: Sequence[int]) -> Examples:
         """The examples with these indices, in this order."""
         chosen = torch.tensor(indices, dtype=torch.long)
-        inputs: Tensor | list[Tensor]
+        inputs: Tensor | Sequence[Tensor]
         if isinstance(self.inputs, Tensor):
             inputs = self.inputs[chosen]
+        elif isinstance(self.inputs, Pictures):
+            inputs = self.inputs.subset(indices)
         else:
             inputs = [self.inputs[index] for index in indices]
-        return Examples(self.input_name, inputs, self.labels[chosen])
+        types = self.token_types
+        kept = None if types is None else [types[index] for index in indices]
+        passages = None if self.passages is None else self.passages.subset(indices)
+        return Examples(self.input_name, inputs, self.labels[chosen], kept, passages)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task: data, splits, metric, chance level, licence, and the sizes a model needs.
+    """A task: data, splits, metrics, chance level, licence, and the sizes a model needs.
 
+    ``answer`` is what the model gives: a class, a number (one output, trained by squared error;
+    ``labels`` then holds the number's name alone), or a stretch of a text by its first and last
+    token (the two ``labels``). ``metric`` is the one that the task is judged
+    by, ``metrics`` are all of them. ``more_tests`` are further labelled splits by name.
     ``tokens`` is the longest sequence that a model sees, its class token included. Token tasks
     have a ``vocabulary`` (how many token numbers there are) and a ``pad_id``; image tasks have
     ``image_size``, ``channels`` and ``patch_size``. ``tokenizer`` is a pretrained one where the
-    task was loaded with it.
+    task was loaded with it, ``words`` the vocabulary that was made of the training texts. ``subset`` says that the data is a part of what was published, and
+    ``notes`` which; they also tell what was cut or left out.
     """
 
     name: str
@@ -85,28 +109,66 @@ class Task:
     channels: int = 0
     patch_size: int = 0
     tokenizer: Any = field(default=None, repr=False)
+    words: Words | None = field(default=None, repr=False)
+    metrics: tuple[str, ...] = ()
+    answer: Literal["class", "number", "span"] = "class"
+    more_tests: Mapping[str, Examples] = field(default_factory=dict)
+    subset: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.metric not in self.metrics:
+            object.__setattr__(self, "metrics", (self.metric, *self.metrics))
+        for name in self.metrics:
+            if self.answer != "span" or name not in TEXT_METRICS:
+                metric(name)
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """How many classes there are; 1 where the answer is a number, 2 where it is a stretch."""
         return len(self.labels)
 
     @cached_property
     def chance(self) -> float:
-        """The chance level: the test accuracy of always answering its most frequent class."""
-        return float(torch.bincount(self.test.labels).max()) / len(self.test)
+        """The chance level: the metric on the test split of the best answer that never changes.
+
+        0 where answers are stretches of texts: no text answers many questions.
+        """
+        if self.answer == "span":
+            return 0.0
+        return metric(self.metric).chance(self.test.labels)
+
+    @property
+    def token_types(self) -> int:
+        """How many types of tokens there are: 2 where a pair's second text has its own."""
+        return 1 if self.train.token_types is None else 2
+
+    @property
+    def splits(self) -> dict[str, Examples]:
+        """All splits by name."""
+        own = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {**own, **self.more_tests}
 
     def split(self, name: str) -> Examples:
         """The split of that name; raises ``UsageError`` with the nearest where there is none."""
-        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        splits = self.splits
         if name not in splits:
             raise UsageError(f"unknown split {name!r}{nearest(name, splits)}")
         return splits[name]
 
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Each token as a person reads it; its number where the task knows no words for it."""
+        if self.tokenizer is not None:
+            return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
+        if self.words is None:
+            return [str(number) for number in ids]
+        return self.words.texts(ids)
+
     def collate(self, examples: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """One batch: images stacked; tokens padded on the right to the longest of the batch.
 
-        Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers wants it.
+        Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers wants it,
+        and ``token_type_ids`` where the examples have them.
         """
         if not examples:
             raise UsageError("a batch needs at least one example")
@@ -118,4 +180,8 @@ class Task:
         ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])
         keep = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-        return {"input_ids": ids, "attention_mask": keep, "labels": labels}
+        batch = {"input_ids": ids, "attention_mask": keep, "labels": labels}
+        if "token_type_ids" in examples[0]:
+            types = [example["token_type_ids"] for example in examples]
+            batch["token_type_ids"] = pad_sequence(types, batch_first=True)
+        return batch

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sparing.core.errors import UsageError
 
 PAD, CLASS, FIRST_BYTE = 0, 1, 2
 FIRST_WORD = FIRST_BYTE + 256
+PIECE = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class Words:
-    """Token numbers for text: 0 pads, 1 opens each example, then 256 bytes, then the words.
+    """Token numbers for text: 0 pads, 1 opens each text, then 256 bytes, then the words.
 
     A word that is not in ``numbers`` is spelled in its UTF-8 bytes, so nothing is ever unknown.
     """
@@ -26,8 +28,8 @@ class Words:
         """How many token numbers there are."""
         return FIRST_WORD + len(self.numbers)
 
-    def encode(self, text: str, max_tokens: int) -> list[int]:
-        """The class token and the text's tokens, cut to ``max_tokens`` in all."""
+    def tokens(self, text: str) -> list[int]:
+        """The text's tokens, opened by the class token."""
         tokens = [CLASS]
         for word in text.split():
             number = self.numbers.get(word)
@@ -35,7 +37,17 @@ class Words:
                 tokens.extend(FIRST_BYTE + byte for byte in word.encode())
             else:
                 tokens.append(number)
-        return tokens[:max_tokens]
+        return tokens
+
+    def texts(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as text: words, single bytes as characters, and names for the other two."""
+        names = {number: word for word, number in self.numbers.items()}
+        names |= {FIRST_BYTE + byte: chr(byte) for byte in range(256)}
+        return [{PAD: "[pad]", CLASS: "[class]", **names}[token] for token in tokens]
+
+    def encode(self, text: str, max_tokens: int) -> list[int]:
+        """The class token and the text's tokens, cut to ``max_tokens`` in all."""
+        return self.tokens(text)[:max_tokens]
 
 
 def words_from(texts: Iterable[str], size: int) -> Words:
@@ -50,3 +62,20 @@ def words_from(texts: Iterable[str], size: int) -> Words:
     frequent = sorted((-count, word) for word, count in counts.items() if count > 1)
     kept = [word for _, word in frequent[: size - FIRST_WORD]]
     return Words({word: number for number, word in enumerate(kept, start=FIRST_WORD)})
+
+
+def spaced(text: str) -> str:
+    """The text in lower case, with spaces around every mark, for texts as they were printed."""
+    return " ".join(PIECE.findall(text.lower()))
+
+
+def shortened(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
+    """Both lists cut at their ends to ``room`` elements in all, the longer one first."""
+    if len(first) + len(second) <= room:
+        return first, second
+    half = room // 2
+    if len(second) <= half:
+        return first[: room - len(second)], second
+    if len(first) <= room - half:
+        return first, second[: room - len(first)]
+    return first[: room - half], second[:half]

@@ -7,10 +7,19 @@ from pathlib import Path
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.tasks._facts import Facts
 from sparing.tasks._splits import stratified
 from sparing.tasks._task import Examples, Task
 
 SIZE = 8
+FACTS = Facts(
+    metrics=("accuracy",),
+    licence="CC BY 4.0",
+    source="UCI Optical Recognition of Handwritten Digits (Alpaydin, Kaynak 1998), doi "
+    "10.24432/C50P49, as shipped by scikit-learn",
+    splits="360 of 1,797 images",
+    chance=37 / 360,
+)
 
 
 def load(*, data: Path | None = None, patch_size: int = 1, seed: int = 0) -> Task:
@@ -43,9 +52,8 @@ def load(*, data: Path | None = None, patch_size: int = 1, seed: int = 0) -> Tas
         test=whole.subset(test),
         labels=tuple(str(digit) for digit in range(10)),
         tokens=(SIZE // patch_size) ** 2 + 1,
-        licence="CC BY 4.0",
-        source="UCI Optical Recognition of Handwritten Digits (Alpaydin, Kaynak 1998), doi "
-        "10.24432/C50P49, as shipped by scikit-learn",
+        licence=FACTS.licence,
+        source=FACTS.source,
         image_size=SIZE,
         channels=1,
         patch_size=patch_size,

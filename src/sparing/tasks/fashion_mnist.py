@@ -11,10 +11,19 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
+from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, find, read_bytes
 from sparing.tasks._splits import stratified
 from sparing.tasks._task import Examples, Task
 
+FACTS = Facts(
+    metrics=("accuracy", "top5"),
+    licence="MIT",
+    source="Fashion-MNIST (Xiao, Rasul, Vollgraf 2017), arXiv 1708.07747, "
+    "github.com/zalandoresearch/fashion-mnist",
+    splits="the published test set",
+    chance=0.1,
+)
 SIZE = 28
 LABELS = (
     "T-shirt/top",
@@ -64,9 +73,9 @@ def load(
         test=test,
         labels=LABELS,
         tokens=(SIZE // patch_size) ** 2 + 1,
-        licence="MIT",
-        source="Fashion-MNIST (Xiao, Rasul, Vollgraf 2017), arXiv 1708.07747, "
-        "github.com/zalandoresearch/fashion-mnist",
+        licence=FACTS.licence,
+        source=FACTS.source,
+        metrics=FACTS.metrics,
         image_size=SIZE,
         channels=1,
         patch_size=patch_size,

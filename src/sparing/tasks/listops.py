@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.tasks._facts import Facts
 from sparing.tasks._task import Examples, Task
 
 
@@ -23,6 +24,12 @@ def _median(values: list[int]) -> int:
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) // 2
 
 
+FACTS = Facts(
+    metrics=("accuracy",),
+    licence="generated here, no rights reserved",
+    source="generated; grammar of the Long Range Arena (Tay et al. 2020), arXiv 2011.04006",
+    splits="2,000 expressions of a stream of their own",
+)
 CLOSE = "]"
 DIGITS = tuple(str(digit) for digit in range(10))
 # The arena draws from the first four; the first ListOps data set had first and last instead of
@@ -77,8 +84,8 @@ def load(
         splits["test"],
         labels=DIGITS,
         tokens=max_tokens + 1,
-        licence="generated here, no rights reserved",
-        source="generated; grammar of the Long Range Arena (Tay et al. 2020), arXiv 2011.04006",
+        licence=FACTS.licence,
+        source=FACTS.source,
         vocabulary=len(NUMBERS) + 2,
         pad_id=PAD,
     )

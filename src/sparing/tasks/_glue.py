@@ -1,0 +1,196 @@
+"""GLUE's nine sets: from a folder in the distributed tsv format, or from the hub.
+
+Source: Wang et al., 2018, arXiv 1804.07461. What differs: GLUE's labelled dev set is the test
+split (its test sets have no labels), and validation is cut from the training set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sparing.core.errors import DataError, UsageError
+from sparing.tasks._facts import Facts
+from sparing.tasks._files import data_folder, find, given_folder
+from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._table import (
+    Answer,
+    Row,
+    Table,
+    classes,
+    number_between,
+    read_table,
+    skipped_note,
+)
+from sparing.tasks._task import Task
+from sparing.tasks._text import Corpus, Reading, cut_rows, text_task
+
+GLUE = "GLUE (Wang et al. 2018), arXiv 1804.07461"
+TestSplit = Literal["dev", "labelled"]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled test file beside GLUE's own: its names, its places, how it is read, its rows."""
+
+    files: tuple[str, ...]
+    table: Table
+    rows: int
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Glue:
+    """One of GLUE's sets.
+
+    ``labels`` are the classes in the hub's order, ``written`` how the files write them (where they
+    differ), ``values`` the range where the label is a number; ``dev`` the names of the dev file,
+    ``more`` further dev files by split name; ``rows`` how many rows were published in each file;
+    ``hub`` the columns there.
+    """
+
+    name: str
+    folder: str
+    facts: Facts
+    labels: tuple[str, ...]
+    table: Table
+    hub: tuple[str, ...]
+    rows: Mapping[str, int]
+    written: tuple[str, ...] = ()
+    values: tuple[float, float] | None = None
+    dev: tuple[str, ...] = ("dev.tsv",)
+    more: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labelled: Labelled | None = None
+    tokenised: bool = False
+
+    @property
+    def answer(self) -> Answer:
+        """How a label is read."""
+        return number_between(*self.values) if self.values else classes(self.written or self.labels)
+
+    @property
+    def wanted(self) -> str:
+        """The files in words."""
+        dev = [names[0] for names in (self.dev, *self.more.values())]
+        return f"GLUE's train.tsv and {' and '.join(dev)} (or .gz)"
+
+
+def glue_task(
+    one: Glue,
+    data: Path | None,
+    reading: Reading,
+    *,
+    test: TestSplit,
+    skip_broken: bool,
+    cut_dev: bool = False,
+) -> Task:
+    """The task of one of GLUE's sets; dev is its test split unless ``test`` is "labelled".
+
+    With the labelled test set the dev set is the further split ``dev``. ``cut_dev`` makes all
+    splits of the dev file, where there is no training file. Raises ``UsageError`` for a test set
+    that does not exist, ``DataError`` for files that are missing or broken.
+    """
+    if test not in ("dev", "labelled") or (test == "labelled" and one.labelled is None):
+        other = " or 'labelled'" if one.labelled else ""
+        raise UsageError(f"{one.name}: test must be 'dev'{other}, got {test!r}")
+    if given_folder(data) is None:
+        source: _Hub | _Files = _Hub(one)
+    else:
+        place = (f"glue/{one.folder}", one.folder)
+        folder = data_folder(one.name, data, place, one.wanted)
+        source = _Files(one, folder, given_folder(data) or folder, skip_broken)
+    rows = [] if cut_dev else source.part("train", ("train.tsv",))
+    dev = source.part("dev", one.dev)
+    more = {split: source.part(split, names) for split, names in one.more.items()}
+    tested, validation, train = dev, None, rows
+    if cut_dev:
+        tested, validation, train = _three_parts(dev, reading.seed)
+        source.subset = True
+        source.notes.append("subset: train, validation and test are all cut from the dev file")
+    if test == "labelled":
+        more["dev"], tested = tested, source.labelled()
+    corpus = Corpus(train, tested, validation, more, source.subset, tuple(source.notes))
+    kind: Literal["class", "number"] = "number" if one.values else "class"
+    return text_task(one.name, one.facts, one.labels, corpus, reading, kind)
+
+
+def _three_parts(rows: list[Row], seed: int) -> list[list[Row]]:
+    """Four tenths to test on, one to validate, the rest to train."""
+    tested, checked = len(rows) * 4 // 10, len(rows) // 10
+    return cut_rows(rows, (tested, checked, len(rows) - tested - checked), seed)
+
+
+class _Source:
+    """Where rows come from, and what there is to say about them."""
+
+    def __init__(self, one: Glue) -> None:
+        self.one = one
+        self.notes: list[str] = []
+        self.subset = False
+
+    def noted(self, part: str, rows: list[Row], published: int, skipped: int = 0) -> list[Row]:
+        """The rows; that they are a part of what was published is noted."""
+        if len(rows) + skipped < published:
+            self.subset = True
+            self.notes.append(f"subset: {part} holds {len(rows)} of {published} published rows")
+        return rows
+
+
+class _Files(_Source):
+    def __init__(self, one: Glue, folder: Path, root: Path, skip_broken: bool) -> None:
+        super().__init__(one)
+        self.folder, self.root, self.skip_broken = folder, root, skip_broken
+
+    def part(self, part: str, names: tuple[str, ...]) -> list[Row]:
+        """The rows of train, dev or a further dev file."""
+        path = find(self.one.name, self.folder, names)
+        return self._read(path, self.one.table, part, self.one.rows[part])
+
+    def labelled(self) -> list[Row]:
+        """The rows of the labelled test file."""
+        kept = self.one.labelled
+        assert kept is not None
+        places = [self.root / place for place in kept.folders]
+        folder = next((place for place in places if place.is_dir()), self.folder)
+        path = find(self.one.name, folder, kept.files)
+        return self._read(path, kept.table, "labelled test", kept.rows)
+
+    def _read(self, path: Path, table: Table, part: str, published: int) -> list[Row]:
+        rows, broken = read_table(path, table, self.one.answer, skip_broken=self.skip_broken)
+        self.notes += skipped_note(path, broken)
+        return self.noted(part, rows, published, len(broken))
+
+
+class _Hub(_Source):
+    def __init__(self, one: Glue) -> None:
+        super().__init__(one)
+        self.instead = (
+            f"give --data or set SPARING_DATA, and put {one.wanted} into its glue/{one.folder}/"
+        )
+        self.found: Any = from_hub(one.name, "nyu-mll/glue", one.name, instead=self.instead)
+
+    def part(self, part: str, names: tuple[str, ...]) -> list[Row]:
+        """The rows of train, dev or a further dev split."""
+        split = "validation" if part == "dev" else part
+        if self.one.more and part != "train":
+            split = f"validation_{'matched' if part == 'dev' else part}"
+        return self.noted(part, self._rows(split), self.one.rows[part])
+
+    def labelled(self) -> list[Row]:
+        """The rows of the test split, where the hub has labels for it."""
+        rows = self._rows("test")
+        if min(row.label for row in rows) < 0:
+            kept = self.one.labelled
+            assert kept is not None
+            raise DataError(
+                f"task {self.one.name}: the hub's test split has no labels; {self.instead}, with "
+                f"{kept.files[0]} beside"
+            )
+        return rows
+
+    def _rows(self, split: str) -> list[Row]:
+        *texts, labels = columns_of(self.one.name, self.found, split, (*self.one.hub, "label"))
+        pairs = zip(*texts, strict=True)
+        return [Row(tuple(pair), label) for pair, label in zip(pairs, labels, strict=True)]

@@ -1,0 +1,135 @@
+"""Image tasks: from pictures and labels to splits."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from sparing.core.errors import DataError, UsageError
+from sparing.tasks._facts import Facts
+from sparing.tasks._pictures import Pictures
+from sparing.tasks._scores import MANY
+from sparing.tasks._splits import stratified
+from sparing.tasks._task import Examples, Task
+
+VALIDATION = 5000
+Sources = Sequence[Path | bytes | Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pictures with their class numbers; ``keys`` name them and decide which go where."""
+
+    sources: Sources
+    labels: Sequence[int]
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Pixels along a side of the images that a model sees and of its patches; rows kept."""
+
+    image_size: int
+    patch_size: int
+    examples: int | None = None
+    seed: int = 0
+
+
+def image_task(
+    name: str,
+    facts: Facts,
+    labels: tuple[str, ...],
+    train: Part,
+    test: Part,
+    sizes: Sizes,
+    validation: Part | None = None,
+    notes: tuple[str, ...] = (),
+) -> Task:
+    """A task of colour images from -1 to 1, judged by top-1 and, with six classes or more, top-5.
+
+    Validation takes a tenth of the training images, at most 5,000, with the classes in proportion,
+    where it is not given. Notes that begin with "subset" make it one.
+    """
+    _check(name, sizes, train, test)
+    held_out = 0 if validation else min(VALIDATION, len(train.labels) // 10)
+    kept = len(train.labels) - held_out if sizes.examples is None else sizes.examples
+    checked, fitted = stratified(train.labels, train.keys, (held_out, kept), sizes.seed)
+    checking = validation or _chosen(train, checked)
+    return Task(
+        name,
+        "image",
+        _examples(_chosen(train, fitted), sizes.image_size),
+        _examples(checking, sizes.image_size),
+        _examples(test, sizes.image_size),
+        labels=labels,
+        tokens=(sizes.image_size // sizes.patch_size) ** 2 + 1,
+        licence=facts.licence,
+        source=facts.source,
+        metric=facts.metric,
+        metrics=facts.metrics if len(labels) > MANY else (facts.metric,),
+        image_size=sizes.image_size,
+        channels=3,
+        patch_size=sizes.patch_size,
+        subset=any(note.startswith("subset") for note in notes),
+        notes=notes,
+    )
+
+
+def _check(name: str, sizes: Sizes, train: Part, test: Part) -> None:
+    if sizes.image_size < 1 or sizes.patch_size < 1 or sizes.image_size % sizes.patch_size:
+        raise UsageError(
+            f"{name}: patch_size must divide image_size, got {sizes.patch_size} and "
+            f"{sizes.image_size}"
+        )
+    for part, found in (("training", train), ("test", test)):
+        if not found.labels:
+            raise DataError(f"task {name}: there are no {part} pictures")
+
+
+def _chosen(part: Part, indices: Sequence[int]) -> Part:
+    return Part(
+        [part.sources[index] for index in indices],
+        [part.labels[index] for index in indices],
+        [part.keys[index] for index in indices],
+    )
+
+
+def _examples(part: Part, size: int) -> Examples:
+    labels = torch.tensor(list(part.labels), dtype=torch.long)
+    return Examples("pixel_values", Pictures(part.sources, size).read(), labels)
+
+
+def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Part, tuple[str, ...]]:
+    """Training and test parts and class names of an npz file: pixels and labels of both by name.
+
+    Pixels are (count, height, width, 3) of one byte. Nothing is unpickled. Raises ``DataError``
+    for anything else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = [file[name] for name in names]
+            classes = tuple(str(name) for name in file["class_names"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not an npz file with {', '.join(names)}: {error}") from error
+    parts = []
+    for pixels, numbers in (arrays[:2], arrays[2:]):
+        bad = pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3
+        if bad or numbers.shape != pixels.shape[:1]:
+            raise DataError(f"{path}: pixels {pixels.shape} and labels {numbers.shape} do not fit")
+        parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), numbers.tolist()))
+    most = max(max(part.labels, default=-1) for part in parts)
+    if most >= len(classes) or min(min(part.labels, default=0) for part in parts) < 0:
+        raise DataError(f"{path} has labels up to {most} but names {len(classes)} classes")
+    return parts[0], parts[1], classes
+
+
+def from_pixels(pixels: UInt8[Tensor, "count 3 height width"], labels: Sequence[int]) -> Part:
+    """A part of pixels in memory, named by their places."""
+    return Part(list(pixels), labels, [str(index) for index in range(len(labels))])

@@ -1,0 +1,85 @@
+"""Pictures of any size and format as tensors of one size, read when they are asked for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparing.core.errors import DataError
+
+IN_MEMORY_BYTES = 2**30
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures(Sequence[Tensor]):
+    """Colour pictures (3, size, size) from -1 to 1, each read and scaled when asked for.
+
+    A source is a file, a file's bytes, or pixels (3, height, width) of one byte. The shorter side
+    is scaled to ``size``, bilinear with antialiasing, and the middle is kept. Grey and palette
+    pictures become colour. -1 to 1 is the range of transformers' vision transformers. Raises
+    ``DataError`` naming the file that is no picture.
+    """
+
+    sources: Sequence[Path | bytes | Tensor]
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
+        if isinstance(index, slice):
+            return Pictures(self.sources[index], self.size)
+        source = self.sources[index]
+        pixels = source if isinstance(source, Tensor) else decoded(source, f"picture {index}")
+        return fitted(pixels, self.size)
+
+    def subset(self, indices: Sequence[int]) -> Pictures:
+        """The pictures with these indices, in this order."""
+        return Pictures([self.sources[index] for index in indices], self.size)
+
+    def read(self) -> Tensor | Pictures:
+        """All pictures as one tensor where it takes at most 1 GiB, else themselves."""
+        if len(self) * 3 * self.size**2 * 4 > IN_MEMORY_BYTES or not len(self):
+            return self
+        return torch.stack([self[index] for index in range(len(self))])
+
+
+def decoded(source: Path | bytes, name: str) -> UInt8[Tensor, "3 height width"]:
+    """A picture's pixels; raises ``DataError`` for what is no picture or is cut short."""
+    from PIL import Image, UnidentifiedImageError
+
+    place = str(source) if isinstance(source, Path) else name
+    try:
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source)) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+    except UnidentifiedImageError as error:
+        raise DataError(f"{place} is no picture that can be read") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{place} cannot be read: {str(error).partition(chr(10))[0]}") from error
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+
+
+def fitted(pixels: UInt8[Tensor, "3 height width"], size: int) -> Float[Tensor, "3 size size"]:
+    """Scaled so that the shorter side is ``size``, cut to the middle square, from -1 to 1."""
+    values = pixels.float() / 127.5 - 1
+    height, width = values.shape[-2:]
+    if (height, width) == (size, size):
+        return values
+    shorter = min(height, width)
+    wanted = (round(height * size / shorter), round(width * size / shorter))
+    scaled = F.interpolate(values[None], wanted, mode="bilinear", antialias=True)[0].clamp(-1, 1)
+    top, left = (wanted[0] - size) // 2, (wanted[1] - size) // 2
+    return scaled[:, top : top + size, left : left + size].contiguous()

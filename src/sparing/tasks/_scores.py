@@ -1,0 +1,115 @@
+"""Metrics by name: what a model's outputs are worth, and what an answer that never changes is.
+
+Outputs are (count, classes) scores for classes, and (count, 1) values for numbers. Every metric is
+1 at best. Those of scipy and scikit-learn are used as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from sparing.core.errors import UsageError, nearest
+
+Outputs = Float[Tensor, "count outputs"]
+Labels = Shaped[Tensor, " count"]
+MANY = 5
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``score`` of outputs against labels, and ``chance``: the best constant answer's score."""
+
+    score: Callable[[Outputs, Labels], float]
+    chance: Callable[[Labels], float]
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name; raises ``UsageError`` with the nearest where there is none."""
+    if name not in METRICS:
+        raise UsageError(f"unknown metric {name!r}{nearest(name, METRICS)}")
+    return METRICS[name]
+
+
+def scores(names: tuple[str, ...], outputs: Outputs, labels: Labels) -> dict[str, float]:
+    """All metrics of that name, in their order."""
+    return {name: metric(name).score(outputs, labels) for name in names}
+
+
+def _accuracy(outputs: Outputs, labels: Labels) -> float:
+    return int((outputs.argmax(-1) == labels).sum()) / len(labels)
+
+
+def _top(outputs: Outputs, labels: Labels) -> float:
+    """The share of examples whose class is among the five likeliest."""
+    found = outputs.topk(min(MANY, outputs.shape[-1])).indices
+    return int((found == labels[:, None]).any(-1).sum()) / len(labels)
+
+
+def _f1(outputs: Outputs, labels: Labels) -> float:
+    """2 TP / (2 TP + FP + FN) of class 1; 0 where there is neither answer nor label 1."""
+    answers = outputs.argmax(-1) == 1
+    both = int((answers & (labels == 1)).sum())
+    return 2 * both / max(1, int(answers.sum()) + int((labels == 1).sum()))
+
+
+def _constant(values: Labels) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _matthews(outputs: Outputs, labels: Labels) -> float:
+    """0 where all answers or all labels are alike: such answers carry nothing."""
+    from sklearn.metrics import matthews_corrcoef
+
+    answers = outputs.argmax(-1)
+    if _constant(answers) or _constant(labels):
+        return 0.0
+    return float(matthews_corrcoef(labels.cpu().numpy(), answers.cpu().numpy()))
+
+
+def _correlation(kind: str) -> Callable[[Outputs, Labels], float]:
+    def score(outputs: Outputs, labels: Labels) -> float:
+        from scipy import stats
+
+        values, truth = outputs[:, 0].double(), labels.double()
+        if _constant(values) or _constant(truth):
+            return 0.0
+        found = getattr(stats, kind)(values.cpu().numpy(), truth.cpu().numpy())
+        return float(found.statistic)
+
+    return score
+
+
+def _shares(labels: Labels) -> list[float]:
+    return sorted((torch.bincount(labels) / len(labels)).tolist(), reverse=True)
+
+
+def _most_frequent(labels: Labels) -> float:
+    return float(torch.bincount(labels).max()) / len(labels)
+
+
+def _five_most_frequent(labels: Labels) -> float:
+    return sum(_shares(labels)[:MANY])
+
+
+def _always_one(labels: Labels) -> float:
+    share = float((labels == 1).double().mean())
+    return 2 * share / (1 + share)
+
+
+def _nothing(labels: Labels) -> float:
+    return 0.0
+
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy": Metric(_accuracy, _most_frequent),
+    "top5": Metric(_top, _five_most_frequent),
+    "f1": Metric(_f1, _always_one),
+    "matthews": Metric(_matthews, _nothing),
+    "pearson": Metric(_correlation("pearsonr"), _nothing),
+    "spearman": Metric(_correlation("spearmanr"), _nothing),
+}

@@ -1,0 +1,199 @@
+"""Answers that are stretches of a text: windows to look at, answers read off, and how good."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+MARKS = str.maketrans("", "", string.punctuation)
+QUESTION_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a passage, and the answers that people gave, with where the first begins."""
+
+    key: str
+    text: str
+    passage: str
+    answers: tuple[str, ...]
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of a passage that a model sees at once, behind the question.
+
+    ``question`` is the question's number, ``first`` the place of the stretch's first token,
+    ``places`` the characters of the passage that each of its tokens covers, from and to.
+    """
+
+    question: int
+    first: int
+    places: Int[Tensor, "tokens 2"]
+
+
+@dataclass(frozen=True)
+class Passages:
+    """The questions of a split and, for each example of it, its window."""
+
+    questions: Sequence[Question]
+    windows: Sequence[Window]
+
+    def subset(self, indices: Sequence[int]) -> Passages:
+        """These windows alone, and the questions that they belong to."""
+        kept = [self.windows[index] for index in indices]
+        asked = sorted({window.question for window in kept})
+        number = {question: place for place, question in enumerate(asked)}
+        return Passages(
+            [self.questions[question] for question in asked],
+            [Window(number[each.question], each.first, each.places) for each in kept],
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A possible answer and its score, the sum of the logits of its first and last token."""
+
+    text: str
+    score: float
+
+
+def normalised(text: str) -> str:
+    """Lower case, without punctuation, articles and needless spaces, as SQuAD's judge reads it."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(MARKS)).split())
+
+
+def exact_match(answer: str, truths: Sequence[str]) -> float:
+    """1 where the answer is one of the truths, both normalised, else 0."""
+    return float(any(normalised(answer) == normalised(truth) for truth in truths))
+
+
+def token_f1(answer: str, truths: Sequence[str]) -> float:
+    """The best F1 of the answer's words with a truth's, both normalised.
+
+    Formula: 2 c / (m + n), c the words in common with their counts, m and n all words of either.
+    Two texts of which nothing is left are equal, one alone shares nothing.
+    """
+    return max(_overlap(normalised(answer).split(), normalised(truth).split()) for truth in truths)
+
+
+def _overlap(answer: list[str], truth: list[str]) -> float:
+    if not answer or not truth:
+        return float(answer == truth)
+    common = sum((Counter(answer) & Counter(truth)).values())
+    return 2 * common / (len(answer) + len(truth))
+
+
+TEXT_METRICS: Mapping[str, Callable[[str, Sequence[str]], float]] = {
+    "exact_match": exact_match,
+    "token_f1": token_f1,
+}
+
+
+def text_scores(
+    names: Sequence[str], answers: Sequence[str], questions: Sequence[Question]
+) -> dict[str, float]:
+    """The mean of each metric over the questions."""
+    return {
+        name: sum(
+            TEXT_METRICS[name](answer, question.answers)
+            for answer, question in zip(answers, questions, strict=True)
+        )
+        / len(questions)
+        for name in names
+    }
+
+
+def windows_of(
+    questions: Sequence[Question], tokenizer: Any, max_tokens: int, stride: int
+) -> tuple[list[list[int]], list[list[int]] | None, Int[Tensor, "windows 2"], Passages]:
+    """Token numbers, token types, first and last token of the first answer, and the windows.
+
+    A passage that is longer than ``max_tokens`` leaves room for gives several windows, which share
+    ``stride`` tokens. Where the answer does not lie wholly in a window, both are 0, the class
+    token. Questions are cut to 64 tokens.
+
+    Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2.
+    """
+    found = tokenizer(
+        [_cut(question.text, tokenizer) for question in questions],
+        [question.passage for question in questions],
+        truncation="only_second",
+        max_length=max_tokens,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    windows, spans = [], []
+    for number, owner in enumerate(found["overflow_to_sample_mapping"]):
+        sides = found.sequence_ids(number)
+        inside = [place for place, side in enumerate(sides) if side == 1]
+        first = inside[0] if inside else 0
+        places = [found["offset_mapping"][number][place] for place in inside]
+        window = Window(owner, first, torch.tensor(places, dtype=torch.int32).reshape(-1, 2))
+        windows.append(window)
+        spans.append(span_in(window, questions[owner]))
+    labels = torch.tensor(spans, dtype=torch.long).reshape(-1, 2)
+    return found["input_ids"], found.get("token_type_ids"), labels, Passages(questions, windows)
+
+
+def _cut(text: str, tokenizer: Any) -> str:
+    """The question's first tokens, as text."""
+    text = text.strip()
+    places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ends: list[int] = [end for _, end in places["offset_mapping"][:QUESTION_TOKENS]]
+    return text[: ends[-1]] if ends else text
+
+
+def span_in(window: Window, question: Question) -> tuple[int, int]:
+    """The first and last token of the question's first answer; 0 and 0 where it is not inside."""
+    start, places = question.starts[0], window.places
+    end = start + len(question.answers[0])
+    begun = (places[:, 1] > start).nonzero()
+    ended = (places[:, 0] < end).nonzero()
+    whole = len(places) and int(places[0, 0]) <= start and int(places[-1, 1]) >= end
+    if not whole or not len(begun) or not len(ended):
+        return 0, 0
+    return window.first + int(begun[0]), window.first + int(ended[-1])
+
+
+def best_answers(
+    logits: Float[Tensor, "tokens 2"],
+    window: Window,
+    passage: str,
+    *,
+    count: int = 20,
+    longest: int = 30,
+) -> list[Answer]:
+    """The ``count`` best answers in a window, best first.
+
+    Of the ``count`` likeliest first tokens and as many last tokens inside of the passage, all pairs
+    in order and of at most ``longest`` tokens. Source: as in ``windows_of``.
+    """
+    inside = logits[window.first : window.first + len(window.places)]
+    kept = min(count, len(inside))
+    if kept == 0:
+        return []
+    starts, ends = inside[:, 0].topk(kept), inside[:, 1].topk(kept)
+    sums = starts.values[:, None] + ends.values
+    lengths = ends.indices - starts.indices[:, None]
+    sums = sums.masked_fill((lengths < 0) | (lengths >= longest), float("-inf"))
+    best = sums.flatten().topk(min(count, sums.numel()))
+    answers = []
+    for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        if score == float("-inf"):
+            break
+        begin = int(window.places[starts.indices[place // kept], 0])
+        end = int(window.places[ends.indices[place % kept], 1])
+        answers.append(Answer(passage[begin:end], score))
+    return answers

@@ -1,0 +1,108 @@
+"""CIFAR-10: 32 x 32 colour pictures of ten classes.
+
+Source: Krizhevsky, 2009, Learning Multiple Layers of Features from Tiny Images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparing.core.errors import DataError
+from sparing.tasks._archive import files_in, find_archive
+from sparing.tasks._facts import Facts
+from sparing.tasks._files import data_folder, given_folder
+from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._images import Part, Sizes, from_pixels, image_task, read_arrays
+from sparing.tasks._task import Task
+
+FACTS = Facts(
+    metrics=("accuracy", "top5"),
+    licence="none stated; cite Krizhevsky 2009",
+    source="CIFAR-10 (Krizhevsky 2009), www.cs.toronto.edu/~kriz/cifar.html",
+    splits="the published test set",
+    chance=0.1,
+)
+LABELS = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+SIZE, ROW = 32, 1 + 3 * 32 * 32
+PUBLISHED = {"train": 50000, "test": 10000}
+WANTED = "the binary version, the folder cifar-10-batches-bin or cifar-10-binary.tar.gz,"
+
+
+def load(
+    *,
+    data: Path | None = None,
+    image_size: int = SIZE,
+    patch_size: int = 4,
+    examples: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """Ten classes; the published test set, and validation cut from the published training set.
+
+    ``patch_size`` 4 gives 64 tokens and the class token. Read from the binary version, in a folder
+    or its archive, or from an npz file with x_train, y_train, x_test, y_test and class_names, in
+    cifar10/ below the data folder or in it; without a data folder the hub is asked. The version for
+    Python holds pickles, which run what they please when they are opened, and is not read.
+    """
+    if given_folder(data) is None:
+        train, test, labels = _from_hub()
+    else:
+        folder = data_folder("cifar10", data, ("cifar10", "cifar-10"), WANTED)
+        arrays = sorted(folder.glob("cifar10*.npz"))
+        if arrays and not any(folder.glob("cifar-10-b*")):
+            train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_test", "y_test"))
+        else:
+            train, test, labels = _from_binary(folder)
+    notes = [
+        f"subset: {split} holds {len(part.labels)} of {PUBLISHED[split]} published images"
+        for split, part in (("train", train), ("test", test))
+        if len(part.labels) < PUBLISHED[split]
+    ]
+    sizes = Sizes(image_size, patch_size, examples, seed)
+    return image_task("cifar10", FACTS, labels, train, test, sizes, notes=tuple(notes))
+
+
+def _from_binary(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
+    place = find_archive("cifar10", folder, ("cifar-10-batches-bin", "cifar-10-binary"), WANTED)
+    found = {
+        match.group(1): content
+        for match, content in files_in(place, r"((?:data|test)_batch(?:_[1-5])?)\.bin")
+    }
+    train = b"".join(found[name] for name in sorted(found) if name.startswith("data"))
+    return _part(place, train), _part(place, found.get("test_batch", b"")), LABELS
+
+
+def _part(place: Path, content: bytes) -> Part:
+    """Rows of a label and 3 x 32 x 32 pixels, channel by channel."""
+    if len(content) % ROW or not content:
+        raise DataError(f"{place}: {len(content)} bytes are no rows of {ROW}: get it again")
+    rows = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(-1, ROW)
+    labels = rows[:, 0].tolist()
+    if max(labels) >= len(LABELS):
+        raise DataError(f"{place} holds the label {max(labels)}: it is not CIFAR-10")
+    return from_pixels(rows[:, 1:].reshape(-1, 3, SIZE, SIZE), labels)
+
+
+def _from_hub() -> tuple[Part, Part, tuple[str, ...]]:
+    instead = f"give --data or set SPARING_DATA, and put {WANTED} into its cifar10/"
+    hub: Any = from_hub("cifar10", "uoft-cs/cifar10", instead=instead)
+    parts = []
+    for split in ("train", "test"):
+        pictures, labels = columns_of("cifar10", hub, split, ("img", "label"))
+        pixels = np.stack([np.asarray(picture.convert("RGB")) for picture in pictures])
+        parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), list(labels)))
+    return parts[0], parts[1], LABELS

@@ -1,0 +1,185 @@
+"""SQuAD 1.1: which stretch of a passage answers the question? Judged by F1 and exact match.
+
+Source: Rajpurkar et al., 2016, arXiv 1606.05250.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparing.core.errors import DataError, UsageError
+from sparing.tasks._facts import Facts
+from sparing.tasks._files import data_folder, find, given_folder, read_bytes
+from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._spans import Question, windows_of
+from sparing.tasks._splits import hashed_order
+from sparing.tasks._task import Examples, Task
+from sparing.tasks._text import fast_tokenizer, pad_of
+
+FACTS = Facts(
+    metrics=("token_f1", "exact_match"),
+    licence="CC BY-SA 4.0",
+    source="SQuAD 1.1 (Rajpurkar et al. 2016), arXiv 1606.05250, rajpurkar.github.io",
+    splits="the published dev set",
+    chance=0.0,
+)
+PUBLISHED = {"train": 87599, "dev": 10570}
+VALIDATION = 2000
+WANTED = "train-v1.1.json and dev-v1.1.json (or .gz)"
+FILES = {"train": ("train-v1.1.json", "train-v1.1-subset.json"), "dev": ("dev-v1.1.json",)}
+
+
+def load(
+    *,
+    data: Path | None = None,
+    tokenizer: str | None = None,
+    max_tokens: int = 384,
+    stride: int = 128,
+    examples: int | None = None,
+    test_examples: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """Questions on passages of Wikipedia; the dev set is the test split.
+
+    Validation takes whole passages from the training set, with 2,000 questions (at most a tenth).
+    A passage longer than ``max_tokens`` is seen in windows that share ``stride`` tokens; the answer
+    with the highest score of all windows counts. ``tokenizer`` is a pretrained one, which this task
+    needs to know where its tokens lie. ``examples`` and ``test_examples`` keep only so many
+    questions. Read from squad/ below the data folder or from it; without one the hub is asked.
+    """
+    _check(tokenizer, max_tokens, stride)
+    reader = fast_tokenizer(tokenizer or "")
+    questions = _from_hub() if given_folder(data) is None else _from_files(data)
+    train, validation = _cut(questions["train"], examples, seed)
+    parts = {"train": train, "validation": validation, "test": questions["dev"][:test_examples]}
+    splits = {name: _examples(part, reader, max_tokens, stride) for name, part in parts.items()}
+    return _task(splits, reader, _notes(questions))
+
+
+def _task(splits: dict[str, Examples], reader: Any, notes: tuple[str, ...]) -> Task:
+    return Task(
+        "squad",
+        "tokens",
+        splits["train"],
+        splits["validation"],
+        splits["test"],
+        labels=("start", "end"),
+        tokens=max(max(split.lengths, default=1) for split in splits.values()),
+        licence=FACTS.licence,
+        source=FACTS.source,
+        metric=FACTS.metric,
+        metrics=FACTS.metrics,
+        answer="span",
+        vocabulary=len(reader),
+        pad_id=pad_of(reader),
+        tokenizer=reader,
+        subset=bool(notes),
+        notes=notes,
+    )
+
+
+def _check(tokenizer: str | None, max_tokens: int, stride: int) -> None:
+    if not tokenizer:
+        raise UsageError("squad needs tokenizer, a pretrained one: the answer lies between tokens")
+    if not 0 <= stride < max_tokens - 70:
+        raise UsageError(
+            f"squad: max_tokens must leave 70 for the question beside stride, got {max_tokens} and "
+            f"{stride}"
+        )
+
+
+def _notes(questions: dict[str, list[Question]]) -> tuple[str, ...]:
+    return tuple(
+        f"subset: {part} holds {len(found)} of {PUBLISHED[part]} published questions"
+        for part, found in questions.items()
+        if len(found) < PUBLISHED[part]
+    )
+
+
+def _cut(
+    questions: list[Question], examples: int | None, seed: int
+) -> tuple[list[Question], list[Question]]:
+    """Training and validation questions; those on one passage stay together."""
+    order = hashed_order([question.passage for question in questions], seed)
+    held_out = min(VALIDATION, len(questions) // 10)
+    while 0 < held_out < len(order) and (
+        questions[order[held_out]].passage == questions[order[held_out - 1]].passage
+    ):
+        held_out += 1
+    kept = order[held_out:] if examples is None else order[held_out : held_out + examples]
+    if examples is not None and len(kept) < examples:
+        raise UsageError(f"{examples} examples asked for, but there are {len(kept)}")
+    return [questions[i] for i in kept], [questions[i] for i in order[:held_out]]
+
+
+def _examples(questions: Sequence[Question], reader: Any, tokens: int, stride: int) -> Examples:
+    ids, types, spans, passages = windows_of(questions, reader, tokens, stride)
+    carried = None if types is None else [torch.tensor(row) for row in types]
+    rows = [torch.tensor(row) for row in ids]
+    return Examples("input_ids", rows, spans, carried, passages)
+
+
+def _from_files(data: Path | None) -> dict[str, list[Question]]:
+    folder = data_folder("squad", data, ("squad",), WANTED)
+    return {part: read_questions(find("squad", folder, names)) for part, names in FILES.items()}
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions of a file in SQuAD 1.1's format.
+
+    Raises ``DataError`` for another format, and naming the question whose answer does not stand
+    where the file says.
+    """
+    try:
+        articles = json.loads(read_bytes(path).decode("utf-8-sig"))["data"]
+        found = [
+            Question(
+                str(asked["id"]),
+                asked["question"],
+                paragraph["context"],
+                tuple(answer["text"] for answer in asked["answers"]),
+                tuple(int(answer["answer_start"]) for answer in asked["answers"]),
+            )
+            for article in articles
+            for paragraph in article["paragraphs"]
+            for asked in paragraph["qas"]
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not in SQuAD 1.1's format: {error!r}") from error
+    return _checked(str(path), found)
+
+
+def _checked(place: str, questions: list[Question]) -> list[Question]:
+    if not questions:
+        raise DataError(f"{place} holds no questions")
+    for one in questions:
+        if not one.answers:
+            raise DataError(f"{place}: question {one.key} has no answer; is this SQuAD 2.0?")
+        for text, start in zip(one.answers, one.starts, strict=True):
+            if not text or one.passage[start : start + len(text)] != text:
+                raise DataError(f"{place}: question {one.key}: {text!r} is not at {start}")
+        if not one.text.strip():
+            raise DataError(f"{place}: question {one.key} is empty")
+    return questions
+
+
+def _from_hub() -> dict[str, list[Question]]:
+    instead = f"give --data or set SPARING_DATA, and put {WANTED} into its squad/"
+    hub = from_hub("squad", "rajpurkar/squad", instead=instead)
+    found = {}
+    for part, split in (("train", "train"), ("dev", "validation")):
+        columns = columns_of("squad", hub, split, ("id", "question", "context", "answers"))
+        rows = zip(*columns, strict=True)
+        found[part] = _checked(
+            f"the hub's {split}",
+            [
+                Question(key, text, passage, tuple(answers["text"]), tuple(answers["answer_start"]))
+                for key, text, passage, answers in rows
+            ],
+        )
+    return found

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sparing.core.errors import DataError, UsageError
+from sparing.tasks import load_task
+from sparing.tasks._pictures import Pictures, decoded, fitted
+
+CLASSES = tuple("abcdefg")
+
+
+def _picture(red=255, size=(8, 8), mode="RGB", form="PNG"):
+    file = io.BytesIO()
+    colour = red if mode == "L" else (red, 0, 0)
+    Image.new(mode, size, colour).save(file, form)
+    return file.getvalue()
+
+
+def _torn():
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "JPEG")
+    return file.getvalue()[:2000]
+
+
+def _folder(root, splits=("train", "val"), count=10):
+    for split in splits:
+        for number, name in enumerate(CLASSES):
+            place = root / split / name
+            place.mkdir(parents=True)
+            for index in range(count):
+                (place / f"{index}.png").write_bytes(_picture(number * 20 + index))
+    return root
+
+
+def test_a_folder_of_pictures_is_a_task_by_its_path(tmp_path):
+    task = load_task(str(_folder(tmp_path / "pets")), image_size=16, patch_size=4)
+    assert task.name == "pets"
+    assert [len(split) for split in task.splits.values()] == [63, 7, 70]
+    assert (task.labels, task.metrics) == (CLASSES, ("accuracy", "top5"))
+    assert task.validation.labels.sort().values.tolist() == list(range(7))
+    assert (task.tokens, task.channels, task.image_size) == (17, 3, 16)
+    assert task.test.inputs.shape == (70, 3, 16, 16)
+    expected = torch.tensor([61 / 127.5 - 1, -1.0, -1.0])
+    torch.testing.assert_close(task.test.inputs[31, :, 5, 5], expected)
+
+
+def test_val_is_validation_where_there_is_a_test(tmp_path):
+    root = _folder(tmp_path, ("train", "val", "test"), count=2)
+    task = load_task("image-folder", source=str(root))
+    assert [len(split) for split in task.splits.values()] == [14, 14, 14]
+
+
+def test_many_pictures_are_read_one_by_one(tmp_path, monkeypatch):
+    root = _folder(tmp_path)
+    whole = load_task(str(root), image_size=8)
+    monkeypatch.setattr("sparing.tasks._pictures.IN_MEMORY_BYTES", 100)
+    task = load_task(str(root), image_size=8)
+    assert isinstance(task.train.inputs, Pictures)
+    batches = [each.collate([each.train[3], each.train[9]]) for each in (whole, task)]
+    assert torch.equal(batches[0]["pixel_values"], batches[1]["pixel_values"])
+    part = task.train.subset([9, 3])
+    assert isinstance(part.inputs, Pictures)
+    assert torch.equal(part[1]["pixel_values"], task.train[3]["pixel_values"])
+    assert part.lengths == [1, 1]
+    (root / "train" / "a" / "0.png").write_bytes(b"no picture")
+    torn = load_task(str(root), image_size=8)
+    with pytest.raises(DataError, match="no picture that can be read"):
+        list(torn.splits["train"].inputs) + list(torn.splits["validation"].inputs)
+
+
+@pytest.mark.parametrize(("mode", "form"), [("L", "JPEG"), ("P", "PNG"), ("RGBA", "PNG")])
+def test_pictures_of_all_modes_become_colour(mode, form):
+    file = io.BytesIO()
+    Image.new("RGB", (5, 4), (204, 204, 204)).convert(mode).save(file, form)
+    pixels = decoded(file.getvalue(), "it")
+    assert pixels.shape == (3, 4, 5)
+    assert (pixels.int() - 204).abs().max() <= 1
+
+
+def test_the_middle_is_kept_and_the_shorter_side_fitted():
+    pixels = torch.zeros(3, 10, 30, dtype=torch.uint8)
+    pixels[:, :, 10:20] = 255
+    found = fitted(pixels, 5)
+    assert found.shape == (3, 5, 5)
+    assert found[:, :, 1:4].min() > 0.99
+    same = torch.randint(0, 256, (3, 6, 6), dtype=torch.uint8)
+    assert torch.equal(fitted(same, 6), same.float() / 127.5 - 1)
+    assert fitted(pixels[:, :, :10], 20).shape == (3, 20, 20)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: (root / "train/a/x.txt").write_text("x"), "no picture by its name"),
+        (lambda root: (root / "train/b/3.png").write_bytes(_torn()), r"3.png cannot be read: "),
+        (lambda root: (root / "val/z").mkdir(), "z is no class of train"),
+        (lambda root: (root / "val").rename(root / "vals"), "has no folder val or test"),
+        (lambda root: (root / "train").rename(root / "trains"), "has no folder train"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_named(tmp_path, spoil, message):
+    spoil(_folder(tmp_path))
+    with pytest.raises(DataError, match=message):
+        load_task("image-folder", source=str(tmp_path), image_size=8)
+
+
+def test_patches_must_tile(tmp_path):
+    with pytest.raises(UsageError, match="patch_size must divide image_size, got 5 and 64"):
+        load_task(str(_folder(tmp_path)), patch_size=5)
+    with pytest.raises(UsageError, match="give source"):
+        load_task("image-folder")
+
+
+def _rows(count):
+    rows = bytearray()
+    for number in range(count):
+        rows += bytes([number % 10]) + bytes([number]) * 1024 + bytes(2048)
+    return bytes(rows)
+
+
+def test_cifar_10s_binary_version(tmp_path):
+    place = tmp_path / "cifar10" / "cifar-10-batches-bin"
+    place.mkdir(parents=True)
+    for number in range(1, 6):
+        (place / f"data_batch_{number}.bin").write_bytes(_rows(20))
+    (place / "test_batch.bin").write_bytes(_rows(10))
+    task = load_task("cifar10", data=tmp_path)
+    assert [len(split) for split in task.splits.values()] == [90, 10, 10]
+    assert task.test.labels.tolist() == list(range(10))
+    torch.testing.assert_close(task.test.inputs[7, 0, 3, 3], torch.tensor(7 / 127.5 - 1))
+    assert (task.test.inputs[7, 1:] == -1).all()
+    assert task.subset
+    assert (task.chance, task.tokens, task.labels[3]) == (0.1, 65, "cat")
+    with tarfile.open(tmp_path / "cifar-10-binary.tar.gz", "w:gz") as tar:
+        tar.add(place, "cifar-10-batches-bin")
+    for file in place.iterdir():
+        file.unlink()
+    place.rmdir()
+    place.parent.rmdir()
+    packed = load_task("cifar10", data=tmp_path)
+    assert torch.equal(packed.train.inputs, task.train.inputs)
+    assert load_task("cifar10", data=tmp_path, image_size=64).train.inputs.shape[-1] == 64
+
+
+def test_cifar_10_damaged(tmp_path):
+    place = tmp_path / "cifar-10-batches-bin"
+    place.mkdir()
+    (place / "data_batch_1.bin").write_bytes(_rows(20)[:-1])
+    with pytest.raises(DataError, match="are no rows of 3073"):
+        load_task("cifar10", data=tmp_path)
+    (place / "data_batch_1.bin").write_bytes(b"\x0b" + bytes(3072))
+    with pytest.raises(DataError, match="holds the label 11"):
+        load_task("cifar10", data=tmp_path)
+
+
+def _arrays(path, **changes):
+    content = {
+        "x_train": np.zeros((20, 32, 32, 3), np.uint8),
+        "y_train": np.arange(20) % 10,
+        "x_test": np.full((10, 32, 32, 3), 255, np.uint8),
+        "y_test": np.arange(10),
+        "class_names": np.array(list("abcdefghij")),
+    }
+    np.savez(path, **{**content, **changes})
+
+
+def test_arrays_are_read_but_nothing_is_unpickled(tmp_path):
+    path = tmp_path / "cifar10_part.npz"
+    _arrays(path)
+    task = load_task("cifar10", data=tmp_path)
+    assert task.labels == tuple("abcdefghij")
+    assert (task.test.inputs == 1).all()
+    _arrays(path, class_names=np.array(list("abcdefghij"), dtype=object))
+    with pytest.raises(DataError, match=r"is not an npz file .*allow_pickle"):
+        load_task("cifar10", data=tmp_path)
+    _arrays(path, y_test=np.arange(9))
+    with pytest.raises(DataError, match="do not fit"):
+        load_task("cifar10", data=tmp_path)
+    _arrays(path, y_test=np.arange(10) + 5)
+    with pytest.raises(DataError, match="labels up to 14 but names 10"):
+        load_task("cifar10", data=tmp_path)
+    path.write_bytes(b"PK no")
+    with pytest.raises(DataError, match="is not an npz file"):
+        load_task("cifar10", data=tmp_path)
+
+
+def _tiny():
+    wnids = ["n02", "n01", "n03"]
+    yield "wnids.txt", "\n".join(wnids).encode()
+    yield "words.txt", b"n01\tcrane, bird\nn02\tfish\nn03\tcrane\nn04\tother\n"
+    owners = [f"val_{i}.JPEG\t{wnids[i % 3]}\t0\t0\t9\t9" for i in range(6)]
+    yield "val/val_annotations.txt", "\n".join(owners).encode()
+    for i in range(6):
+        yield f"val/images/val_{i}.JPEG", _picture(i, form="JPEG")
+    for wnid in wnids:
+        yield f"train/{wnid}/{wnid}_boxes.txt", b"boxes"
+        for i in range(10):
+            mode = "L" if i == 0 else "RGB"
+            yield f"train/{wnid}/images/{wnid}_{i}.JPEG", _picture(i, mode=mode, form="JPEG")
+
+
+def test_tiny_imagenet_in_its_own_layout(tmp_path):
+    place = tmp_path / "tiny-imagenet"
+    place.mkdir()
+    with zipfile.ZipFile(place / "tiny-imagenet-200.zip", "w") as archive:
+        for name, content in _tiny():
+            archive.writestr(f"tiny-imagenet-200/{name}", content)
+    task = load_task("tiny-imagenet", data=tmp_path, image_size=8, patch_size=4)
+    assert task.labels == ("fish", "crane n01", "crane n03")
+    assert [len(split) for split in task.splits.values()] == [27, 3, 6]
+    assert task.test.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert task.metrics == ("accuracy",)
+    assert "subset: 3 of 200 classes" in task.notes
+    for name, content in _tiny():
+        path = tmp_path / "again" / "tiny-imagenet-200" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    again = load_task("tiny-imagenet", data=tmp_path / "again", image_size=8, patch_size=4)
+    assert torch.equal(again.train.inputs, task.train.inputs)
+    (tmp_path / "again/tiny-imagenet-200/wnids.txt").unlink()
+    with pytest.raises(DataError, match=r"holds no wnids.txt"):
+        load_task("tiny-imagenet", data=tmp_path / "again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sizes", "classes"),
+    [("cifar10", [9000, 1000, 2000], 10), ("tiny-imagenet", [1800, 200, 500], 20)],
+)
+def test_the_real_files(name, sizes, classes):
+    if "SPARING_DATA" not in os.environ:
+        pytest.skip("needs SPARING_DATA with cifar10/ and tiny-imagenet/")
+    task = load_task(name, data=Path(os.environ["SPARING_DATA"]))
+    assert [len(split) for split in task.splits.values()] == sizes
+    assert (task.classes, task.metrics, task.subset) == (classes, ("accuracy", "top5"), True)
+
+
+@pytest.mark.slow
+def test_the_flowers_in_imagenets_layout(tmp_path):
+    if "SPARING_DATA" not in os.environ:
+        pytest.skip("needs SPARING_DATA with flowers/")
+    path = Path(os.environ["SPARING_DATA"]) / "flowers" / "flower_photos_originals_40.tar"
+    with tarfile.open(path) as tar:
+        tar.extractall(tmp_path, filter="data")
+    task = load_task(str(tmp_path / "flower_photos"), image_size=96, patch_size=16)
+    assert [len(split) for split in task.splits.values()] == [27, 3, 10]
+    assert task.labels == ("daisy", "dandelion", "roses", "sunflowers", "tulips")

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from sparing.core.errors import DataError, UsageError
+from sparing.models import build_model
+from sparing.tasks import load_task
+from sparing.tasks._spans import (
+    Question,
+    Window,
+    best_answers,
+    exact_match,
+    normalised,
+    text_scores,
+    token_f1,
+)
+from sparing.tasks.squad import read_questions
+from sparing.train import Distillation, Recipe, evaluate, train
+from tests.tasks.tokenizers import save_tokenizer
+from tests.train.small import equal, weights
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("The  Cat's\tPyjamas!", "cats pyjamas"),
+        ("an apple, a day", "apple day"),
+        ("Theatre and Anna", "theatre and anna"),
+        ("$1,000.50", "100050"),
+        ("the", ""),
+        ("naïve – Über", "naïve – über"),
+    ],
+)
+def test_what_is_left_of_an_answer(text, read):
+    assert normalised(text) == read
+
+
+@pytest.mark.parametrize(
+    ("answer", "truths", "match", "f1"),
+    [
+        ("the Eiffel Tower.", ("Eiffel tower",), 1, 1),
+        ("Eiffel", ("Eiffel Tower",), 0, 2 / 3),
+        ("tall Eiffel Tower", ("Eiffel Tower", "tower"), 0, 0.8),
+        ("tower tower", ("tower",), 0, 2 / 3),
+        ("Paris", ("London", "Berlin"), 0, 0),
+        ("", ("London",), 0, 0),
+        ("the", ("a",), 1, 1),
+        ("", ("the",), 1, 1),
+    ],
+)
+def test_exact_match_and_f1_by_hand(answer, truths, match, f1):
+    assert exact_match(answer, truths) == match
+    assert token_f1(answer, truths) == pytest.approx(f1)
+
+
+def _write(place, passages, words=30):
+    """Each passage is many words; each question asks for one of them."""
+    place.mkdir(parents=True, exist_ok=True)
+    for stem, count in (("train", passages), ("dev", 3)):
+        paragraphs = []
+        for number in range(count):
+            text = " ".join(f"w{number}x{word}" for word in range(words))
+            asked = []
+            for word in (0, words // 2, words - 1):
+                answer = f"w{number}x{word}"
+                place_of = f"{text} ".index(f"{answer} ")
+                found = {"text": answer, "answer_start": place_of}
+                key = f"{stem}{number}-{word}"
+                asked.append({"id": key, "question": f"where {word}?", "answers": [found]})
+            paragraphs.append({"context": text, "qas": asked})
+        content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+        (place / f"{stem}-v1.1.json").write_text(json.dumps(content))
+    return place
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    root = tmp_path_factory.mktemp("squad")
+    _write(root / "squad", 14)
+    place = save_tokenizer(root / "tokenizer")
+    return {"data": root, "tokenizer": str(place), "max_tokens": 90, "stride": 15}
+
+
+@pytest.fixture(scope="module")
+def task(options):
+    return load_task("squad", **options)
+
+
+def _gold(task, split):
+    """Outputs of a model that knows where each window's answer is."""
+    for ids, spans in zip(split.inputs, split.labels.tolist(), strict=True):
+        logits = torch.zeros(len(ids), 2)
+        for side, place in enumerate(spans):
+            logits[place, side] = 9.0
+        yield logits
+
+
+def test_windows_cover_passages_and_hold_the_answers(task):
+    split, passages = task.test, task.test.passages
+    assert len(passages.questions) == 9
+    assert len(split) == len(passages.windows) > 9
+    seen = {number: set() for number in range(9)}
+    answered = set()
+    for ids, spans, window in zip(
+        split.inputs, split.labels.tolist(), passages.windows, strict=True
+    ):
+        question = passages.questions[window.question]
+        assert len(ids) <= 90
+        for begin, end in window.places.tolist():
+            seen[window.question].update(range(begin, end))
+        if spans != [0, 0]:
+            first, last = (place - window.first for place in spans)
+            text = question.passage[window.places[first, 0] : window.places[last, 1]]
+            assert text == question.answers[0]
+            answered.add(window.question)
+    assert answered == set(range(9))
+    for number, places in seen.items():
+        text = passages.questions[number].passage
+        assert {place for place, letter in enumerate(text) if letter != " "} <= places
+
+
+def test_the_gold_outputs_give_the_gold_answers(task):
+    passages, best = task.test.passages, {}
+    for logits, window in zip(_gold(task, task.test), passages.windows, strict=True):
+        found = best_answers(logits, window, passages.questions[window.question].passage)
+        before = best.get(window.question)
+        if before is None or found[0].score > before.score:
+            best[window.question] = found[0]
+    answers = [best[number].text for number in range(9)]
+    scores = text_scores(task.metrics, answers, passages.questions)
+    assert scores == {"token_f1": 1.0, "exact_match": 1.0}
+
+
+def test_the_n_best_are_in_order_and_answers_are_neither_backward_nor_long():
+    window = Window(0, 2, torch.tensor([[0, 2], [3, 5], [6, 8]], dtype=torch.int32))
+    logits = torch.tensor([[99.0, 99], [99, 99], [1, 0], [0, 5], [3, 1], [99, 99]])
+    found = best_answers(logits, window, "aa bb cc")
+    assert [answer.text for answer in found] == ["aa bb", "bb", "cc", "aa bb cc", "aa", "bb cc"]
+    assert [answer.score for answer in found] == [6.0, 5.0, 4.0, 2.0, 1.0, 1.0]
+    short = best_answers(logits, window, "aa bb cc", longest=1)
+    assert [answer.text for answer in short] == ["bb", "cc", "aa"]
+    assert best_answers(logits, window, "aa bb cc", count=1) == []
+    none = Window(0, 2, torch.zeros(0, 2, dtype=torch.int32))
+    assert best_answers(logits, none, "") == []
+
+
+def test_passages_are_never_split_between_train_and_validation(task, options):
+    sides = [
+        {question.passage for question in task.split(name).passages.questions}
+        for name in ("train", "validation")
+    ]
+    assert not sides[0] & sides[1]
+    assert len(task.validation.passages.questions) == 6
+    fewer = load_task("squad", **options, examples=6, test_examples=2)
+    assert len(fewer.train.passages.questions) == 6
+    assert len(fewer.test.passages.questions) == 2
+    with pytest.raises(UsageError, match="99 examples asked for"):
+        load_task("squad", **options, examples=99)
+
+
+def test_a_part_of_a_split_keeps_its_questions(task):
+    part = task.test.subset([4, 2])
+    keys = [task.test.passages.questions[task.test.passages.windows[i].question] for i in (4, 2)]
+    for window, question in zip(part.passages.windows, keys, strict=True):
+        assert part.passages.questions[window.question] == question
+
+
+def test_a_model_learns_and_is_judged(task, tmp_path):
+    model = build_model("bert", task, layers=1, heads=2, width=16)
+    assert model.config.type_vocab_size == 2
+    before = evaluate(model, task, "train")
+    assert before.count == len(task.train.passages.questions) == len(before.predictions)
+    recipe = Recipe(epochs=3, batch_size=8, learning_rate=0.01)
+    result = train(model, task, recipe, output_dir=tmp_path / "run")
+    after = evaluate(model, task, "train")
+    assert after.loss < before.loss
+    assert after.accuracy == after.scores["exact_match"]
+    assert (result.metric, after.metric) == ("token_f1", "token_f1")
+    again = build_model(str(tmp_path / "run"), task)
+    assert equal(weights(model), weights(again))
+    student = build_model("bert", task, seed=3, layers=1, heads=2, width=16)
+    followed = Recipe(epochs=1, batch_size=8, distillation=Distillation(0.0, 1.0, 1.0))
+    train(student, task, followed, output_dir=tmp_path / "student", teacher=model)
+
+
+def test_a_classifier_finds_no_answers(task):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = BertConfig(vocab_size=task.vocabulary, **sizes, intermediate_size=8)
+    with pytest.raises(UsageError, match=r"gives 2 outputs, but task squad has \d+ x 2"):
+        evaluate(BertForSequenceClassification(config), task)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": None}, "squad needs tokenizer"),
+        ({"stride": 80}, "must leave 70 for the question beside stride"),
+    ],
+)
+def test_what_is_asked_wrongly(options, change, message):
+    with pytest.raises(UsageError, match=message):
+        load_task("squad", **options | change)
+
+
+def test_files_of_another_format(tmp_path):
+    path = tmp_path / "dev-v1.1.json"
+    path.write_text('{"data": {}')
+    with pytest.raises(DataError, match=r"is not in SQuAD 1.1's format"):
+        read_questions(path)
+    path.write_text('{"data": [{"paragraphs": [{"context": "a b"}]}]}')
+    with pytest.raises(DataError, match=r"format: KeyError\('qas'\)"):
+        read_questions(path)
+
+    def write(answers, question="q"):
+        asked = {"id": "x7", "question": question, "answers": answers}
+        paragraph = {"context": "a b", "qas": [asked]}
+        path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+
+    write([{"text": "b", "answer_start": 1}])
+    with pytest.raises(DataError, match="question x7: 'b' is not at 1"):
+        read_questions(path)
+    write([])
+    with pytest.raises(DataError, match=r"question x7 has no answer; is this SQuAD 2.0"):
+        read_questions(path)
+    write([{"text": "b", "answer_start": 2}], " ")
+    with pytest.raises(DataError, match="question x7 is empty"):
+        read_questions(path)
+    write([{"text": "b", "answer_start": 2}])
+    assert read_questions(path) == [Question("x7", "q", "a b", ("b",), (2,))]
+
+
+@pytest.mark.slow
+def test_predicting_the_gold_on_the_real_file():
+    if "SPARING_DATA" not in os.environ:
+        pytest.skip("needs SPARING_DATA with squad/dev-v1.1.json")
+    questions = read_questions(Path(os.environ["SPARING_DATA"]) / "squad" / "dev-v1.1.json.gz")
+    assert len(questions) == 10570
+    gold = [question.answers[0] for question in questions]
+    names = ("exact_match", "token_f1")
+    assert text_scores(names, gold, questions) == dict.fromkeys(names, 1.0)
+    wrong = text_scores(names, gold[1:] + gold[:1], questions)
+    assert 0 < wrong["exact_match"] < wrong["token_f1"] < 0.2
