@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,25 +103,17 @@ def slim(
     dense form on the task's own inputs, ``floor`` the share of its score to keep, ``epsilon`` the
     share of answers that may differ (0: what comes, bounded); ``settings`` are further fields of
     ``sparing.studies.slim.Options``. The result lies in ``output_dir`` (``runs/slim-TASK`` unless
-    given): ``model/`` for ``sparing.load``, report.html, records. The same call again goes on.
+    given): ``model/``, report.html, records. The same call again goes on.
 
         sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
         model = sparing.load("runs/slim-sst2/model")
         model.budget = 0.5
     """
-    from dataclasses import replace
-
     from sparing.studies import slim as study
 
-    options = replace(
-        study.BUDGETS["quick" if quick else "standard"],
-        model=str(model),
-        task=task,
-        speed=speed,
-        floor=floor,
-        epsilon=epsilon,
-        **settings,
-    )
+    wanted = {"model": str(model), "task": task, "speed": speed, "floor": floor}
+    budget = study.BUDGETS["quick" if quick else "standard"]
+    options = replace(budget, **wanted, epsilon=epsilon, **settings)
     folder = Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{task}"
     place = None if data is None else Path(data)
     result = study.run(options, folder, data=place, on_progress=on_progress, overwrite=overwrite)

@@ -233,7 +233,9 @@ class _Sized:
     kind: Literal["image", "tokens"]
     tokens: int
     name: str = "advise"
+    answer: Literal["class", "number", "span"] = "class"
     labels: tuple[str, ...] = ("a", "b")
+    token_types: int = 1
     vocabulary: int = 30522
     pad_id: int = 0
     image_size: int = 224

@@ -55,8 +55,8 @@ class Steps:
 
     @cached_property
     def parts(self) -> tuple[Examples, Examples]:
-        """Validation, halved: to choose on, to calibrate on."""
-        return halves(self.task)
+        """The held-out split, halved: to choose on, to calibrate on."""
+        return halves(self.task.split(self.models.choose_on))
 
 
 def survey_plans(steps: Steps) -> list[Record]:
@@ -76,7 +76,7 @@ def survey_plans(steps: Steps) -> list[Record]:
 
 
 def _dense_score(steps: Steps, examples: Examples) -> float:
-    dense = steps.models.dense()
+    dense = steps.models.rival()
     logits = _all_logits(steps, examples, dense)
     return metric(steps.task.metric).score(logits, examples.labels)
 
@@ -99,7 +99,7 @@ def choose_plan(steps: Steps, run: Run) -> list[Record]:
     front, dense = front_of(run)
     good = [point for point in front if (point.score or 0.0) >= steps.floor * dense]
     inputs = sample(steps, steps.parts[0], SAMPLE)
-    dense_runs = steps.engines.dense(steps.models.dense())
+    dense_runs = steps.engines.dense(steps.models.rival())
     trials: dict[int, SpeedUp] = {}
     low, high = 0, len(front) - 1
     while low <= high and len(trials) < MOST_TRIALS:
@@ -170,7 +170,7 @@ def calibrate_plan(steps: Steps, run: Run) -> list[Record]:
 def verify_plan(steps: Steps, run: Run, batch: int) -> list[Record]:
     """Time and score of dense and ours on the same test inputs, from the same calls."""
     task, examples = steps.task, timed(steps)
-    calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.dense()).items()}
+    calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.rival()).items()}
     ours = steps.engines.ours(steps.models.adaptive(), final_plan(run), "chosen")
     calls |= {f"{OURS} {name}": call for name, call in ours.items()}
     batches = inputs_of(task, examples, batch)
@@ -211,9 +211,9 @@ def _time_records(
     count = found.times_ms.shape[1]
     mean = float(found.typical_ms.mean())
     records = [Record("latency_ms", mean, "ms", "measured", {**labels, "of": "mean"}, count=count)]
-    for share in (50, 99):
+    for share in (50.0, 99.0):
         value = found.percentile_ms(share)
-        own = {**labels, "of": f"p{share}"}
+        own = {**labels, "of": f"p{share:g}"}
         records.append(Record("latency_ms", value, "ms", "measured", own, count=count))
     if reference is not None:
         ratio = speed_up(found, reference)
@@ -317,8 +317,8 @@ def _place(point: FrontierPoint) -> dict[str, Label]:
 
 
 def dense_records(steps: Steps) -> list[Record]:
-    """The dense model on validation and test."""
-    dense = steps.models.dense()
+    """The rival on validation and test."""
+    dense = steps.models.rival()
     found = []
     for split in ("validation", "test"):
         judged = evaluate(dense, steps.task, split)

@@ -15,7 +15,7 @@ from torch import Tensor
 from sparing.export.engine import Chain
 from sparing.export.folder import export_chain
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import dense_segment
+from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.layers.plan import Plan
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
@@ -54,8 +54,7 @@ class Engines:
         segment = dense_segment(model).eval()
         chains = {"eager": self._chain([segment])}
         if self.compiled:
-            build: Any = torch.compile
-            chains["compiled"] = self._chain([build(segment, dynamic=True)])
+            chains["compiled"] = self._chain([compiled_segment(segment, self.example())])
         if has_onnx():
             path = self.folder / "dense" / "dense.onnx"
             if not path.is_file():

@@ -14,9 +14,10 @@ import torch
 from sparing.core.errors import UsageError
 from sparing.models import build_model, names
 from sparing.tasks import Examples, Task
-from sparing.train import Distillation, Recipe, TrainResult, default_recipe, train
+from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.dims import narrow_heads
 from sparing.transfer.families import require_classifier
 from sparing.transfer.importance import importance
 from sparing.transfer.opening import open_model
@@ -35,7 +36,9 @@ Telling = Callable[[float, str], None]
 class Models:
     """Where the models of a run lie and how they are made; each is made once and then read.
 
-    ``source`` is the user's model, a name of ours or a path; it is never written to.
+    ``source`` is the user's model, a name of ours or a path; it is never written to. ``head_dims``
+    is the share of every head's coordinates that is kept, ``choose_on`` the split that plans are
+    chosen and calibrated on.
     """
 
     source: str
@@ -45,6 +48,8 @@ class Models:
     recipe: Recipe
     draw: Draw
     seed: int
+    head_dims: float = 1.0
+    choose_on: str = "validation"
 
     @cached_property
     def fine_tuned(self) -> bool:
@@ -66,6 +71,18 @@ class Models:
             return require_classifier(open_model(self.source)).float().eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
+    def rival(self) -> PreTrainedModel:
+        """What ours is held against: the dense model, trained on as long as ours where asked.
+
+        Of the two it is the one with the better score on validation: more training may also harm.
+        """
+        dense = self.dense()
+        if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
+            return dense
+        longer = require_classifier(open_model(str(self._trained("dense-continued")))).eval()
+        before, after = (evaluate(model, self.task, "validation") for model in (dense, longer))
+        return longer if after.score > before.score else dense
+
     def adaptive(self) -> AdaptiveClassifier:
         """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
         model = open_model(str(self._trained("adaptive")))
@@ -80,6 +97,13 @@ class Models:
         require_classifier(model)
         place = self.folder / "models" / "dense"
         return train(model, self.task, self.dense_recipe, output_dir=place, on_progress=tell)
+
+    def continue_dense(self, tell: Telling) -> TrainResult:
+        """Train the dense model on as long as ours is distilled, so that the rival is no weaker."""
+        place = self.folder / "models" / "dense-continued"
+        rate = self.dense_recipe.learning_rate
+        recipe = replace(self.recipe, learning_rate=rate)
+        return train(self.dense(), self.task, recipe, output_dir=place, on_progress=tell)
 
     def train_adaptive(self, tell: Telling) -> TrainResult:
         """Order by importance, then distil with plans drawn anew for every batch.
@@ -113,7 +137,11 @@ class Models:
             for part in _parts(chosen, IMPORTANCE_BATCH)
         )
         order_by_importance(model, importance(dense, batches))
-        return model
+        if self.head_dims == 1:
+            return model
+        dim = max(1, round(self.head_dims * model.encoder.sizes[0].query_dim))
+        inputs = (given for _, given in inputs_of(self.task, self.task.train.subset(chosen), 32))
+        return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
 
     def _trained(self, name: str) -> Path:
         place = self.folder / "models" / name
@@ -139,11 +167,11 @@ def recipes(
     return dense, ours
 
 
-def halves(task: Task) -> tuple[Examples, Examples]:
-    """The validation split in two: one to choose plans on, one to calibrate what was chosen."""
-    count = len(task.validation)
+def halves(examples: Examples) -> tuple[Examples, Examples]:
+    """A held-out split in two: one to choose plans on, one to calibrate what was chosen."""
+    count = len(examples)
     chosen, held = list(range(0, count, 2)), list(range(1, count, 2))
-    return task.validation.subset(chosen), task.validation.subset(held)
+    return examples.subset(chosen), examples.subset(held)
 
 
 def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:

@@ -27,6 +27,7 @@ from sparing.studies._study import StudyResult, base_config, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task
 from sparing.train import TrainResult
+from sparing.train._surroundings import generators_kept
 from sparing.train.elastic import Draw
 
 LONG_TOKENS = 128
@@ -45,6 +46,9 @@ class Options:
     and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
     and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
+    ``continue_dense`` trains the dense rival on as long as ours is distilled; ``choose_on`` is the
+    held-out split that plans are chosen and calibrated on; ``head_dims`` is the share of every
+    head's coordinates to keep.
     """
 
     model: str = "vit"
@@ -63,6 +67,9 @@ class Options:
     rounds: int = 3
     timed_examples: int = 2000
     compiled: bool = False
+    continue_dense: bool = False
+    choose_on: str = "validation"
+    head_dims: float = 1.0
     int8: bool = True
     thread_count: int = 1
     seed: int = 0
@@ -73,6 +80,8 @@ class Options:
             raise UsageError(f"speed must be above 0, got {self.speed}")
         if not 0 < self.floor <= 1:
             raise UsageError(f"floor must be in (0, 1], got {self.floor}")
+        if not 0 < self.head_dims <= 1:
+            raise UsageError(f"head_dims must be in (0, 1], got {self.head_dims}")
         if not 0 <= self.epsilon < 1 or not 0 < self.delta < 1:
             raise UsageError("epsilon must be in [0, 1) and delta in (0, 1)")
         for name in ("rounds", "timed_examples", "thread_count"):
@@ -119,11 +128,11 @@ def run(
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
         raise UsageError(f"task {task.name} asks for a number; inputs leave early only by classes")
-    if len(task.validation) < 4:
-        raise UsageError(f"task {task.name} has too few validation examples to choose a plan on")
+    if len(task.split(options.choose_on)) < 4:
+        raise UsageError(f"task {task.name} has too few examples to choose a plan on")
     identity = {**asdict(options), "task_options": resolved}
     config = base_config("slim", _plain(identity)) | _described(options, task, folder)
-    with open_run(folder, config, overwrite=overwrite) as opened:
+    with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
         steps = _steps(options, task, folder)
         failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
         records = opened.records()
@@ -149,7 +158,17 @@ def _steps(options: Options, task: Task, folder: Path) -> cells.Steps:
         for width in options.widths
         for kept in options.token_shares(task)
     )
-    models = Models(options.model, task, folder, dense, ours, options.draw(task), options.seed)
+    models = Models(
+        source=options.model,
+        task=task,
+        folder=folder,
+        dense_recipe=dense,
+        recipe=ours,
+        draw=options.draw(task),
+        seed=options.seed,
+        head_dims=options.head_dims,
+        choose_on=options.choose_on,
+    )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
     return cells.Steps(
         models=models,
@@ -166,16 +185,21 @@ def _steps(options: Options, task: Task, folder: Path) -> cells.Steps:
 
 def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress) -> list[Cell]:
     def dense() -> list[Record]:
-        trained = _trained(steps.models.train_dense(_within(tell, 0.0, 0.3, "dense")), "dense")
-        return [*trained, *cells.dense_records(steps)]
+        return _trained(steps.models.train_dense(_within(tell, 0.0, 0.25, "dense")), "dense")
+
+    def longer() -> list[Record]:
+        result = steps.models.continue_dense(_within(tell, 0.25, 0.4, "dense, continued"))
+        return _trained(result, "dense continued")
 
     def distil() -> list[Record]:
-        result = steps.models.train_adaptive(_within(tell, 0.3, 0.8, "distil"))
+        result = steps.models.train_adaptive(_within(tell, 0.4, 0.8, "distil"))
         return _trained(result, "slim")
 
     found = [
         Cell("dense", dense, weight=6.0),
+        *([Cell("dense-continued", longer, weight=6.0)] if options.continue_dense else []),
         Cell("distil", distil, weight=10.0),
+        Cell("rival", lambda: cells.dense_records(steps)),
         Cell("survey", lambda: cells.survey_plans(steps)),
         Cell("choose", lambda: cells.choose_plan(steps, opened)),
         Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)),

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from sparing.core.errors import UsageError
 from sparing.tasks import Task
 from sparing.tasks._spans import Answer, best_answers, exact_match, text_scores
-from sparing.train.answers import label_loss, outputs_of
-from sparing.train.evaluation import Evaluation, batches_by_length, evaluating
+from sparing.train.evaluation import Evaluation, answers_of, evaluating
 
 
 def evaluate_spans(
@@ -29,11 +27,9 @@ def evaluate_spans(
     passages = examples.passages
     assert passages is not None
     found: list[Answer | None] = [None] * len(passages.questions)
-    losses, done = torch.zeros(len(examples)), 0
-    with evaluating(model) as device:
-        for indices in batches_by_length(examples, batch_size):
-            batch = task.collate([examples[index] for index in indices])
-            logits, loss = _judge(model, {name: value.to(device) for name, value in batch.items()})
+    losses = torch.zeros(len(examples))
+    with evaluating(model):
+        for indices, logits, loss in answers_of(model, task, split, batch_size, on_progress):
             losses[indices] = loss
             for row, index in zip(logits, indices, strict=True):
                 window = passages.windows[index]
@@ -42,9 +38,6 @@ def evaluate_spans(
                 before = found[window.question]
                 if best and (before is None or best[0].score > before.score):
                     found[window.question] = best[0]
-            done += len(indices)
-            if on_progress is not None:
-                on_progress(done / len(examples), f"{split}: {done} of {len(examples)} windows")
     answers = ["" if answer is None else answer.text for answer in found]
     return Evaluation(
         metric=task.metric,
@@ -56,16 +49,3 @@ def evaluate_spans(
             for answer, question in zip(answers, passages.questions, strict=True)
         ],
     )
-
-
-@torch.inference_mode()
-def _judge(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Each window's logits for first and last tokens, and its loss."""
-    labels = batch.pop("labels")
-    logits = outputs_of(model(**batch))
-    if logits.shape[:2] != batch["input_ids"].shape:
-        raise UsageError(
-            f"the model answers with {tuple(logits.shape[1:])} numbers a row, not with a first and "
-            "a last token: it finds no answers in passages"
-        )
-    return logits.float().cpu(), label_loss(logits, labels, reduction="none").cpu()

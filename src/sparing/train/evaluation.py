@@ -81,16 +81,9 @@ def evaluate(
         return evaluate_spans(model, task, split, batch_size, on_progress)
     outputs = torch.zeros(len(examples), task.classes)
     losses = torch.zeros(len(examples))
-    done = 0
-    with evaluating(model) as device:
-        for indices in batches_by_length(examples, batch_size):
-            batch = task.collate([examples[index] for index in indices])
-            found, loss = _judge(model, {name: value.to(device) for name, value in batch.items()})
-            _check_outputs(task, found)
-            outputs[indices], losses[indices] = found.cpu(), loss.cpu()
-            done += len(indices)
-            if on_progress is not None:
-                on_progress(done / len(examples), f"{split}: {done} of {len(examples)}")
+    with evaluating(model):
+        for indices, found, loss in answers_of(model, task, split, batch_size, on_progress):
+            outputs[indices], losses[indices] = found, loss
     predictions, right = predictions_of(outputs, examples.labels)
     return Evaluation(
         metric=task.metric,
@@ -102,22 +95,33 @@ def evaluate(
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Evaluation mode, and back after; gives the device of the model's weights."""
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and back after."""
     was_training = model.training
     model.eval()
     try:
-        yield next(model.parameters()).device
+        yield
     finally:
         model.train(was_training)
 
 
-def _check_outputs(task: Task, found: Tensor) -> None:
-    if found.shape[1:] != (task.classes,):
-        raise UsageError(
-            f"the model gives {' x '.join(map(str, found.shape[1:]))} outputs, but task "
-            f"{task.name} has {task.classes}"
-        )
+def answers_of(
+    model: nn.Module,
+    task: Task,
+    split: str,
+    batch_size: int,
+    on_progress: Callable[[float, str], None] | None,
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """For each batch of like length: which examples, their outputs and losses, on the CPU."""
+    examples, device, done = task.split(split), next(model.parameters()).device, 0
+    for indices in batches_by_length(examples, batch_size):
+        batch = task.collate([examples[index] for index in indices])
+        there = {name: value.to(device) for name, value in batch.items()}
+        outputs, losses = _judge(model, task, there)
+        yield indices, outputs.cpu(), losses.cpu()
+        done += len(indices)
+        if on_progress is not None:
+            on_progress(done / len(examples), f"{split}: {done} of {len(examples)}")
 
 
 def batches_by_length(examples: Examples, batch_size: int) -> Iterator[list[int]]:
@@ -129,8 +133,12 @@ def batches_by_length(examples: Examples, batch_size: int) -> Iterator[list[int]
 
 
 @torch.inference_mode()
-def _judge(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Each example's outputs and its loss."""
+def _judge(model: nn.Module, task: Task, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Each example's outputs and its loss; ``UsageError`` where they are not what the task asks."""
     labels = batch.pop("labels")
     logits = outputs_of(model(**batch)).float()
+    wanted = (task.classes,) if task.answer != "span" else (batch["input_ids"].shape[1], 2)
+    if logits.shape[1:] != wanted:
+        found, asked = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], wanted))
+        raise UsageError(f"the model gives {found} outputs, but task {task.name} has {asked}")
     return logits, label_loss(logits, labels, reduction="none")

@@ -79,8 +79,7 @@ def train(
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
-    cannot be written, ``CheckpointError`` for a folder that holds another run or no sound
-    checkpoint.
+    cannot be written, ``CheckpointError`` for one with another run or no sound checkpoint.
     """
     recipe = Recipe() if recipe is None else recipe
     folder = Path(output_dir)
