@@ -111,7 +111,7 @@ def slim(
     """
     from sparing.studies import slim as study
 
-    wanted = {"model": str(model), "task": task, "speed": speed, "floor": floor}
+    wanted: dict[str, Any] = {"model": str(model), "task": task, "speed": speed, "floor": floor}
     budget = study.BUDGETS["quick" if quick else "standard"]
     options = replace(budget, **wanted, epsilon=epsilon, **settings)
     folder = Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{task}"

@@ -122,6 +122,7 @@ def test_a_finished_run_is_read_back(done, monkeypatch):
     assert (done.folder / "records.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
     source = done.folder / "models" / "dense"
     before = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
@@ -132,6 +133,7 @@ def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
     assert {p.name: p.read_bytes() for p in source.iterdir() if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_promise_from_too_few_inputs_is_refused_with_the_reason(done, tmp_path):
     source = str(done.folder / "models" / "dense")
     options = replace(SMALL, model=source, epochs=1, batches=(1,), epsilon=0.001)
@@ -141,6 +143,7 @@ def test_a_promise_from_too_few_inputs_is_refused_with_the_reason(done, tmp_path
     assert not (tmp_path / "run" / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_promise_that_can_be_kept_is_kept(done, tmp_path):
     source = str(done.folder / "models" / "dense")
     options = replace(SMALL, model=source, epochs=1, batches=(1,), epsilon=0.9)

@@ -75,6 +75,12 @@ def notices(run: Run, results: Results) -> list[str]:
         )
     if seeds == 1:
         found.append("One seed says nothing about the spread between trainings.")
+    return [*found, *record_notices(run)]
+
+
+def record_notices(run: Run) -> list[str]:
+    """What any run's records may carry that weakens their numbers."""
+    found = []
     if run.failed:
         found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
     machines = {record.machine for record in run.records if record.obtained != "paper"} - {""}
@@ -146,17 +152,27 @@ def shares(results: Results) -> list[tuple[str, str, str]]:
 
 def blocks(run: Run, results: Results) -> list[Block]:
     """Goals, failed cells and the papers' claims; the goals always, the others if there are any."""
-    found = [_goals(run)]
-    if run.failed:
-        rows = tuple((_line(_text(f.get("cell"))), _text(f.get("error"))) for f in run.failed)
-        explain = "These cells ended in an error; everything else went on without them."
-        found.append(Block("failed", "Failed cells", explain, ("Cell", "Error"), rows))
+    found = [goals_block(run), *failed_blocks(run)]
     if results.claims:
         found.append(_claims(results))
     return found
 
 
-def _goals(run: Run) -> Block:
+def failed_blocks(run: Run) -> list[Block]:
+    """The cells that ended in an error, as one block or none."""
+    if not run.failed:
+        return []
+    rows = tuple((_line(_text(f.get("cell"))), _text(f.get("error"))) for f in run.failed)
+    explain = "These cells ended in an error; everything else went on without them."
+    return [Block("failed", "Failed cells", explain, ("Cell", "Error"), rows)]
+
+
+def goals_block(
+    run: Run,
+    explain: str = "Declared in the study's code before it ran.",
+    interval: str = "95 % interval",
+) -> Block:
+    """The goals with their verdicts; ``interval`` heads the column of intervals."""
     if not run.goals:
         return Block("goals", "Goals", "This run declared no goals.")
     verdicts = {"True": "met", "False": "not met"}
@@ -170,8 +186,8 @@ def _goals(run: Run) -> Block:
         )
         for goal in run.goals
     )
-    heads = ("Goal", "Target", "Value", "95 % interval", "Verdict")
-    return Block("goals", "Goals", "Declared in the study's code before it ran.", heads, rows)
+    heads = ("Goal", "Target", "Value", interval, "Verdict")
+    return Block("goals", "Goals", explain, heads, rows)
 
 
 def _claims(results: Results) -> Block:

@@ -68,13 +68,13 @@ class Sheet:
         )
         return axes
 
-    def caption(self, axes: Axes, text: str) -> None:
-        """What the vertical axis shows, written flat above it."""
+    def caption(self, axes: Axes, text: str, rise: Number = 12) -> None:
+        """What the vertical axis shows, written flat so many pixels above it."""
         axes.annotate(
             text,
             xy=(0, 1),
             xycoords="axes fraction",
-            xytext=(0, 12),
+            xytext=(0, rise),
             textcoords="offset points",
             fontsize=self.text,
             color=self.look.muted,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from sparing.report import content
-from sparing.report.cells import Cell
+from sparing.report.cells import Cell, Column, Row
 from sparing.report.drawing import Plot
 from sparing.report.results import Results
 from sparing.report.run import Run
@@ -26,23 +26,36 @@ def render_markdown(run: Run, results: Results, drawn: Sequence[Plot]) -> str:
     ]
     parts += [f"> {escape(notice)}" for notice in content.notices(run, results)]
     by_name = {plot.name: plot for plot in drawn}
-    parts += [_figure(by_name["crossover"]), _shares(results), _crossings(results)]
+    parts += [picture(by_name["crossover"]), _shares(results), _crossings(results)]
+    columns, caption = content.caption(table_columns(run.records, run.config))
+    rows = table_rows(run.records, run.config, run.failed)
     parts += [f"## All arms, against {escape(dense_name(run.config))}"]
-    parts += [escape(content.table_words(results)), _comparison(run)]
-    parts += [_figure(by_name[name]) for name in ("pareto", "memory", "learning")]
+    parts += [escape(content.table_words(results)), comparison(columns, rows, caption)]
+    parts += [picture(by_name[name]) for name in ("pareto", "memory", "learning")]
     for block in content.blocks(run, results):
-        parts += [f"## {escape(block.title)}", escape(block.explain)]
-        if block.rows:
-            parts.append(_folded(block.summary, _table(block.heads, block.rows)))
-    parts.append("## Task, machine and versions")
-    parts.append("\n".join(f"- {escape(k)}: {escape(v)}" for k, v in content.facts(run, results)))
-    parts.append("## What the words mean")
-    meanings = words(dense_name(run.config))
-    parts.append("\n".join(f"- **{escape(word)}**: {escape(text)}" for word, text in meanings))
-    command = str(run.config.get("command") or "")
-    if command:
-        parts += ["## Repeat it", _fenced(command)]
+        parts += block_parts(block)
+    parts += closing(run, content.facts(run, results), words(dense_name(run.config)))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def block_parts(block: content.Block) -> list[str]:
+    """A block's title, explanation and table."""
+    table = folded(block.summary, plain_table(block.heads, block.rows)) if block.rows else ""
+    return [f"## {escape(block.title)}", escape(block.explain), table]
+
+
+def closing(
+    run: Run, facts: Sequence[tuple[str, str]], meanings: Sequence[tuple[str, str]]
+) -> list[str]:
+    """What every report ends with: facts, words, and the command."""
+    command = str(run.config.get("command") or "")
+    return [
+        "## Task, machine and versions",
+        "\n".join(f"- {escape(key)}: {escape(value)}" for key, value in facts),
+        "## What the words mean",
+        "\n".join(f"- **{escape(word)}**: {escape(text)}" for word, text in meanings),
+        *(["## Repeat it", fenced(command, "sh")] if command else []),
+    ]
 
 
 def escape(text: str) -> str:
@@ -54,7 +67,8 @@ def escape(text: str) -> str:
     return re.sub(r"^([-+]|\d+[.)])(?=\s)", r"\\\1", text)
 
 
-def _figure(plot: Plot) -> str:
+def picture(plot: Plot) -> str:
+    """A figure's title, description and its file in the colours of the reader."""
     if plot.draw is None:
         return f"## {escape(plot.title)}\n\n{escape(plot.missing)}"
     picture = (
@@ -73,7 +87,9 @@ def _attribute(text: str) -> str:
 def _shares(results: Results) -> str:
     lines = content.shares(results)
     return (
-        _table(("Tokens", "Attention's share of the time", "Largest gain"), lines) if lines else ""
+        plain_table(("Tokens", "Attention's share of the time", "Largest gain"), lines)
+        if lines
+        else ""
     )
 
 
@@ -81,11 +97,13 @@ def _crossings(results: Results) -> str:
     return "\n".join(f"- {escape(a)}: {escape(text)}" for a, text in content.crossings(results))
 
 
-def _comparison(run: Run) -> str:
-    columns, caption = content.caption(table_columns(run.records, run.config))
-    heads = ["Arm", *(_stacked(column.title, (column.note,)) for column in columns)]
+def comparison(
+    columns: Sequence[Column], rows: Sequence[Row], caption: str, head: str = "Arm"
+) -> str:
+    """A table of arms; ``head`` is what its first column holds."""
+    heads = [head, *(_stacked(column.title, (column.note,)) for column in columns)]
     lines = []
-    for row in table_rows(run.records, run.config, run.failed):
+    for row in rows:
         cells = [_cell(row.cells[column.key]) for column in columns]
         beaten = f"beaten by {row.beaten_by}" if row.beaten_by else ""
         lines.append([_stacked(row.arm, (row.family, row.note, beaten)), *cells])
@@ -102,12 +120,14 @@ def _stacked(text: str, notes: Sequence[str]) -> str:
     return escape(text) + small
 
 
-def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def plain_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table of plain texts, escaped."""
     escaped = [[escape(text) for text in line] for line in (heads, *lines)]
     return _rows([escaped[0], ["---"] * len(heads), *escaped[1:]])
 
 
-def _folded(summary: str, table: str) -> str:
+def folded(summary: str, table: str) -> str:
+    """A table under a line that sums it up; as it is without one."""
     if not summary:
         return table
     return f"<details><summary>{escape(summary)}</summary>\n\n{table}\n\n</details>"
@@ -117,7 +137,8 @@ def _rows(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str, language: str) -> str:
+    """Text in a block of code that it cannot end itself."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}sh\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"

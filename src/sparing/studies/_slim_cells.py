@@ -271,6 +271,7 @@ def timed(steps: Steps) -> Examples:
 
 
 def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
+    """Some examples, one by one as they are served, always the same."""
     inputs = [inputs for _, inputs in inputs_of(steps.task, examples, 1)]
     return random.Random(0).sample(inputs, min(count, len(inputs)))
 

@@ -13,6 +13,14 @@ from sparing.studies._slim_cells import OURS, Steps, final_plan, front_of
 from sparing.studies._slim_engines import has_onnx
 
 
+LOADING = """```python
+import sparing
+
+model = sparing.load("model")
+model.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers
+```"""
+
+
 def save(steps: Steps, run: Run, source: str) -> Path:
     """Write ``model/`` beside the records, whole or not at all, and return it."""
     target = run.folder / "model"
@@ -47,6 +55,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         if plan.stops
         else "all inputs run all of them"
     )
+    subset = " A subset of what was published." if task.subset else ""
     lines = [
         f"# {Path(source).name} on {task.name}, slimmed",
         "",
@@ -65,15 +74,9 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         f"inputs like those of the task are answered otherwise than by the dense model "
         f"({bound.labels['disagreements']} of {bound.count} held-out inputs were).",
         "",
-        "```python",
-        "import sparing",
+        LOADING,
         "",
-        'model = sparing.load("model")',
-        "model.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers",
-        "```",
-        "",
-        f"Data: {task.source}; licence: {task.licence}."
-        + (" A subset of what was published." if task.subset else ""),
+        f"Data: {task.source}; licence: {task.licence}.{subset}",
         "",
     ]
     return "\n".join(lines)

@@ -89,8 +89,9 @@ class Task:
     ``tokens`` is the longest sequence that a model sees, its class token included. Token tasks
     have a ``vocabulary`` (how many token numbers there are) and a ``pad_id``; image tasks have
     ``image_size``, ``channels`` and ``patch_size``. ``tokenizer`` is a pretrained one where the
-    task was loaded with it, ``words`` the vocabulary that was made of the training texts. ``subset`` says that the data is a part of what was published, and
-    ``notes`` which; they also tell what was cut or left out.
+    task was loaded with it, ``words`` the vocabulary that was made of the training texts.
+    ``subset`` says that the data is a part of what was published, and ``notes`` which; they also
+    tell what was cut or left out.
     """
 
     name: str

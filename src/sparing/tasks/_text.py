@@ -69,10 +69,9 @@ def text_task(
     reading: Reading,
     answer: Literal["class", "number"] = "class",
 ) -> Task:
-    """A task of texts or pairs, its validation split a function of the texts and the seed.
+    """A task of texts or pairs; validation is a function of the texts and the seed.
 
-    Validation takes 2,000 training rows (at most a tenth), with the classes, or the rounded
-    values, in proportion.
+    It takes 2,000 training rows (at most a tenth), classes or rounded values in proportion.
     """
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
@@ -81,6 +80,7 @@ def text_task(
     encoder = _encoder(train, reading)
     rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
     splits, notes = _splits(rows, encoder, answer, reading.max_tokens)
+    longest = max(max(split.lengths, default=1) for split in splits.values())
     return Task(
         name,
         "tokens",
@@ -88,11 +88,11 @@ def text_task(
         splits["validation"],
         splits["test"],
         labels=labels,
-        tokens=max(max(split.lengths, default=1) for split in splits.values()),
+        tokens=longest,
         licence=facts.licence,
         source=facts.source,
-        metric=facts.metric,
         metrics=facts.metrics,
+        metric=facts.metric,
         answer=answer,
         vocabulary=encoder.size,
         pad_id=encoder.pad,

@@ -40,10 +40,11 @@ class Words:
         return tokens
 
     def texts(self, tokens: Sequence[int]) -> list[str]:
-        """Each token as text: words, single bytes as characters, and names for the other two."""
+        """Each token as text: a word, a byte (as its sign where it has one), [pad] or [class]."""
         names = {number: word for word, number in self.numbers.items()}
-        names |= {FIRST_BYTE + byte: chr(byte) for byte in range(256)}
-        return [{PAD: "[pad]", CLASS: "[class]", **names}[token] for token in tokens]
+        signs = (chr(byte) if 32 < byte < 127 else f"<{byte:02x}>" for byte in range(256))
+        names |= {PAD: "[pad]", CLASS: "[class]", **dict(enumerate(signs, FIRST_BYTE))}
+        return [names[token] for token in tokens]
 
     def encode(self, text: str, max_tokens: int) -> list[int]:
         """The class token and the text's tokens, cut to ``max_tokens`` in all."""

@@ -57,15 +57,7 @@ def fit_budget(
     Source: the limits are L_max and M_max of the AdaAttention paper, section III; there they enter
     a loss, here they are measured.
     """
-    if max_latency_ms is None and max_memory_mb is None:
-        raise UsageError("fit_budget needs max_latency_ms or max_memory_mb")
-    for name, value in (("max_latency_ms", max_latency_ms), ("max_memory_mb", max_memory_mb)):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} must be above 0, got {value}")
-    if not model.frontier:
-        raise UsageError(
-            "the model has no frontier: sparing slim makes one, set_frontier stores it"
-        )
+    _check(model, max_latency_ms, max_memory_mb)
     given = list(inputs) or [random_batch(model, batch, tokens)]
     before = model.plan
     try:
@@ -77,11 +69,25 @@ def fit_budget(
                 return fit
     finally:
         model.plan = before
+    peak = "" if fit.peak_mb is None else f" and {fit.peak_mb:.3g} MiB"
     raise UsageError(
-        f"even the cheapest plan takes {fit.latency_ms:.3g} ms"
-        + (f" and {fit.peak_mb:.3g} MiB" if fit.peak_mb is not None else "")
-        + " here; allow more, or slim the model further"
+        f"even the cheapest plan takes {fit.latency_ms:.3g} ms{peak} here; allow more, or slim the "
+        "model further"
     )
+
+
+def _check(
+    model: AdaptiveClassifier, max_latency_ms: float | None, max_memory_mb: float | None
+) -> None:
+    if max_latency_ms is None and max_memory_mb is None:
+        raise UsageError("fit_budget needs max_latency_ms or max_memory_mb")
+    for name, value in (("max_latency_ms", max_latency_ms), ("max_memory_mb", max_memory_mb)):
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} must be above 0, got {value}")
+    if not model.frontier:
+        raise UsageError(
+            "the model has no frontier: sparing slim makes one, set_frontier stores it"
+        )
 
 
 def random_batch(model: AdaptiveClassifier, batch: int, tokens: int) -> dict[str, Tensor]:
