@@ -69,10 +69,7 @@ def text_task(
     reading: Reading,
     answer: Literal["class", "number"] = "class",
 ) -> Task:
-    """A task of texts or pairs; validation is a function of the texts and the seed.
-
-    It takes 2,000 training rows (at most a tenth), classes or rounded values in proportion.
-    """
+    """A task of texts or pairs, validation (2,000 training rows, at most a tenth) cut by seed."""
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
         raise UsageError(f"{name}: max_tokens must be at least {least}, got {reading.max_tokens}")
