@@ -15,7 +15,8 @@ from sparing.transfer.freezing import segments
 from tests.export.segments import TOKENS, VOCABULARY, texts
 
 
-def test_a_narrowed_model_with_exits(tmp_path):
+def adaptive():
+    """A random model of two layers with an exit between."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -27,7 +28,26 @@ def test_a_narrowed_model_with_exits(tmp_path):
         num_labels=3,
         initializer_range=0.3,
     )
-    model = adapt(BertForSequenceClassification(config).eval(), exits=[1])
+    return adapt(BertForSequenceClassification(config).eval(), exits=[1])
+
+
+def test_tokens_dropped_in_one_segment_are_missing_in_the_next(tmp_path):
+    model, inputs = adaptive(), texts()
+    plan = narrowed(model.encoder.sizes, 1.0)
+    model.plan = dataclasses.replace(
+        plan, exits=(1,), threshold=0.6, tokens_kept=0.6, tokens_after=1
+    )
+    export_chain(segments(model), texts(2, 8), tmp_path, threshold=0.6, longest=TOKENS)
+    with torch.no_grad():
+        expected = model(**inputs)
+    logits, left = open_chain(tmp_path)(inputs)
+    assert left.tolist() == (expected.layers - 1).tolist()
+    assert 0 < int(left.sum()) < len(left)
+    torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_narrowed_model_with_exits(tmp_path):
+    model = adaptive()
     plan = narrowed(model.encoder.sizes, 0.5)
     model.plan = dataclasses.replace(plan, exits=(1,), threshold=0.6)
     paths = export_chain(

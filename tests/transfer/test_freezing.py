@@ -153,10 +153,22 @@ def test_without_exits_there_is_one_segment():
     near(part(**given)[1], adaptive(**given).logits)
 
 
-def test_a_plan_that_drops_tokens_cannot_be_cut():
-    with pytest.raises(Unsupported, match=r"drops tokens cannot be cut.*: keep all"):
-        segments(_adaptive(tokens_kept=0.5))
-    segments(_adaptive(tokens_kept=0.5, tokens_after=4))
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("after", [1, 2, 3])
+@torch.no_grad()
+def test_segments_drop_the_tokens_that_the_model_drops(family, after):
+    adaptive = _adaptive(family, exits=(2, 3), tokens_kept=0.6, tokens_after=after)
+    given = inputs(family, lengths=(9, 4, 7, 1))
+    adaptive.plan = replace(adaptive.plan, threshold=_between(adaptive, given))
+    logits, depths = _chain(segments(adaptive), given, adaptive.plan.threshold)
+    found = adaptive(**given)
+    near(logits, found.logits)
+    assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], found.layers)
+
+
+def test_a_number_of_tokens_that_depends_on_values_cannot_be_cut():
+    with pytest.raises(Unsupported, match="tokens_above"):
+        segments(_adaptive(tokens_above=0.5))
 
 
 @pytest.fixture

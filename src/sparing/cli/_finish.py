@@ -35,7 +35,7 @@ def _print(result: StudyResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("goal", "target", "value", "95 % interval", "met", box=None)
+    table = Table("goal", "target", "value", "interval", "met", box=None)
     for goal in result.goals:
         value = "not measured" if goal.value is None else f"{goal.value:.3f}"
         interval = f"{goal.interval[0]:.3f} to {goal.interval[1]:.3f}" if goal.interval else ""

@@ -79,8 +79,12 @@ def notices(run: Run, results: Results) -> list[str]:
 
 
 def record_notices(run: Run) -> list[str]:
-    """What any run's records may carry that weakens their numbers."""
+    """What any run's data and records may carry that weakens its numbers."""
     found = []
+    task = run.config["task"]
+    if task.get("subset") is True:
+        found.append("The data is a subset of what was published, so scores are this subset's.")
+    found += [str(note) for note in task.get("notes") or []]
     if run.failed:
         found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
     machines = {record.machine for record in run.records if record.obtained != "paper"} - {""}

@@ -72,7 +72,7 @@ def headline(results: SlimResults) -> list[str]:
 
 def notices(results: SlimResults) -> list[str]:
     """What a reader must know before believing a number here."""
-    run, task = results.run, results.run.config["task"]
+    run = results.run
     found = []
     planned = _planned(results)
     done = {record.cell for record in run.records if record.name == "cell"}
@@ -83,9 +83,6 @@ def notices(results: SlimResults) -> list[str]:
             f"{wording.count_of(len(planned), 'step')} have ended. Missing: "
             f"{wording.listing(missing)}."
         )
-    if task.get("subset") is True:
-        found.append("The data is a subset of what was published, so scores are this subset's.")
-    found += [str(note) for note in task.get("notes") or []]
     if run.config.get("onnxruntime") is False:
         found.append(
             "ONNX Runtime is not installed: the dense rivals lack what is often their fastest "
@@ -96,7 +93,7 @@ def notices(results: SlimResults) -> list[str]:
 
 
 def _planned(results: SlimResults) -> list[str]:
-    steps = ["dense", "distil", "survey", "choose", "calibrate"]
+    steps = ["dense", "distil", "rival", "survey", "choose", "calibrate"]
     steps += [f"verify/batch-{batch}" for batch in results.batches]
     if results.identity.get("int8") is True and results.run.config.get("onnxruntime") is True:
         steps.append("int8")
@@ -168,7 +165,7 @@ def loading(results: SlimResults) -> list[Snippet]:
         )
     found = [Snippet("The chosen plan in PyTorch; one checkpoint serves every budget:", code)]
     plan = results.final_plan
-    if results.run.config.get("onnxruntime") is True and plan and not plan.drops_tokens:
+    if results.run.config.get("onnxruntime") is True and plan:
         code = (
             "from pathlib import Path\n\nfrom sparing.export.folder import open_chain\n\n"
             f"chain = open_chain(Path({folder}) / 'onnx')\n"

@@ -67,7 +67,7 @@ class Engines:
         model.plan = plan
         frozen = freeze(model).eval()
         found: Runs = {"eager": _packed(frozen)}
-        if has_onnx() and not plan.drops_tokens:
+        if has_onnx():
             paths = self.exported(model, plan, name)
             found["onnxruntime"] = logits_of(self._chain(paths, plan.threshold))
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,6 @@ def int8_plan(steps: Steps, run: Run) -> list[Record]:
     """
     place = steps.engines.folder
     plan = final_plan(run)
-    if plan.drops_tokens:
-        reason = {"reason": "the plan drops tokens, which cannot be exported"}
-        return [Record("int8_skipped", None, "", "measured", {**reason})]
     ours = steps.engines.exported(steps.models.adaptive(), plan, "int8-from")
     dense = [place / "dense" / "dense.onnx"]
     records: list[Record] = []
@@ -84,6 +82,10 @@ def _best_settings(
         trials.append((score, gain.value, quantised))
     good = [trial for trial in trials if trial[0] >= steps.floor * own]
     best = max(good, key=lambda trial: trial[1]) if good else max(trials, key=lambda t: t[:2])
+    records = [
+        replace(record, labels={**record.labels, "chosen": trial is best})
+        for record, trial in zip(records, trials, strict=True)
+    ]
     return best[2], records
 
 

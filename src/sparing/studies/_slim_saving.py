@@ -12,7 +12,6 @@ from sparing.studies._run import Run, write_atomically
 from sparing.studies._slim_cells import OURS, Steps, final_plan, front_of
 from sparing.studies._slim_engines import has_onnx
 
-
 LOADING = """```python
 import sparing
 
@@ -30,7 +29,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         model = steps.models.adaptive()
         model.set_frontier(front_of(run)[0])
         plan = final_plan(run)
-        if has_onnx() and not plan.drops_tokens:
+        if has_onnx():
             steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
         model.plan = plan
         model.save_pretrained(beside)

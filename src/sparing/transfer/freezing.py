@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported
+from sparing.layers.capacity import Capacity, drop_padded
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import ExitHead
 from sparing.layers.packing import Padded
@@ -68,29 +69,56 @@ def _narrow(ours: ElasticLayer, theirs: ElasticLayer) -> None:
 
 
 class _Stack(nn.Module):
-    """Some consecutive layers and the exit head after them, on padded rows."""
+    """Some consecutive layers and the exit head after them, on padded rows.
 
-    def __init__(self, layers: list[ElasticLayer], head: ExitHead) -> None:
+    ``drop_after`` counts the layers of this stack after which tokens are dropped (0: not here);
+    ``dropped`` says that they were dropped in an earlier one.
+    """
+
+    def __init__(
+        self,
+        layers: list[ElasticLayer],
+        head: ExitHead,
+        capacity: Capacity | None = None,
+        drop_after: int = 0,
+        dropped: bool = False,
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.exit = head
+        self.capacity, self.drop_after, self.dropped = capacity, drop_after, dropped
 
     def run(
-        self, hidden: Float[Tensor, "batch tokens width"], keep: Bool[Tensor, "batch tokens"] | None
-    ) -> tuple[Float[Tensor, "batch tokens width"], Float[Tensor, "batch classes"]]:
-        """The rows after the layers, and the logits."""
+        self,
+        hidden: Float[Tensor, "batch given_tokens width"],
+        keep: Bool[Tensor, "batch tokens"] | None,
+    ) -> tuple[Float[Tensor, "batch left_tokens width"], Float[Tensor, "batch classes"]]:
+        """The rows after the layers, and the logits.
+
+        ``keep`` is that of the model's inputs: what is left of it after tokens were dropped follows
+        from it, so that no segment need hand it on.
+        """
+        if self.dropped and self.capacity is not None and keep is not None:
+            hidden = hidden[:, : self.capacity.of_count(keep.shape[1])]
+            keep = self.capacity.keep_after(keep)
         layout = Padded(keep)
-        for layer in self.layers:
-            size: LayerSizes = layer.sizes  # type: ignore[assignment]
-            hidden = layer(hidden, layout, size.heads, size.neurons)
+        for number, layer in enumerate(self.layers, start=1):
+            assert isinstance(layer, ElasticLayer)
+            heads, neurons = layer.sizes.heads, layer.sizes.neurons
+            if self.capacity is None or number != self.drop_after:
+                hidden = layer(hidden, layout, heads, neurons)
+                continue
+            hidden, received = layer.forward_scored(hidden, layout, heads, neurons)
+            hidden = drop_padded(hidden, received, keep, self.capacity)
+            layout = Padded(None if keep is None else self.capacity.keep_after(keep))
         return hidden, self.exit(hidden[:, 0])
 
 
 class TextSegment(_Stack):
     """The first segment of a text model: from token numbers on."""
 
-    def __init__(self, layers: list[ElasticLayer], head: ExitHead, embeddings: nn.Module) -> None:
-        super().__init__(layers, head)
+    def __init__(self, embeddings: nn.Module, *stack: Any) -> None:
+        super().__init__(*stack)
         self.embeddings = embeddings
 
     def forward(
@@ -98,7 +126,7 @@ class TextSegment(_Stack):
         input_ids: Int[Tensor, "batch tokens"],
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
-    ) -> tuple[Float[Tensor, "batch tokens width"], Float[Tensor, "batch classes"]]:
+    ) -> tuple[Float[Tensor, "batch left_tokens width"], Float[Tensor, "batch classes"]]:
         """Rows and logits; the mask is 1 at real tokens."""
         hidden = self.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
         return self.run(hidden, attention_mask.bool())
@@ -107,8 +135,8 @@ class TextSegment(_Stack):
 class ImageSegment(_Stack):
     """The first segment of an image model: from pixels on."""
 
-    def __init__(self, layers: list[ElasticLayer], head: ExitHead, embeddings: nn.Module) -> None:
-        super().__init__(layers, head)
+    def __init__(self, embeddings: nn.Module, *stack: Any) -> None:
+        super().__init__(*stack)
         self.embeddings = embeddings
 
     def forward(
@@ -123,9 +151,9 @@ class LaterSegment(_Stack):
 
     def forward(
         self,
-        hidden: Float[Tensor, "batch tokens width"],
+        hidden: Float[Tensor, "batch given_tokens width"],
         attention_mask: Int[Tensor, "batch tokens"] | None = None,
-    ) -> tuple[Float[Tensor, "batch tokens width"], Float[Tensor, "batch classes"]]:
+    ) -> tuple[Float[Tensor, "batch left_tokens width"], Float[Tensor, "batch classes"]]:
         """Rows and logits."""
         return self.run(hidden, None if attention_mask is None else attention_mask.bool())
 
@@ -134,21 +162,25 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     """The frozen form of the model's plan, cut after each of its exits.
 
     Each segment gives (rows, logits) and the next goes on from the rows of the inputs that did not
-    leave; no decision is taken inside one, so each can be exported. Raises ``Unsupported`` for a
-    plan that drops tokens.
+    leave. Sizes depend on sizes alone, so each can be exported; tokens are dropped by their share.
+    Raises ``Unsupported`` for a plan with ``tokens_above``, whose count depends on values.
     """
-    if model.plan.drops_tokens:
-        raise Unsupported("a plan that drops tokens cannot be cut into segments: keep all")
+    if model.plan.tokens_above > 0:
+        raise Unsupported("how many tokens tokens_above keeps depends on the input: set it to 0")
     frozen = freeze(model).eval()
+    plan = frozen.plan
+    capacity = Capacity.from_share(plan.tokens_kept) if plan.drops_tokens else None
     places = [*frozen.plan.stops, frozen.plan.layers]
     layers: list[Any] = list(frozen.encoder.layers)
     found: list[nn.Module] = []
     for start, end in zip([0, *places], places, strict=False):
-        part, head = layers[start:end], frozen.encoder.head(end)
+        here = plan.tokens_after - start if start < plan.tokens_after <= end else 0
+        earlier = plan.tokens_after <= start
+        stack = (layers[start:end], frozen.encoder.head(end), capacity, here, earlier)
         if found:
-            found.append(LaterSegment(part, head))
+            found.append(LaterSegment(*stack))
         elif frozen.main_input_name == "input_ids":
-            found.append(TextSegment(part, head, frozen.embeddings))
+            found.append(TextSegment(frozen.embeddings, *stack))
         else:
-            found.append(ImageSegment(part, head, frozen.embeddings))
+            found.append(ImageSegment(frozen.embeddings, *stack))
     return [segment.eval() for segment in found]

@@ -1,0 +1,66 @@
+"""Dropping tokens of a padded batch with shapes that follow from shapes alone, for export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+FINEST = 10_000
+BEHIND = 1 << 30
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tokens a share of so many is, in whole numbers, rounded up."""
+
+    parts: int
+    of: int
+
+    @classmethod
+    def from_share(cls, share: float) -> Capacity:
+        """The nearest fraction with a denominator of at most 10,000."""
+        found = Fraction(share).limit_denominator(FINEST)
+        return cls(found.numerator, found.denominator)
+
+    def of_count(self, count: int) -> int:
+        """Of a number of tokens (which may be a traced size)."""
+        return (count * self.parts + self.of - 1) // self.of
+
+    def of_lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Of each sequence's tokens."""
+        return (lengths * self.parts + self.of - 1) // self.of
+
+    def keep_after(self, keep: Bool[Tensor, "batch tokens"]) -> Bool[Tensor, "batch fewer_tokens"]:
+        """The mask after the dropping: each sequence's kept tokens come first."""
+        places = torch.arange(self.of_count(keep.shape[1]), device=keep.device)
+        return places < self.of_lengths(keep.sum(1))[:, None]
+
+
+def drop_padded(
+    rows: Float[Tensor, "batch tokens width"],
+    received: Float[Tensor, "batch tokens"],
+    keep: Bool[Tensor, "batch tokens"] | None,
+    capacity: Capacity,
+) -> Float[Tensor, "batch fewer_tokens width"]:
+    """Each sequence's most attended tokens, in their order, then pads; the first always stays.
+
+    The same tokens as ``kept_tokens`` takes from packed rows, but for ties.
+    """
+    batch, tokens, width = rows.shape
+    most = capacity.of_count(tokens)
+    first = torch.arange(tokens, device=rows.device) == 0
+    order = received if keep is None else received.where(keep, -1.0)
+    order = order.where(~first, torch.inf)
+    chosen = order.topk(most, dim=1).indices
+    if keep is None:
+        places = chosen.sort(dim=1).values
+    else:
+        # what is beyond a sequence's own count goes behind its kept tokens, as a pad
+        extra = torch.arange(most, device=rows.device) >= capacity.of_lengths(keep.sum(1))[:, None]
+        behind = chosen.where(~extra, chosen + BEHIND).sort(dim=1).values
+        places = behind.where(behind < BEHIND, behind - BEHIND)
+    return rows.gather(1, places[:, :, None].expand(batch, most, width))
