@@ -20,6 +20,7 @@ SIZES = [LayerSizes(12, 32, 32, 1536)] * 6
 CELLS = (
     "dense",
     "distil",
+    "rival",
     "survey",
     "choose",
     "calibrate",

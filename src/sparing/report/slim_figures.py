@@ -132,13 +132,8 @@ def _places(points: Sequence[Point], factor: float) -> tuple[tuple[float, float]
 
 
 def _frontier_words(results: SlimResults) -> str:
-    validation = results.run.config["task"].get("examples", {})
-    count = validation.get("validation") if isinstance(validation, dict) else None
-    inputs = (
-        f"the first half of validation ({(count + 1) // 2:,} inputs)"
-        if isinstance(count, int)
-        else "the first half of validation"
-    )
+    count = results.chosen_on
+    inputs = f"one half of {results.split}" + (f" ({count:,} inputs)" if count else "")
     words = (
         f"{score_name(results).capitalize()} on {inputs} against arithmetic; up and to the left is "
         "better. Early exits let an input leave when the model is sure; uniform depth lets all "
@@ -147,8 +142,8 @@ def _frontier_words(results: SlimResults) -> str:
         "widths. They were picked on these inputs and flatter a little: the table of forms is on "
         "test inputs."
     )
-    if scale_of(results).shares and isinstance(count, int) and count > 1:
-        one = wording.number(100 / ((count + 1) // 2), 2)
+    if scale_of(results).shares and count:
+        one = wording.number(100 / count, 2)
         words += f" One input is worth {one} points, so small steps are chance."
     hidden = sum(
         point.score * scale_of(results).factor < _lowest(results) for point in results.points
@@ -191,7 +186,7 @@ def _score_axes(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{sign}"))
     axes.locator_params(axis="x", nbins=5 if sheet.width < 700 else 9)
     axes.locator_params(axis="y", nbins=6)
-    sheet.caption(axes, f"{score_name(results).capitalize()}, validation", 12 + key)
+    sheet.caption(axes, f"{score_name(results).capitalize()}, {results.split}", 12 + key)
     towards = "arithmetic, share of dense (\N{LEFTWARDS ARROW} cheaper)"
     axes.set_xlabel(towards, fontsize=sheet.text, color=sheet.look.muted, labelpad=6)
     return figure, axes

@@ -96,6 +96,18 @@ class SlimResults:
         batches = self.identity.get("batches")
         return batches if isinstance(batches, list) and batches else [1]
 
+    @property
+    def split(self) -> str:
+        """The split that plans were chosen on, one half of it, and calibrated on, the other."""
+        return str(self.identity.get("choose_on") or "validation")
+
+    @property
+    def chosen_on(self) -> int | None:
+        """How many inputs plans were chosen on, where the run says."""
+        examples = self.run.config["task"].get("examples")
+        count = examples.get(self.split) if isinstance(examples, dict) else None
+        return (count + 1) // 2 if isinstance(count, int) else None
+
     @cached_property
     def points(self) -> list[Point]:
         """Every plan that was surveyed, with the controls."""

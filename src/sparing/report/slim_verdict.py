@@ -156,7 +156,7 @@ def _offer(results: SlimResults) -> str:
         parts.append(f"the best of those at least {times(results.speed)} faster kept {kept}")
     else:
         parts.append(f"none was {times(results.speed)} faster")
-    return f"Of the plans timed while choosing, on validation inputs, {'; '.join(parts)}."
+    return f"Of the plans timed while choosing, on {results.split} inputs, {'; '.join(parts)}."
 
 
 def _trial_words(trial: Trial, dense: float, name: str) -> str:

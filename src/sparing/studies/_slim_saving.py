@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparing.core.record import Record
 from sparing.studies._run import Run, write_atomically
-from sparing.studies._slim_cells import OURS, Steps, final_plan, front_of
+from sparing.studies._slim_cells import Steps, final_plan, front_of
 from sparing.studies._slim_engines import has_onnx
 
 LOADING = """```python
@@ -90,10 +90,9 @@ def _rows(records: list[Record]) -> list[str]:
         speed = _find(records, "speed_up", key)
         score = _find(records, "score", key)
         factor = "1" if speed is None else _interval(speed)
-        form = "slim" if key["arm"] == OURS else "dense"
         value = score.value if score is not None and score.value is not None else float("nan")
         rows.append(
-            f"| {form} | {key['engine']} | {key['batch']} | {mean.value:.3g} | {factor} | "
+            f"| {key['arm']} | {key['engine']} | {key['batch']} | {mean.value:.3g} | {factor} | "
             f"{value:.4f} |"
         )
     return rows

@@ -1,0 +1,203 @@
+"""The records of the AdaAttention study by question: arms, printed figures, patterns, examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sparing.core.errors import DataError
+from sparing.core.record import Label, Record
+from sparing.report.results import Results
+from sparing.report.run import Run
+
+FULL, ADAPTIVE, OURS = "full", "adaptive", "slim"
+AS_PRINTED, FREE = "as-printed", "attention free"
+SHAPE = "bert-base"
+MEAN = "mean"
+_QUOTING = ("source", "reason", "row", "column", "printed")
+NAMES = {
+    FULL: "full (dense)",
+    ADAPTIVE: "adaptive, as the paper",
+    "linformer": "Linformer",
+    "bigbird": "BigBird",
+    "skip": "skip tokens",
+    "prune": "prune heads",
+    "random": "random scores",
+    "global": "fixed global scores",
+    "uniform": "uniform half width",
+    "scorer-d8": "scorer d/8",
+    "scorer-d2": "scorer d/2",
+    "scorer-d": "scorer d",
+    "weight-0": "\N{GREEK SMALL LETTER LAMDA} 0",
+    "weight-0.05": "\N{GREEK SMALL LETTER LAMDA} 0.05",
+    "weight-0.1": "\N{GREEK SMALL LETTER LAMDA} 0.10",
+    "no-threshold": "no threshold",
+    "literal-loss": "the printed loss",
+    OURS: "slim (ours)",
+    AS_PRINTED: "as printed",
+    FREE: "no attention at all",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A printed figure beside ours: ``ours`` is None where nothing was measured."""
+
+    source: str
+    row: str
+    column: str
+    printed: str
+    reason: str
+    ours: Record | None
+    own_baseline: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test input with what the skipping arm keeps of it; ``columns`` is 0 for texts.
+
+    ``parts`` are (text or grey level, kept).
+    """
+
+    task: str
+    label: str
+    answer: str
+    share: float
+    parts: tuple[tuple[str | float, bool], ...]
+    columns: int
+
+
+class AdaResults:
+    """One run's records; what a run has not reached yet is empty or None."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.all = Results(run.records, run.config)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of the run."""
+        return [str(name) for name in self.run.config.get("tasks") or []]
+
+    @property
+    def images(self) -> bool:
+        """Whether the tasks' inputs are images."""
+        return self.run.config["task"].get("kind") == "image"
+
+    @property
+    def inputs(self) -> str:
+        """What the tasks' inputs are."""
+        return "images" if self.images else "texts"
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms that were trained or timed on the tasks, in the study's order."""
+        found = [str(r.labels["arm"]) for r in self.all.all("score", task=MEAN)]
+        order = [*(a for a in self.all.arms if a in found), *found]
+        return list(dict.fromkeys(order))
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds were trained."""
+        seeds = self.run.config.get("seeds")
+        return len(seeds) if isinstance(seeds, list) else 0
+
+    def speed(self, arm: str) -> Record | None:
+        """The mean speed over the tasks' texts, against full."""
+        return self.all.find("speed_up", arm=arm, task=MEAN, inputs="all")
+
+    def shape_speed(self, form: str, tokens: int) -> Record | None:
+        """The speed at BERT-base's shape, against full."""
+        return self.all.find("speed_up", arm=form, shape=SHAPE, tokens=tokens)
+
+    def latency(self, arm: str, of: str) -> float | None:
+        """Milliseconds on the first task's texts, batch 1, in the first group it was timed in."""
+        for task in self.tasks:
+            found = own_group_first(self.all.all("latency_ms", arm=arm, task=task, of=of))
+            if found:
+                return found[0].value
+        return None
+
+    def difference(self, arm: str) -> Record | None:
+        """The score less full's, over all tasks."""
+        return self.all.find("score_difference", arm=arm, task=MEAN)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths of the speeds at BERT-base's shape."""
+        found = {r.labels.get("tokens") for r in self.all.all("latency_ms", shape=SHAPE)}
+        return sorted(tokens for tokens in found if isinstance(tokens, int))
+
+    @property
+    def forms(self) -> list[str]:
+        """What was timed at BERT-base's shape."""
+        return list(
+            dict.fromkeys(str(r.labels["arm"]) for r in self.all.all("latency_ms", shape=SHAPE))
+        )
+
+    def claims(self, source: str) -> list[Claim]:
+        """The printed figures of a table, in its order, each beside ours."""
+        return [
+            self._claim(record)
+            for record in self.all.claims
+            if record.labels.get("source") == source
+        ]
+
+    def _claim(self, record: Record) -> Claim:
+        labels = {k: v for k, v in record.labels.items() if k not in _QUOTING}
+        ours = self.all.find(record.name, **labels)
+        texts = [str(record.labels.get(name, "")) for name in _QUOTING]
+        source, reason, row, column, printed = texts
+        baseline = labels.get("arm") == FULL and record.name == "speed_up"
+        return Claim(source, row, column, printed, reason, ours, baseline)
+
+    def rows_of(self, name: str, task: str, *keys: str) -> list[tuple[Any, ...]]:
+        """The labels asked for and the value of each record of that name for a task."""
+        return [
+            (*(record.labels.get(key) for key in keys), record.value)
+            for record in self.all.all(name, task=task)
+        ]
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """The inputs that one can step through; ``DataError`` where a record is damaged."""
+        return [_example(record) for record in self.all.all("kept_tokens")]
+
+
+def own_group_first(records: Sequence[Record]) -> list[Record]:
+    """Arms that were timed again beside the INT8 forms: that comes last."""
+    return sorted(records, key=lambda record: record.labels.get("group") == "int8")
+
+
+def name_of_arm(arm: object) -> str:
+    """An arm as a reader knows it; INT8 forms after the arm they come from."""
+    text = str(arm)
+    if text.endswith(" int8"):
+        return f"{name_of_arm(text.removesuffix(' int8'))}, INT8"
+    return NAMES.get(text, text)
+
+
+def number(labels: dict[str, Label], name: str) -> float:
+    """A label that is a number, or 0."""
+    value = labels.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _example(record: Record) -> Example:
+    labels = record.labels
+    columns = 0
+    try:
+        kept: Sequence[bool] = [bool(each) for each in json.loads(str(labels["kept"]))]
+        if "grey" in labels:
+            shown: list[str | float] = [float(each) for each in json.loads(str(labels["grey"]))]
+            columns = int(json.loads(str(labels["columns"])))
+        else:
+            shown = [str(each) for each in json.loads(str(labels["tokens"]))]
+        parts = tuple(zip(shown, kept, strict=True))
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(f"record {record.name!r} carries no example: {error}") from error
+    texts = [str(labels.get(name, "")) for name in ("task", "label", "answer")]
+    return Example(*texts, share=float(record.value or 0.0), parts=parts, columns=columns)

@@ -1,0 +1,265 @@
+"""The arms of the AdaAttention study: one dense model, its attention changed, trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.core.mechanism import option_defaults
+from sparing.layers.plan import full_plan
+from sparing.models import build_model, default_model, names
+from sparing.studies._arms import fitted_options
+from sparing.studies._exits import dense_flops
+from sparing.studies._frontier import Variant, best, survey
+from sparing.studies._slim_models import FOLLOW, Models, halves
+from sparing.tasks import Task
+from sparing.train import Auxiliary, Recipe, TrainResult, default_recipe, evaluate, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.opening import open_model
+from sparing.transfer.pruning import prune
+from sparing.transfer.swap import swap
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Kind = Literal["full", "swap", "skip", "prune", "slim"]
+DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
+WEIGHT, LAST_WEIGHT = 0.01, 0.05
+SKIP_KEPT, SKIP_AFTER = 0.5, 2
+PRUNED = 0.5
+FLOOR = 0.995
+BATCH = 32
+IMPORTANCE_EXAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to change the dense model's attention.
+
+    ``weight`` is that of the loss that rewards low scores (the paper's lambda); it rises to 0.05 at
+    the end as printed, and an arm that begins above that, or at 0, keeps its own. ``group`` is what
+    it is timed with.
+    """
+
+    name: str
+    kind: Kind
+    group: str
+    mechanism: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = WEIGHT
+
+    @property
+    def last_weight(self) -> float:
+        """The weight at the end of training."""
+        return max(self.weight, LAST_WEIGHT) if self.weight else 0.0
+
+
+def _adaptive(name: str, group: str, weight: float = WEIGHT, **options: Any) -> Arm:
+    return Arm(name, "swap", group, "adaptive", options, weight)
+
+
+ARMS = (
+    Arm(FULL, "full", "rivals"),
+    _adaptive(ADAPTIVE, "rivals"),
+    Arm("linformer", "swap", "rivals", "linformer"),
+    Arm("bigbird", "swap", "rivals", "bigbird"),
+    Arm("skip", "skip", "rivals"),
+    Arm("prune", "prune", "rivals"),
+    _adaptive("random", "rivals", scores="random"),
+    _adaptive("global", "rivals", scores="global"),
+    _adaptive("uniform", "rivals", scores="fixed", score=0.5, threshold=None),
+    _adaptive("scorer-d8", "scorers", scorer_share=0.125),
+    _adaptive("scorer-d2", "scorers", scorer_share=0.5),
+    _adaptive("scorer-d", "scorers", scorer_share=1.0),
+    _adaptive("weight-0", "weights", 0.0),
+    _adaptive("weight-0.05", "weights", 0.05),
+    _adaptive("weight-0.1", "weights", 0.1),
+    _adaptive("no-threshold", "weights", threshold=None),
+    _adaptive("literal-loss", "weights", literal_loss=True),
+    Arm(OURS, "slim", "rivals"),
+)
+
+
+def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:
+    """The arms of these names, all without any; full always, since all are held against it."""
+    known = {arm.name: arm for arm in ARMS}
+    for name in wanted:
+        if name not in known:
+            from sparing.core.errors import nearest
+
+            raise UsageError(f"unknown arm {name!r}{nearest(name, known)}")
+    return tuple(arm for arm in ARMS if not wanted or arm.name in (*wanted, FULL))
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long things are trained; counts of 0 take defaults, as does a rate of 0."""
+
+    dense_epochs: int = 0
+    epochs: int = 0
+    batch_size: int = BATCH
+    learning_rate: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One task with its models: where they lie and how they are made."""
+
+    name: str
+    task: Task
+    folder: Path
+    model: str
+    sizes: Mapping[str, Any]
+    length: Length
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the dense model begins as somebody else's weights."""
+        return bool(self.model) and self.model not in names()
+
+    def recipe(self, seed: int, *, dense: bool) -> Recipe:
+        """How the dense model is fine-tuned, or every arm trained on: one recipe for all."""
+        own = default_recipe(self.name, pretrained=self.pretrained)
+        known = self.length.dense_epochs if dense else self.length.epochs
+        usual = own.epochs
+        if not self.pretrained:
+            usual = max(3, own.epochs) if dense else max(2, own.epochs // 2)
+        return replace(
+            own,
+            epochs=known or usual,
+            batch_size=self.length.batch_size,
+            learning_rate=self.length.learning_rate or own.learning_rate,
+            patience=None,
+            seed=seed,
+        )
+
+    def place(self, arm: str, seed: int) -> Path:
+        """The folder of one trained model."""
+        return self.folder / "models" / f"{self.name.replace('/', '-')}-{arm}-{seed}"
+
+    def open(self, arm: str, seed: int) -> PreTrainedModel:
+        """A trained model, in evaluation mode; raises ``UsageError`` before its training."""
+        place = self.place(arm, seed)
+        if not (place / "config.json").is_file():
+            raise UsageError(f"{arm} of seed {seed} on {self.name} is not there: its cell failed")
+        return open_model(str(place)).eval()
+
+    def build(self, seed: int) -> PreTrainedModel:
+        """The dense model before training."""
+        name = self.model or default_model(self.task)
+        sizes = {} if self.pretrained else self.sizes
+        return build_model(name, self.task, seed=seed, **sizes)
+
+
+def train_dense(work: Work, seed: int) -> TrainResult:
+    """Fine-tune the dense model, from which every arm of this seed begins."""
+    recipe = work.recipe(seed, dense=True)
+    return train(work.build(seed), work.task, recipe, output_dir=work.place(DENSE, seed))
+
+
+def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, Any]]:
+    """Change the dense model's attention and train on; also tells what was changed."""
+    recipe = replace(work.recipe(seed, dense=False), auxiliary=_auxiliary(work, arm, seed))
+    if arm.kind == "slim":
+        return _train_ours(work, recipe, seed)
+    dense = work.open(DENSE, seed)
+    place = work.place(arm.name, seed)
+    if arm.kind == "skip":
+        return _train_skipping(work, dense, recipe, seed, place)
+    told: dict[str, Any] = {}
+    if arm.kind == "swap":
+        told = options_of(arm, work.task.tokens, seed)
+        swap(dense, arm.mechanism, tokens=work.task.tokens, **told)
+    elif arm.kind == "prune":
+        report = prune(dense, PRUNED, _batches(work, seed))
+        told = {"removed_heads": report.removed, "heads": report.heads}
+    return train(dense, work.task, recipe, output_dir=place), told
+
+
+def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
+    """A mechanism's options, those that count tokens fitted to the length."""
+    from sparing.core.catalogue import mechanism_class
+
+    found = {**fitted_options(arm.mechanism, tokens), **arm.options}
+    if "seed" in option_defaults(mechanism_class(arm.mechanism)):
+        found["seed"] = seed
+    return found
+
+
+def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
+    """The printed schedule, held against the dense model's validation score."""
+    found = evaluate(work.open(DENSE, seed), work.task, "validation")
+    return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=found.score)
+
+
+def _batches(work: Work, seed: int) -> list[dict[str, torch.Tensor]]:
+    """Training examples to judge heads by."""
+    train_split = work.task.train
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(train_split), generator=generator)[:IMPORTANCE_EXAMPLES].tolist()
+    parts = (order[start : start + BATCH] for start in range(0, len(order), BATCH))
+    return [work.task.collate([train_split[index] for index in part]) for part in parts]
+
+
+def skip_after(layers: int) -> int:
+    """The layer after which the skipping arm drops tokens."""
+    return max(1, min(SKIP_AFTER, layers - 1))
+
+
+def _train_skipping(
+    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, place: Path
+) -> tuple[TrainResult, dict[str, Any]]:
+    """Half the tokens dropped by the attention they receive, distilled from the dense model."""
+    model = adapt(dense, exits=())
+    after = skip_after(len(model.encoder.sizes))
+    plan = replace(full_plan(model.encoder.sizes), tokens_kept=SKIP_KEPT, tokens_after=after)
+    model.plan = plan
+    draw = Draw((1.0,), (1.0,), (SKIP_KEPT,), after)
+    loss = ElasticLoss(dense, FOLLOW, draw, seed)
+    recipe = replace(recipe, distillation=FOLLOW)
+    result = train(model, work.task, recipe, output_dir=place, objective=loss)
+    return result, {"tokens_kept": SKIP_KEPT, "tokens_after": after}
+
+
+def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dict[str, Any]]:
+    """The adaptive form of ``slim``: distilled as long, its plan chosen on half of validation."""
+    place = work.place(OURS, seed)
+    dense = str(work.place(DENSE, seed))
+    recipe = replace(recipe, auxiliary=Auxiliary())
+    draw = Draw()
+    models = Models(dense, work.task, place, recipe, recipe, draw, seed)
+    result = models.train_adaptive(lambda fraction, text: None)
+    model = models.adaptive()
+    held, _ = halves(work.task.validation)
+    variants = [Variant(width) for width in draw.widths]
+    points = [point for *_, found in survey(model, work.task, held, variants) for point in found]
+    whole = float(dense_flops(model, held).mean())
+    aim = FLOOR * _score_on(work, seed, held)
+    good = [point for point in best(points) if point.score >= aim]
+    point = good[0] if good else max(points, key=lambda each: each.score)
+    model.plan = point.plan
+    model.save_pretrained(place)
+    told = {
+        "plan": point.plan.to_dict(),
+        "cost_share": point.cost_share,
+        "dense_flops": whole,
+        "floor_held": bool(good),
+    }
+    return result, told
+
+
+def _score_on(work: Work, seed: int, examples: Any) -> float:
+    """The dense model's score on a part of validation."""
+    part = replace(work.task, validation=examples)
+    return evaluate(work.open(DENSE, seed), part, "validation").score
+
+
+def is_ours(model: object) -> bool:
+    """Whether this is an adaptive classifier, which runs a plan."""
+    return isinstance(model, AdaptiveClassifier)

@@ -1,0 +1,339 @@
+"""The cells of the AdaAttention study on a task: train, time, count, and what follows from both."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Label, Record
+from sparing.core.recording import record
+from sparing.export.int8 import quantise_module
+from sparing.measure.flops import count_flops
+from sparing.measure.inputs import InputTimes, speed_up, time_inputs
+from sparing.measure.latency import paired_latency
+from sparing.mechanisms._widths import Cut
+from sparing.mechanisms.adaptive import Adaptive
+from sparing.studies._ada_arms import (
+    BATCH,
+    DENSE,
+    FULL,
+    Arm,
+    Work,
+    is_ours,
+    train_arm,
+    train_dense,
+)
+from sparing.studies._run import Cell
+from sparing.studies._slim_models import inputs_of
+from sparing.tasks import Examples
+from sparing.tasks._scores import metric
+from sparing.train import TrainResult
+
+INT8 = "int8"
+QUANTISED = (FULL, "adaptive")
+CLASSES = (("10-50", 10, 50), ("50-200", 50, 200), ("200+", 200, 1 << 30))
+FEWEST = 20
+COUNTED = 50
+STEP_ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How inputs are timed: how many, how often, and on how many threads."""
+
+    examples: int
+    rounds: int
+    threads: int
+
+
+def dense_cell(work: Work, seed: int) -> Cell:
+    """Fine-tune the dense model."""
+
+    def do() -> list[Record]:
+        result = train_dense(work, seed)
+        labels: dict[str, Label] = {"arm": DENSE, "task": work.name, "seed": seed}
+        return [*_judged(work, DENSE, seed), *_trained(result, labels)]
+
+    return Cell(f"{work.name}/train/{DENSE}/{seed}", do, weight=6.0)
+
+
+def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
+    """Change the dense model's attention and train on; scores, head scores and training time."""
+
+    def do() -> list[Record]:
+        result, told = train_arm(work, arm, seed)
+        labels: dict[str, Label] = {"arm": arm.name, "task": work.name, "seed": seed}
+        about = {**labels, "told": json.dumps(told), "weight": arm.weight}
+        model = work.open(arm.name, seed)
+        return [
+            *_judged(work, arm.name, seed),
+            *_trained(result, labels),
+            *head_scores(model, work, labels),
+            Record("arm", None, "", "measured", about),
+        ]
+
+    return Cell(f"{work.name}/train/{arm.name}/{seed}", do, weight=5.0)
+
+
+def _trained(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
+    """Time and steps; ``early`` where the score fell below 95 % of the dense model's."""
+    early: dict[str, Label] = {**labels, "early": result.stopped_early, "steps": result.steps}
+    return [Record("train_time_s", result.train_time_s, "s", "measured", early)]
+
+
+def _judged(work: Work, arm: str, seed: int) -> list[Record]:
+    """The test score; the answers stay in the folder, for differences example by example."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    model = work.open(arm, seed).to(accelerator or torch.device("cpu"))
+    logits = answers(model, work, work.task.test)
+    _keep(work, arm, seed, logits)
+    return [_scored(work, arm, seed, logits)]
+
+
+def _scored(work: Work, arm: str, seed: int, logits: Tensor) -> Record:
+    labels: dict[str, Label] = {"arm": arm, "task": work.name, "seed": seed, "split": "test"}
+    labels["metric"] = work.task.metric
+    value = metric(work.task.metric).score(logits, work.task.test.labels)
+    return Record("seed_score", value, "score", "measured", labels, count=len(logits))
+
+
+def _keep(work: Work, arm: str, seed: int, logits: Tensor) -> None:
+    place = work.folder / "answers"
+    place.mkdir(parents=True, exist_ok=True)
+    save_file({"logits": logits.contiguous()}, place / f"{_file(work, arm, seed)}.safetensors")
+
+
+def kept_answers(work: Work, arm: str, seed: int) -> Tensor | None:
+    """The test answers of a trained arm; None where its cell has not come to its end."""
+    place = work.folder / "answers" / f"{_file(work, arm, seed)}.safetensors"
+    return load_file(place)["logits"] if place.is_file() else None
+
+
+def _file(work: Work, arm: str, seed: int) -> str:
+    return f"{work.name.replace('/', '-')}-{arm.replace(' ', '-')}-{seed}"
+
+
+@torch.inference_mode()
+def answers(
+    model: nn.Module, work: Work, examples: Examples, batch: int = 64
+) -> Float[Tensor, "examples classes"]:
+    """A model's outputs for a split, in its order, computed where its weights are."""
+    model.eval()
+    place = next((each.device for each in model.parameters()), torch.device("cpu"))
+    found = torch.zeros(len(examples), work.task.classes)
+    for indices, inputs in inputs_of(work.task, examples, batch):
+        given = {name: value.to(place) for name, value in inputs.items()}
+        found[indices] = model(**given).logits.float().cpu()
+    return found
+
+
+def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
+    """The paper's mechanism in each layer, by the module's name."""
+    return {name: own for name, own in model.named_modules() if isinstance(own, Adaptive)}
+
+
+@torch.inference_mode()
+def head_scores(model: nn.Module, work: Work, labels: dict[str, Label]) -> list[Record]:
+    """Over test inputs: the mean score, how many heads are cut, and how wide heads are on average.
+
+    Nothing where the arm has no scores.
+    """
+    layers = adaptive_layers(model)
+    if not layers:
+        return []
+    scores: dict[str, list[Tensor]] = {name: [] for name in layers}
+    with record(model) as log:
+        for _, inputs in inputs_of(work.task, work.task.test, 64):
+            model(**inputs)
+            for name in layers:
+                scores[name] += log.pop(f"{name}/score")
+            log.clear()
+    whole = torch.stack([torch.cat(found) for found in scores.values()])
+    widths = torch.stack(
+        [_cut(own).widths(torch.cat(scores[name])).float() for name, own in layers.items()]
+    )
+    dim = next(iter(layers.values())).heads.dim
+    found = {
+        "head_score": whole.mean(),
+        "cut_share": (widths < dim).float().mean(),
+        "width_share": widths.mean() / dim,
+        "input_spread": whole.std(1).mean(),
+    }
+    return [
+        Record(name, float(value), "share", "measured", labels) for name, value in found.items()
+    ]
+
+
+def _cut(own: Adaptive) -> Cut:
+    return Cut(own.heads.dim, own.threshold, own.levels, own.temperature)
+
+
+def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: Timing) -> Cell:
+    """One group's trained models on the same test inputs, one by one, against the full model."""
+
+    def do() -> list[Record]:
+        examples = timed(work, timing)
+        batches = inputs_of(work.task, examples, 1)
+        random.Random(0).shuffle(batches)
+        inputs = [inputs for _, inputs in batches]
+        models = {arm: work.open(arm, seed) for arm in dict.fromkeys((FULL, *arms))}
+        calls = {arm: _call(model) for arm, model in models.items()}
+        times = time_inputs(calls, inputs, rounds=timing.rounds, threads=timing.threads)
+        lengths = [examples.lengths[indices[0]] for indices, _ in batches]
+        labels: dict[str, Label] = {"task": work.name, "group": group, "batch": 1}
+        records = times_of(times, lengths, labels)
+        for arm, call in calls.items():
+            counted = sum(count_flops(lambda c=call, i=i: c(i)) for i in inputs[:COUNTED])
+            mean = counted / len(inputs[:COUNTED])
+            own = {**labels, "arm": arm}
+            records.append(Record("flops", mean, "FLOP", "measured", own, count=COUNTED))
+        return [*records, *_steps(work, models, timing, labels)]
+
+    return Cell(f"{work.name}/time/{group}", do, weight=3.0)
+
+
+def _steps(
+    work: Work, models: Mapping[str, nn.Module], timing: Timing, labels: dict[str, Label]
+) -> list[Record]:
+    """A training step, forward and back, against full; arms that are distilled are left out."""
+    train = work.task.train
+    batch = work.task.collate([train[index] for index in range(min(BATCH, len(train)))])
+    goal = batch.pop("labels")
+
+    def step(model: nn.Module) -> Callable[[], object]:
+        model.train()
+
+        def call() -> None:
+            model.zero_grad()
+            F.cross_entropy(model(**batch).logits, goal).backward()
+
+        return call
+
+    calls = {arm: step(model) for arm, model in models.items() if not is_ours(model)}
+    times = paired_latency(calls, baseline=FULL, rounds=STEP_ROUNDS, threads=timing.threads)
+    return [
+        Record(
+            "train_step_ratio",
+            found.ratio.value,
+            "ratio",
+            "measured",
+            {**labels, "arm": arm, "batch": BATCH},
+            found.ratio.interval,
+            found.ratio.count,
+        )
+        for arm, found in times.items()
+        if arm != FULL
+    ]
+
+
+def int8_cell(work: Work, seeds: Sequence[int], arms: Sequence[str], timing: Timing) -> Cell:
+    """The full and the adaptive model with INT8 linear layers (torch.ao, dynamic), and as they are.
+
+    Scores come from inputs one by one: a batch would share its scales.
+    """
+
+    def do() -> list[Record]:
+        records = []
+        for seed in seeds:
+            for arm in arms:
+                model = quantise_module(work.open(arm, seed))
+                logits = answers(model, work, work.task.test, batch=1)
+                _keep(work, f"{arm} {INT8}", seed, logits)
+                records.append(_scored(work, f"{arm} {INT8}", seed, logits))
+        return records + _int8_times(work, seeds[0], arms, timing)
+
+    return Cell(f"{work.name}/{INT8}", do, weight=3.0)
+
+
+def _int8_times(work: Work, seed: int, arms: Sequence[str], timing: Timing) -> list[Record]:
+    examples = timed(work, timing)
+    batches = inputs_of(work.task, examples, 1)
+    random.Random(0).shuffle(batches)
+    models: dict[str, nn.Module] = {arm: work.open(arm, seed) for arm in (FULL, *arms)}
+    models |= {f"{arm} {INT8}": quantise_module(work.open(arm, seed)) for arm in arms}
+    calls = {arm: _call(model) for arm, model in models.items()}
+    inputs = [inputs for _, inputs in batches]
+    times = time_inputs(calls, inputs, rounds=timing.rounds, threads=timing.threads)
+    lengths = [examples.lengths[indices[0]] for indices, _ in batches]
+    labels: dict[str, Label] = {"task": work.name, "group": INT8, "batch": 1}
+    return times_of(times, lengths, labels)
+
+
+def _call(model: nn.Module) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    model.eval()
+
+    def call(inputs: Mapping[str, Tensor]) -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = model(**inputs).logits
+        return logits
+
+    return call
+
+
+def timed(work: Work, timing: Timing) -> Examples:
+    """The test examples that are timed: all, or as many as are allowed, at random."""
+    test = work.task.test
+    if len(test) <= timing.examples:
+        return test
+    chosen = random.Random(0).sample(range(len(test)), timing.examples)
+    return test.subset(sorted(chosen))
+
+
+def times_of(
+    times: Mapping[str, InputTimes[Any]], lengths: Sequence[int], labels: dict[str, Label]
+) -> list[Record]:
+    """Mean, p50 and p99 of each call, and its speed against full: of all inputs, and by length."""
+    records: list[Record] = []
+    places = {"all": list(range(len(lengths)))}
+    for name, low, high in CLASSES:
+        places[name] = [place for place, length in enumerate(lengths) if low <= length < high]
+    for arm, found in times.items():
+        own = {**labels, "arm": arm}
+        count = len(lengths)
+        for of in ("mean", "p50", "p99"):
+            value = float(found.typical_ms.mean())
+            value = value if of == "mean" else found.percentile_ms(float(of[1:]))
+            records.append(
+                Record("latency_ms", value, "ms", "measured", {**own, "of": of}, count=count)
+            )
+        if arm == FULL:
+            continue
+        for name, chosen in places.items():
+            if len(chosen) >= FEWEST or (name == "all" and chosen):
+                ratio = speed_up(_only(found, chosen), _only(times[FULL], chosen))
+                inside = {**own, "inputs": name}
+                records.append(
+                    Record(
+                        "speed_up",
+                        ratio.value,
+                        "ratio",
+                        "measured",
+                        inside,
+                        ratio.interval,
+                        ratio.inputs,
+                    )
+                )
+    return records
+
+
+def _only(found: InputTimes[Any], chosen: Sequence[int]) -> InputTimes[Any]:
+    return InputTimes(found.times_ms[:, list(chosen)], [found.answers[place] for place in chosen])
+
+
+def require_classes(work: Work) -> None:
+    """Raise ``UsageError`` for a task whose answers are no classes."""
+    if work.task.answer != "class":
+        kind = {"number": "numbers", "span": "stretches of a text"}[work.task.answer]
+        raise UsageError(
+            f"task {work.name} asks for {kind}; this study's models are classifiers: leave it out"
+        )
