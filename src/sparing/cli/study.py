@@ -14,7 +14,7 @@ from sparing.cli._shared import Json, progress_bar, verb
 @verb
 def run(
     name: Annotated[str, typer.Argument(help="A study, such as compare.")],
-    budget: Annotated[str, typer.Option(help="quick, standard, or what the study has besides.")] = "quick",
+    budget: Annotated[str, typer.Option(help="quick, standard or a study's own.")] = "quick",
     data: Annotated[Path | None, typer.Option(help="Folder of the tasks' data.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/NAME-BUDGET.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,

@@ -85,7 +85,7 @@ class AdaResults:
     @property
     def images(self) -> bool:
         """Whether the tasks' inputs are images."""
-        return self.run.config["task"].get("kind") == "image"
+        return bool(self.run.config["task"].get("kind") == "image")
 
     @property
     def inputs(self) -> str:
@@ -199,5 +199,6 @@ def _example(record: Record) -> Example:
         parts = tuple(zip(shown, kept, strict=True))
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"record {record.name!r} carries no example: {error}") from error
-    texts = [str(labels.get(name, "")) for name in ("task", "label", "answer")]
-    return Example(*texts, share=float(record.value or 0.0), parts=parts, columns=columns)
+    task, label, answer = (str(labels.get(name, "")) for name in ("task", "label", "answer"))
+    share = float(record.value or 0.0)
+    return Example(task, label, answer, share=share, parts=parts, columns=columns)

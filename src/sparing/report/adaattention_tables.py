@@ -67,7 +67,9 @@ def _block(results: AdaResults, source: str) -> Block | None:
 
 def _long(claims: list[Claim]) -> tuple[list[str], list[tuple[str, ...]]]:
     """One line for each figure, where a table has too many columns for their pairs."""
-    rows = [(name_of_arm(c.row), c.column, c.printed, here(c)) for c in claims]
+    rows: list[tuple[str, ...]] = [
+        (name_of_arm(c.row), c.column, c.printed, here(c)) for c in claims
+    ]
     return ["Row", "Column", "Paper", "Here"], rows
 
 

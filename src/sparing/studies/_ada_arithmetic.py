@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparing.core.record import Record
+from sparing.core.record import Label, Record
 from sparing.studies import _ada_paper as paper
 
 WIDTH, HEADS, HEAD_DIM, LAYERS = 768, 12, 64, 12
@@ -29,7 +29,7 @@ def largest_speed_up(tokens: int, *, free: bool = False, scorer: bool = False) -
     of pairs away instead: what no attention at all would gain.
     """
     layer = 12 * WIDTH**2 + 2 * tokens * WIDTH
-    saved = 2 * tokens * WIDTH
+    saved = 2.0 * tokens * WIDTH
     if not free:
         saved = tokens * WIDTH * REDUCED_HEADS * (1 - REDUCED_SHARE)
     spent = scorer_params(WIDTH, HEADS, 0.25) if scorer else 0
@@ -43,8 +43,8 @@ def bounds() -> list[Record]:
     for tokens in LENGTHS:
         for kind, free, scorer in kinds:
             value = largest_speed_up(tokens, free=free, scorer=scorer)
-            labels = {"tokens": tokens, "kind": kind}
-            found.append(Record("largest_speed_up", value, "ratio", "modelled", {**labels}))
+            labels: dict[str, Label] = {"tokens": tokens, "kind": kind}
+            found.append(Record("largest_speed_up", value, "ratio", "modelled", labels))
         share = tokens * WIDTH / (12 * WIDTH**2 + 2 * tokens * WIDTH)
         found.append(Record("qk_share", share, "share", "modelled", {"tokens": tokens}))
     return found

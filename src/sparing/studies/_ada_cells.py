@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,7 +194,7 @@ def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: 
         labels: dict[str, Label] = {"task": work.name, "group": group, "batch": 1}
         records = times_of(times, lengths, labels)
         for arm, call in calls.items():
-            counted = sum(count_flops(lambda c=call, i=i: c(i)) for i in inputs[:COUNTED])
+            counted = sum(count_flops(partial(call, given)) for given in inputs[:COUNTED])
             mean = counted / len(inputs[:COUNTED])
             own = {**labels, "arm": arm}
             records.append(Record("flops", mean, "FLOP", "measured", own, count=COUNTED))
@@ -215,7 +216,7 @@ def _steps(
 
         def call() -> None:
             model.zero_grad()
-            F.cross_entropy(model(**batch).logits, goal).backward()
+            torch.autograd.backward(F.cross_entropy(model(**batch).logits, goal))
 
         return call
 

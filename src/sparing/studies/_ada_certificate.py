@@ -113,7 +113,7 @@ def head_errors(
 def _by_head(
     weights: Mapping[str, Tensor], stream: str, layer: AttentionLayer
 ) -> Float[Tensor, "heads dim width_and_one"]:
-    weight = weights[stream].unflatten(0, (layer.heads, layer.dim))
+    weight = weights[stream].view(layer.heads, layer.dim, -1)
     bias = weights.get(f"{stream}_bias", weight.new_zeros(layer.heads * layer.dim))
     return torch.cat([weight, bias.view(layer.heads, layer.dim, 1)], -1)
 

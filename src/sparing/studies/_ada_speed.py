@@ -69,13 +69,14 @@ def form(encoder: Encoder, name: str) -> nn.Module:
     """
     if name.endswith(" int8"):
         return quantise_module(form(encoder, name.removesuffix(" int8")))
-    model = encoder.build()
+    model: nn.Module = encoder.build()
     if name == FULL:
         return model
     if name in ("skip", NARROW):
         return _with_plan(model, name)
     if name == "prune":
-        layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+        config: Any = model.config
+        layers, heads = config.num_hidden_layers, config.num_attention_heads
         prune(model, {layer: range(heads // 2) for layer in range(layers)})
         return model
     options: dict[str, Any] = {"scores": "fixed", "score": 0.5, "threshold": None}
@@ -98,7 +99,8 @@ def _with_plan(model: nn.Module, name: str) -> nn.Module:
         after = max(1, round(SKIP_AFTER * len(sizes) / 12)) if len(sizes) < 12 else SKIP_AFTER
         plan = replace(full_plan(sizes), tokens_kept=SKIP_KEPT, tokens_after=after)
     adaptive.plan = plan
-    return freeze(adaptive).eval()
+    frozen: nn.Module = freeze(adaptive)
+    return frozen.eval()
 
 
 @torch.no_grad()
