@@ -10,6 +10,7 @@ from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Record
 from sparing.studies._goals import Goal
 from sparing.studies._run import Cell, open_run, read_config
+from sparing.studies._study import base_config
 
 SILENT = lambda fraction, text: None  # noqa: E731
 
@@ -141,3 +142,10 @@ def test_the_analysis_is_replaced_and_not_doubled(tmp_path):
 def test_a_goal_is_met_only_by_a_whole_interval(interval, at_most, met):
     goal = Goal("name", 0.1, "share", at_most=at_most)
     assert goal.judge(0.1, interval).met == met
+
+
+def test_the_command_names_no_folder_of_this_machine(monkeypatch, tmp_path):
+    arguments = ["slim", str(tmp_path / "model"), "--task", "sst2", "--output-dir", "runs/one"]
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "bin" / "sparing"), *arguments])
+    command = base_config("slim", {})["command"]
+    assert command == "sparing slim model --task sst2 --output-dir runs/one"

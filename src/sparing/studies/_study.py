@@ -43,11 +43,13 @@ class StudyResult:
 def base_config(study: str, identity: dict[str, Any]) -> dict[str, Any]:
     """What every run's configuration holds: its identity, machine, versions and command.
 
-    The command is printed by its name alone: a path of this machine helps nobody elsewhere.
+    Program and paths stand there by their last part alone: a folder of this machine helps nobody
+    elsewhere.
     """
     facts = machine()
     program = Path(sys.argv[0]).name
-    arguments = sys.argv[1:] if program == "sparing" else []
+    given = sys.argv[1:] if program == "sparing" else []
+    arguments = [Path(each).name if Path(each).is_absolute() else each for each in given]
     return {
         "study": study,
         "identity": identity,
