@@ -113,7 +113,7 @@ def test_the_same_against_itself_shows_no_difference_in_spite_of_order_and_drift
 
 
 def test_without_rotation_the_order_would_have_looked_like_a_difference(quick, monkeypatch):
-    monkeypatch.setattr("sparing.measure.latency._order", lambda names, number: names)
+    monkeypatch.setattr("sparing.measure.latency.turn", lambda names, number: names)
     ratios = [simulated_ratio(seed)[0] for seed in range(30)]
     hits = sum(ratio.interval[0] <= 1 <= ratio.interval[1] for ratio in ratios)
     assert hits < 0.5 * 30

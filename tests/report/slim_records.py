@@ -99,7 +99,7 @@ def slim_records(story: Story | None = None) -> list[Record]:
     story = story or Story()
     points, fronts = _surveyed()
     plan = fronts[-3].plan
-    parts = [_dense(), _distilled(), _survey(points, fronts), _choice(fronts)]
+    parts = [_dense(), _distilled(), [], _survey(points, fronts), _choice(fronts)]
     parts += [_calibrated(plan, story), _verified(1, 1821, story), _verified(8, 228, story)]
     parts.append(_quantised(story))
     made = []
