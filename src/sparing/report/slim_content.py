@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,7 +154,7 @@ def loading(results: SlimResults) -> list[Snippet]:
     if not saved(results):
         return []
     name = " ".join(content.name_of(results.run).split())
-    folder = repr(f"{name}/model")
+    folder = json.dumps(f"{name}/model", ensure_ascii=False)
     front = sorted(point.cost_share for point in results.points if point.on_front)
     code = f"import sparing\n\nmodel = sparing.load({folder})\nlogits = model(**inputs).logits"
     if front:
@@ -168,7 +169,7 @@ def loading(results: SlimResults) -> list[Snippet]:
     if results.run.config.get("onnxruntime") is True and plan:
         code = (
             "from pathlib import Path\n\nfrom sparing.export.folder import open_chain\n\n"
-            f"chain = open_chain(Path({folder}) / 'onnx')\n"
+            f'chain = open_chain(Path({folder}) / "onnx")\n'
             "logits, segments = chain(inputs)  # and after which segment each input left"
         )
         found.append(Snippet("The same plan in ONNX Runtime, one file for each segment:", code))
