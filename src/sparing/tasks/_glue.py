@@ -6,7 +6,7 @@ split (its test sets have no labels), and validation is cut from the training se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -75,6 +75,31 @@ class Glue:
         """The files in words."""
         dev = [names[0] for names in (self.dev, *self.more.values())]
         return f"GLUE's train.tsv and {' and '.join(dev)} (or .gz)"
+
+
+def dev_loader(found: Glue) -> Callable[..., Task]:
+    """The ``load`` of a set that is tested on its dev file and has nothing of its own to choose."""
+
+    def load(
+        *,
+        data: Path | None = None,
+        tokenizer: str | None = None,
+        vocabulary: int = 8192,
+        max_tokens: int = 128,
+        examples: int | None = None,
+        skip_broken: bool = False,
+        seed: int = 0,
+    ) -> Task:
+        """GLUE's dev set is the test split, validation is cut from train.
+
+        The text options are those of ``Reading``. Broken rows raise ``DataError`` with their lines;
+        ``skip_broken`` leaves them out and says so in the task's notes. Files are looked for in the
+        set's folder in glue/ below the data folder; without one the hub is asked.
+        """
+        reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        return glue_task(found, data, reading, test="dev", skip_broken=skip_broken)
+
+    return load
 
 
 def glue_task(
