@@ -42,7 +42,12 @@ TASKS: dict[str, dict[str, Any]] = {
         "dense_epochs": 4,
         "epochs": 8,
     },
-    "imdb": {"task_options": {"max_tokens": 512}, "dense_epochs": 2, "epochs": 3},
+    "imdb": {
+        "task_options": {"max_tokens": 512},
+        "dense_epochs": 2,
+        "epochs": 2,
+        "timed_examples": 500,
+    },
 }
 
 
@@ -54,9 +59,10 @@ def options_of(task: str, model: str, seed: int, speed: float) -> slim.Options:
         speed=speed,
         seed=seed,
         continue_dense=True,
+        static_control=seed == 0,
         compiled=True,
-        widths=(1.0, 2 / 3, 1 / 2, 0.4),
-        width_chances=(0.2, 0.3, 0.3, 0.2),
+        precision="bfloat16",
+        attention_dropout=False,
     )
     return replace(common, **TASKS[task])
 
@@ -138,7 +144,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a pretrained encoder's folder")
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
-    parser.add_argument("--speed", type=float, default=1.76, help="the speed to aim for")
+    parser.add_argument("--speed", type=float, default=2.0, help="the speed to aim for")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ class Models:
 
     ``source`` is the user's model, a name of ours or a path; it is never written to. ``head_dims``
     is the share of every head's coordinates that is kept, ``choose_on`` the split that plans are
-    chosen and calibrated on.
+    chosen and calibrated on; without ``attention_dropout`` no model is trained with any.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Models:
     seed: int
     head_dims: float = 1.0
     choose_on: str = "validation"
+    attention_dropout: bool = True
 
     @cached_property
     def fine_tuned(self) -> bool:
@@ -68,7 +70,8 @@ class Models:
     def dense(self) -> PreTrainedModel:
         """The dense model; raises ``UsageError`` before it has been trained."""
         if self.fine_tuned:
-            return require_classifier(open_model(self.source)).float().eval()
+            given = require_classifier(open_model(self.source)).float()
+            return self._as_trained(given).eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
     def rival(self) -> PreTrainedModel:
@@ -93,7 +96,7 @@ class Models:
         """Fine-tune the source where it does not answer the task yet."""
         if self.fine_tuned:
             return None
-        model = build_model(self.source, self.task, seed=self.seed)
+        model = self._as_trained(build_model(self.source, self.task, seed=self.seed))
         require_classifier(model)
         place = self.folder / "models" / "dense"
         return train(model, self.task, self.dense_recipe, output_dir=place, on_progress=tell)
@@ -142,6 +145,17 @@ class Models:
         dim = max(1, round(self.head_dims * model.encoder.sizes[0].query_dim))
         inputs = (given for _, given in inputs_of(self.task, self.task.train.subset(chosen), 32))
         return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
+
+    def _as_trained(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The model with or without attention dropout; only training differs."""
+        name = "attention_probs_dropout_prob"
+        if self.attention_dropout or not getattr(model.config, name, 0.0):
+            return model
+        config = copy.deepcopy(model.config)
+        setattr(config, name, 0.0)
+        without: PreTrainedModel = type(model)(config)
+        without.load_state_dict(model.state_dict())
+        return without.to(model.dtype)
 
     def _trained(self, name: str) -> Path:
         place = self.folder / "models" / name

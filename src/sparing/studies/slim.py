@@ -8,7 +8,7 @@ the fastest dense form at no more than half a point.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +29,7 @@ from sparing.tasks import Task
 from sparing.train import TrainResult
 from sparing.train._surroundings import generators_kept
 from sparing.train.elastic import Draw
+from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
@@ -46,9 +47,12 @@ class Options:
     and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
     and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
-    ``continue_dense`` trains the dense rival on as long as ours is distilled; ``choose_on`` is the
-    held-out split that plans are chosen and calibrated on; ``head_dims`` is the share of every
-    head's coordinates to keep.
+    ``continue_dense`` trains the dense rival on as long as ours is distilled; ``static_control``
+    also trains the best fixed plan of no more arithmetic by itself, with the same steps;
+    ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
+    the share of every head's coordinates to keep. ``precision`` is that of training; without
+    ``attention_dropout`` training drops no attention weights: the fused kernel of the CPU cannot,
+    so that long inputs train several times faster.
     """
 
     model: str = "vit"
@@ -68,9 +72,12 @@ class Options:
     timed_examples: int = 2000
     compiled: bool = False
     continue_dense: bool = False
+    static_control: bool = False
     choose_on: str = "validation"
     head_dims: float = 1.0
     int8: bool = True
+    precision: Precision = "auto"
+    attention_dropout: bool = True
     thread_count: int = 1
     seed: int = 0
     task_options: Mapping[str, Any] = field(default_factory=dict)
@@ -153,6 +160,7 @@ def _steps(options: Options, task: Task, folder: Path) -> cells.Steps:
     dense, ours = recipes(
         options.task, options.model, options.dense_epochs, options.epochs, options.seed
     )
+    dense, ours = (replace(recipe, precision=options.precision) for recipe in (dense, ours))
     variants = tuple(
         Variant(width, kept, options.tokens_after)
         for width in options.widths
@@ -168,6 +176,7 @@ def _steps(options: Options, task: Task, folder: Path) -> cells.Steps:
         seed=options.seed,
         head_dims=options.head_dims,
         choose_on=options.choose_on,
+        attention_dropout=options.attention_dropout,
     )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
     return cells.Steps(

@@ -182,10 +182,11 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
     ) -> Tensor:
         """The objective's loss, and the losses that layers report meanwhile.
 
-        The step's number decides what is random in the objective.
+        The step's number decides what is random in the objective. Trainer lowers the precision of
+        ``model.forward`` alone; an objective may call a model's parts, and a teacher.
         """
         step = self.state.global_step
-        with record(model) as log:
+        with record(model) as log, self.accelerator.autocast():
             loss = self.objective(model, inputs, step)
         score = mean_score(log)
         if score is not None:
