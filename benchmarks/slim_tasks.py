@@ -43,9 +43,9 @@ TASKS: dict[str, dict[str, Any]] = {
         "epochs": 8,
     },
     "imdb": {
-        "task_options": {"max_tokens": 512},
+        "task_options": {"max_tokens": 512, "examples": 5000},
         "dense_epochs": 2,
-        "epochs": 2,
+        "epochs": 3,
         "timed_examples": 500,
     },
 }

@@ -146,7 +146,7 @@ def calibrate_plan(steps: Steps, run: Run) -> list[Record]:
     """
     held, plan = steps.parts[1], chosen_plan(run)
     found = outcomes(steps.models.adaptive(), steps.task, held, plan)
-    dense = _all_logits(steps, held, steps.models.dense()).argmax(-1)
+    dense = _all_logits(steps, held, steps.models.rival()).argmax(-1)
     thresholds = [1.0, *(t for t in reversed(THRESHOLDS) if t > plan.threshold), plan.threshold]
     first = min(plan.stops, default=1)
     answers = [decide(found, t, first, plan.layers).answers for t in thresholds]

@@ -111,13 +111,14 @@ class Models:
     def train_adaptive(self, tell: Telling) -> TrainResult:
         """Order by importance, then distil with plans drawn anew for every batch.
 
-        Embeddings stay as they are: they cost no arithmetic, so nothing is to be gained there.
+        It begins as the dense model and follows the rival, the better one where that was trained
+        on, so that both have seen as many examples. Embeddings stay as they are: they cost no arithmetic, so nothing is to be gained there.
         """
         dense = self.dense()
         model = self.ordered(dense)
         model.embeddings.requires_grad_(False)
         model.plan = self.draw.typical(model)
-        objective = ElasticLoss(dense, FOLLOW, self.draw, self.seed)
+        objective = ElasticLoss(self.rival(), FOLLOW, self.draw, self.seed)
         place = self.folder / "models" / "adaptive"
         return train(
             model,
