@@ -1,0 +1,61 @@
+"""Pooling differences over tasks, seeds and examples: weights, coverage, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparing.core.errors import UsageError
+from sparing.measure.pooling import pool_differences
+
+
+def test_tasks_count_by_their_examples():
+    small, large = np.full((2, 100), -0.5), np.full((3, 300), 0.1)
+    found = pool_differences([small, large])
+    assert found.value == pytest.approx((100 * -0.5 + 300 * 0.1) / 400)
+    assert found.interval == pytest.approx((found.value, found.value))
+    assert (found.examples, found.runs) == (400, 5)
+
+
+def test_copies_of_a_seed_add_no_certainty():
+    one = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], (1, 500), p=[0.05, 0.9, 0.05])
+    alone, thrice = pool_differences([one]), pool_differences([np.repeat(one, 3, 0)])
+    assert thrice.value == alone.value
+    assert thrice.bound == pytest.approx(alone.bound, abs=0.002)
+    error = one.std() / np.sqrt(500)
+    assert alone.bound == pytest.approx(one.mean() - 1.645 * error, abs=0.003)
+
+
+def test_seeds_that_differ_widen_the_interval():
+    gaps = np.zeros((3, 2000))
+    gaps[0], gaps[1] = 0.02, -0.02
+    found = pool_differences([gaps])
+    assert found.value == pytest.approx(0)
+    assert found.bound < -0.005
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_bound_holds_as_often_as_it_says(seeds):
+    generator, missed, trials = np.random.default_rng(1), 0, 300
+    for trial in range(trials):
+        tasks = []
+        for examples in (150, 400):
+            of_example = generator.normal(0, 1, examples)
+            of_both = generator.normal(0, 1, (seeds, examples))
+            of_seed = generator.normal(0, 0.02, (seeds, 1)) if seeds > 1 else 0.0
+            tasks.append(of_example + of_both + of_seed)
+        missed += pool_differences(tasks, seed=trial).bound > 0
+    assert missed / trials <= 0.08
+
+
+@pytest.mark.parametrize(
+    "tasks", [[], [np.zeros((0, 3))], [np.zeros(3)], [np.array([[np.nan, 0.0]])]]
+)
+def test_what_cannot_be_pooled_is_refused(tasks):
+    with pytest.raises(UsageError, match=r"pooling needs|not finite"):
+        pool_differences(tasks)
+
+
+def test_a_confidence_is_a_share():
+    with pytest.raises(UsageError, match="confidence"):
+        pool_differences([np.zeros((1, 2))], confidence=1.0)
