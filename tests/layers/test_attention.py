@@ -63,3 +63,9 @@ def test_a_mechanism_that_cannot_cross_says_so():
     layer = Attention(12, 3, "window", radius=2)
     with pytest.raises(Unsupported, match="cross"):
         layer(torch.zeros(1, 4, 12), torch.zeros(1, 6, 12))
+
+
+def test_mechanisms_that_read_x_work_in_mixed_precision():
+    built = Attention(16, 2, "adaptive")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert built(torch.randn(2, 5, 16)).dtype == torch.bfloat16

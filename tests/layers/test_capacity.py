@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sparing.layers.capacity import Capacity, drop_padded
-from sparing.layers.encoder import kept_tokens
+from sparing.layers.gates import kept_tokens
 from sparing.layers.packing import Packed, pack
 from sparing.layers.plan import Plan
 

@@ -11,12 +11,14 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.recording import record
-from sparing.layers.encoder import kept_tokens
+from sparing.layers.gates import kept_tokens
 from sparing.layers.packing import Packed
+from sparing.layers.plan import narrowing
 from sparing.measure.flops import count_flops
 from tests.layers.stacks import apart, encoder, near, packed, whole
 
 EXITS = (1, 2, 3)
+NARROW = {"narrow_after": 2, "narrow_above": 0.5, "narrow_heads": (2, 1), "narrow_neurons": (5, 8)}
 CHANGES = {
     "everything": {},
     "exits": {"exits": EXITS, "threshold": 0.65},
@@ -30,6 +32,17 @@ CHANGES = {
         "tokens_after": 1,
         "heads": (4, 3, 2),
         "neurons": (16, 8, 9),
+    },
+    "narrower": NARROW,
+    "narrower and all of it": {
+        **NARROW,
+        "narrow_after": 1,
+        "narrow_heads": (3, 2, 3),
+        "narrow_neurons": (8, 8, 8),
+        "exits": (1, 3),
+        "threshold": 0.7,
+        "tokens_kept": 0.7,
+        "tokens_after": 2,
     },
 }
 LENGTHS = {"ragged": [9, 1, 4, 6, 2, 7, 3], "equal": [5] * 6, "one": [6]}
@@ -109,6 +122,7 @@ def test_what_is_recorded_is_what_is_executed(plan):
         {"tokens_above": 1.0},
         {"heads": (4,) * 3, "neurons": (16,) * 3},
         {"exits": (2,), "threshold": 0.0},
+        {**NARROW, "narrow_above": 0.0},
     ],
 )
 @torch.no_grad()
@@ -118,6 +132,75 @@ def test_what_is_dropped_is_not_computed(change):
     full = whole(built)
     dear = count_flops(lambda: built(rows, layout, full))
     assert count_flops(lambda: built(rows, layout, replace(full, **change))) < dear
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("name", LENGTHS)
+@torch.no_grad()
+def test_each_input_has_the_widths_that_its_confidence_gives_it(name, norm_first):
+    built = encoder(norm_first=norm_first)
+    for changes in (CHANGES["narrower"], CHANGES["narrower and all of it"]):
+        plan = replace(whole(built), **changes)
+        rows, layout = packed(LENGTHS[name])
+        after = plan.narrow_after
+        sure = built.trace(rows, layout, plan.wider).answers[after].softmax(-1).amax(-1)
+        with record(built) as log:
+            together = built(rows, layout, plan)
+        narrow = (sure > plan.narrow_above) & (together.layers > after)
+        assert torch.equal(log["narrow"][0], narrow)
+        for index, one in enumerate(apart(rows, LENGTHS[name])):
+            way = plan.narrower if narrow[index] else plan.wider
+            with record(built) as alone:
+                expected = built(*one, way)
+            near(together.logits[index : index + 1], expected.logits)
+            assert int(together.layers[index]) == int(expected.layers)
+            # the head that told how sure it is has been asked by all that got there
+            extra = 0 if after in way.asked else built.head(after).flops
+            assert float(log["flops"][0][index]) == float(alone["flops"][0]) + extra
+
+
+@torch.no_grad()
+def test_everybody_narrower_and_nobody():
+    built = encoder()
+    plan = replace(whole(built), **NARROW)
+    rows, layout = packed(LENGTHS["ragged"])
+    wide, few = built(rows, layout, plan.wider).logits, built(rows, layout, plan.narrower).logits
+    near(built(rows, layout, replace(plan, narrow_above=0.0)).logits, few)
+    near(built(rows, layout, replace(plan, narrow_above=1.0)).logits, wide)
+    mixed = built(rows, layout, plan).logits
+    assert 0 < int(mixed.isclose(wide).all(1).sum()) < 7, "this test needs inputs that differ"
+
+
+@torch.no_grad()
+def test_no_layer_computes_what_a_narrower_input_does_not_use():
+    """Together the two groups take what their inputs take alone, and not a product more."""
+    built = encoder()
+    plan = replace(whole(built), **NARROW)
+    lengths = LENGTHS["equal"]
+    rows, layout = packed(lengths)
+    with record(built) as log:
+        built(rows, layout, plan)
+    assert count_flops(lambda: built(rows, layout, plan)) == int(log["flops"][0].sum())
+
+
+@pytest.mark.parametrize("changes", [NARROW, CHANGES["narrower and all of it"]])
+def test_a_trace_with_two_widths_and_its_gradients(changes):
+    built = encoder()
+    plan = replace(whole(built), **changes)
+    rows, layout = packed(LENGTHS["ragged"])
+    trace = built.trace(rows, layout, plan)
+    near(trace.answers[4], built(rows, layout, replace(plan, exits=(), threshold=1.0)).logits)
+    assert [len(s) for s in trace.states[1:]] == [int(each.sum()) for each in trace.lengths]
+    assert set(trace.answers) == set(trace.pooled) == {1, 2, 3, 4}
+    for number, first in trace.pooled.items():
+        near(built.head(number)(first), trace.answers[number])
+    for index, one in enumerate(apart(rows, LENGTHS["ragged"])):
+        alone = built.trace(*one, plan)
+        for number, state in enumerate(alone.states[1:]):
+            mine = torch.arange(7).repeat_interleave(trace.lengths[number]) == index
+            near(trace.states[number + 1][mine], state)
+    sum(each.square().sum() for each in trace.answers.values()).backward()
+    assert all(p.grad is not None and bool((p.grad != 0).any()) for p in built.parameters())
 
 
 def _kept(received, lengths, **changes):
@@ -220,6 +303,8 @@ def test_heads_that_there_are_not():
         built.head(3)
     with pytest.raises(UsageError, match="no exit head after layer 1"):
         built.check_runs(replace(whole(built), exits=(1,)))
+    with pytest.raises(UsageError, match="no exit head after layer 1"):
+        built.check_runs(narrowing(whole(built), 0.5, after=1, above=0.5))
     with pytest.raises(UsageError, match="the model 4"):
         built.check_runs(whole(encoder(layers=5)))
     built.check_runs(replace(whole(built), exits=(2,), threshold=0.5))

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from sparing.core.errors import UsageError
-from sparing.layers.plan import LayerSizes, Plan, full_plan, narrowed
+from sparing.layers.plan import LayerSizes, Plan, full_plan, narrowed, narrowing
 
 SIZES = [LayerSizes(12, 32, 32, 1536)] * 6
 PLAN = Plan((4, 4, 2), (8, 8, 4), exits=(1, 2), threshold=0.9)
+NARROW = {"narrow_after": 1, "narrow_above": 0.8, "narrow_heads": (3, 2), "narrow_neurons": (8, 1)}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,18 @@ PLAN = Plan((4, 4, 2), (8, 8, 4), exits=(1, 2), threshold=0.9)
         ({"tokens_after": 0}, "layers from 1 to 3"),
         ({"exits": (0,)}, "layers from 1 to 3"),
         ({"exits": (1, 4)}, "layers from 1 to 3"),
+        ({**NARROW, "narrow_above": 1.5}, r"narrow_above must be in \[0, 1\]"),
+        ({**NARROW, "narrow_above": math.nan}, "narrow_above must be in"),
+        ({**NARROW, "narrow_after": 3}, r"to 2, the last layer but one; got 0.8 and 3"),
+        ({**NARROW, "narrow_after": -1}, "narrow_after from 0"),
+        ({**NARROW, "narrow_after": 2}, "each of the 1 layers after narrow_after, got 2 and 2"),
+        ({**NARROW, "narrow_after": 0}, "each of the 0 layers"),
+        ({**NARROW, "narrow_heads": (3,)}, "got 1 and 2"),
+        ({**NARROW, "narrow_heads": (3, 3)}, "from 1 to what the plan keeps"),
+        ({**NARROW, "narrow_neurons": (9, 1)}, "from 1 to what the plan keeps"),
+        ({**NARROW, "narrow_neurons": (8, 0)}, "from 1 to what the plan keeps"),
+        ({"gated": True, "tokens_kept": 0.5}, "by gates, or by tokens_kept"),
+        ({"confidence": "lerned"}, "softmax or learned, got 'lerned'.*learned"),
     ],
 )
 def test_impossible_plans_are_refused(change, message):
@@ -68,7 +81,62 @@ def test_plans_that_ask_for_too_much():
 
 def test_json_keeps_a_plan():
     plan = replace(PLAN, tokens_kept=0.7, tokens_above=0.25, tokens_after=1)
-    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    for each in (plan, replace(plan, **NARROW, confidence="learned")):
+        assert Plan.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+
+
+def test_what_older_versions_wrote_is_read_and_what_says_nothing_new_is_theirs_to_read():
+    old = {
+        "heads": [4, 4, 2],
+        "neurons": [8, 8, 4],
+        "exits": [1, 2],
+        "threshold": 0.9,
+        "tokens_kept": 1.0,
+        "tokens_above": 0.0,
+        "tokens_after": 2,
+    }
+    assert Plan.from_dict(old) == PLAN
+    assert PLAN.to_dict() == old
+    assert replace(PLAN, **NARROW).to_dict().keys() - old.keys() == NARROW.keys()
+
+
+def test_the_two_ways_of_a_plan_that_narrows():
+    plan = replace(PLAN, **NARROW)
+    assert plan.narrows
+    assert not replace(plan, narrow_above=1.0).narrows
+    assert not PLAN.narrows
+    assert plan.wider == PLAN
+    assert plan.narrower == replace(PLAN, heads=(4, 3, 2), neurons=(8, 8, 1))
+    assert (PLAN.wider, PLAN.narrower) == (PLAN, PLAN)
+    assert plan.without_choice == replace(PLAN, exits=(), threshold=1.0)
+    assert replace(plan, exits=(2,)).asked == (1, 2, 3)
+    assert replace(plan, exits=(), narrow_above=1.0).asked == (3,)
+
+
+def test_shortened_plans():
+    plan = replace(PLAN, **NARROW)
+    assert plan.shortened(3) == plan
+    two = plan.shortened(2)
+    assert (two.heads, two.exits, two.narrow_heads, two.narrow_neurons) == (
+        (4, 4),
+        (1, 2),
+        (3,),
+        (8,),
+    )
+    assert plan.shortened(1) == Plan((4,), (8,), exits=(1,), threshold=0.9)
+    for layers in (0, 4):
+        with pytest.raises(UsageError, match="the plan has 3 layers, not"):
+            plan.shortened(layers)
+
+
+def test_narrowing_takes_a_share_of_the_plans_own_widths():
+    plan = narrowing(narrowed(SIZES, 2 / 3), 0.5, after=4, above=0.9)
+    assert plan.narrower.heads == (8,) * 4 + (4,) * 2
+    assert plan.narrower.neurons == (1024,) * 4 + (512,) * 2
+    assert (plan.narrow_after, plan.narrow_above) == (4, 0.9)
+    for share, after in ((0.0, 2), (1.1, 2), (math.nan, 2), (0.5, 0), (0.5, 6)):
+        with pytest.raises(UsageError, match="a share in"):
+            narrowing(full_plan(SIZES), share, after=after, above=0.9)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +148,10 @@ def test_json_keeps_a_plan():
         {"heads": [4, 4]},
         {"threshold": "high"},
         {"depth": 3},
+        {**NARROW, "narrow_heads": [2, 2.5]},
+        {**NARROW, "narrow_after": "two"},
+        {**NARROW, "narrow_heads": None},
+        {"confidence": 3},
     ],
 )
 def test_what_is_no_plan_says_so(change):

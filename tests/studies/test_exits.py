@@ -10,7 +10,7 @@ import torch
 
 import sparing
 from sparing.core.errors import UsageError
-from sparing.layers.plan import full_plan, narrowed
+from sparing.layers.plan import full_plan, narrowed, narrowing
 from sparing.measure.flops import model_flops
 from sparing.studies._exits import (
     Outcomes,
@@ -22,6 +22,7 @@ from sparing.studies._exits import (
     score,
     token_counts,
 )
+from sparing.studies._frontier import NARROW_ABOVE, Variant, random_control, survey
 from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import adapt
 from tests.transfer.classifiers import dense, images, near
@@ -90,6 +91,64 @@ def test_a_decision_is_what_the_model_does(family, changes):
         used.update(decision.layers.tolist())
         assert bool((decision.layers >= min(first, 4)).all())
     assert used.keys() == {2, 3, 4}, "this test needs inputs that leave everywhere"
+
+
+@pytest.mark.parametrize("family", ["bert", "vit"])
+@pytest.mark.parametrize("changes", [{}, {"tokens_kept": 0.5, "tokens_after": 3}])
+def test_a_decision_on_widths_is_what_the_model_does(family, changes):
+    adaptive, task = _adaptive(family), _task(family)
+    plan = narrowing(_plan(adaptive, **changes), 0.4, after=2, above=0.7)
+    found = outcomes(adaptive, task, task.test, plan, batch_size=5)
+    for threshold, first, layers, above in (
+        (1.0, 1, 4, None),
+        (1.0, 1, 4, 0.6),
+        (0.8, 1, 4, 0.5),
+        (0.8, 3, 4, 0.6),
+        (0.8, 3, 3, 0.6),
+        (0.6, 1, 2, 0.5),
+        (0.6, 3, 4, 1.0),
+    ):
+        decision = decide(found, threshold, first, layers, above)
+        _assert_is_real(decision, adaptive, task)
+        assert decision.plan.narrow_above == (1.0 if layers == 2 else (above or 0.7))
+    some = decide(found, 0.8, 3, narrow_above=0.6)
+    assert 0 < int(some.narrow.sum()) < len(LENGTHS), "this test needs inputs that differ"
+
+
+def test_random_ones_go_on_narrower_as_often():
+    adaptive, task = _adaptive(), _task()
+    plan = narrowing(_plan(adaptive), 0.4, after=2, above=0.6)
+    found = outcomes(adaptive, task, task.test, plan)
+    decision = decide(found, 0.8, 3)
+    pairs = Counter(zip(decision.layers.tolist(), decision.narrow.tolist(), strict=True))
+    controls = [left_at_random(found, decision, seed) for seed in range(5)]
+    for control in controls:
+        mine = Counter(zip(control.layers.tolist(), control.narrow.tolist(), strict=True))
+        assert mine == pairs
+        for index, layer in enumerate(control.layers.tolist()):
+            seen = found.narrower if control.narrow[index] else found
+            assert torch.equal(control.logits[index], seen.logits[found.place(layer), index])
+    assert len({tuple(control.narrow.tolist()) for control in controls}) > 1
+
+
+def test_a_frontier_with_widths_per_input():
+    adaptive, task = _adaptive(), _task()
+    variant = Variant(1.0, narrow=0.5, narrow_after=3)
+    ((_, found, points),) = survey(adaptive, task, task.test, [variant])
+    narrow = [point for point in points if point.plan.narrows]
+    assert {point.plan.narrow_above for point in narrow} == set(NARROW_ABOVE)
+    assert {point.kind for point in narrow} == {"exits"}
+    assert {point.plan.layers for point in points if point.kind == "depth"} == {2, 3}
+    for point in narrow[:3]:
+        adaptive.plan = point.plan
+        assert point.cost_share < 1
+        labels = point.record(on_front=True).labels
+        assert labels["narrow_above"] == point.plan.narrow_above
+        control = random_control(task, found, point, float(dense_flops(adaptive, task.test).mean()))
+        assert (control.kind, control.plan) == ("random", point.plan)
+    (plain,) = survey(adaptive, task, task.test, [Variant(0.5)])
+    assert not any(point.plan.narrows for point in plain[2])
+    assert "narrow" not in plain[2][0].record(on_front=False).labels
 
 
 def test_a_shorter_network():

@@ -57,6 +57,44 @@ def test_what_a_step_draws_is_a_function_of_seed_and_step():
     assert plans[0] != plans[1]
 
 
+def test_inputs_that_go_on_narrower_are_trained_so():
+    adaptive, teacher = _pair()
+    draw = replace(WHOLE, narrow=(1.0, 0.5), narrow_after=3, narrow_above=0.0)
+    plans = [draw.plan(adaptive, 0, step) for step in range(40)]
+    assert {plan.narrow_heads for plan in plans} == {(), (2,)}
+    step = next(number for number, plan in enumerate(plans) if plan.narrows)
+    ElasticLoss(teacher, Distillation(), draw)(adaptive, _batch(), step).backward()
+    last, before = adaptive.encoder.layers[3], adaptive.encoder.layers[2]
+    assert bool((last.fall.weight.grad[:, 16:] == 0).all())
+    assert bool((last.fall.weight.grad[:, :16] != 0).any())
+    assert bool((before.fall.weight.grad[:, 16:] != 0).any())
+    objective = ElasticLoss(teacher, Distillation(), draw)
+    assert objective.describe()["elastic"]["narrow"] == (1.0, 0.5)
+    older = ElasticLoss(teacher, Distillation(), WHOLE).describe()["elastic"]
+    assert not any(name.startswith("narrow") for name in older), "runs of before can be resumed"
+
+
+def test_gates_learn_and_then_drop():
+    adaptive, teacher = _pair()
+    adaptive.encoder.add_gates("skim", (2, 3))
+    adaptive.train()
+    batch, weights = _batch(), Distillation(labels=0.0, outputs=0.0, hidden_states=0.0)
+    draw = replace(WHOLE, gated=True, gate_weight=0.5, soft_steps=3)
+    loss = ElasticLoss(teacher, weights, draw)
+    near(loss(adaptive, batch, 2).double(), torch.tensor(0.5).double(), within=0.1)
+    loss(adaptive, batch, 2).backward()
+    gates = list(adaptive.encoder.gates.parameters())
+    assert any(bool((each.grad != 0).any()) for each in gates)
+    assert loss(adaptive, batch, 3) == 0, "what drops tokens has no share to learn"
+    follow = ElasticLoss(teacher, replace(weights, hidden_states=1.0), draw)
+    with torch.no_grad():
+        before = follow(adaptive.eval(), batch, 3).item()
+        adaptive.encoder.layers[2].output.bias[0] += 1
+        assert follow(adaptive, batch, 3).item() == before, "compared up to the first gate"
+    assert loss.describe()["elastic"]["soft_steps"] == 3
+    assert "gated" not in ElasticLoss(teacher, weights, WHOLE).describe()["elastic"]
+
+
 def test_draws_follow_their_chances():
     adaptive = adapt(dense())
     draw = Draw(widths=(1.0, 0.5), width_chances=(3.0, 1.0), tokens=(1.0, 0.5), tokens_after=3)
@@ -81,6 +119,10 @@ def test_draws_follow_their_chances():
         {"tokens": ()},
         {"tokens": (0.0,)},
         {"tokens": (math.nan,)},
+        {"narrow": ()},
+        {"narrow": (1.5,)},
+        {"gated": True, "tokens": (0.5,)},
+        {"gated": True, "narrow": (0.5,)},
     ],
 )
 def test_impossible_draws_are_refused(options):

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 
 import sparing
 from sparing.core.errors import CheckpointError
-from sparing.layers.plan import full_plan, narrowed
+from sparing.layers.plan import full_plan, narrowed, narrowing
 from sparing.train import _checkpoints
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint, adapt
 from tests.transfer.classifiers import FAMILIES, dense, inputs, near, texts
@@ -32,6 +32,7 @@ def _adaptive(family="bert", dtype=torch.float64, seed=0):
         [
             FrontierPoint(cheap, 0.31, 0.875),
             FrontierPoint(narrowed(sizes, 0.75), 0.72, None),
+            FrontierPoint(narrowing(narrowed(sizes, 0.9), 0.5, after=2, above=0.8), 0.8, 0.5),
         ]
     )
     adaptive.budget = 0.5

@@ -10,7 +10,7 @@ import torch
 
 import sparing
 from sparing.core.errors import Unsupported, UsageError
-from sparing.layers.plan import full_plan, narrowed
+from sparing.layers.plan import full_plan, narrowed, narrowing
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import freeze, segments
 from tests.transfer.classifiers import FAMILIES, IMAGES, dense, images, inputs, near, texts
@@ -61,6 +61,55 @@ def test_a_frozen_model_is_its_plan(family, tokens_kept):
     sizes = [(size.heads, size.neurons) for size in frozen.encoder.sizes]
     assert sizes == list(zip(adaptive.plan.heads, adaptive.plan.neurons, strict=True))
     assert all(map(torch.equal, before, adaptive.parameters()))
+
+
+@torch.no_grad()
+def test_a_frozen_model_keeps_both_widths():
+    adaptive, given = _adaptive(exits=(3,)), texts([9, 4, 7, 2])
+    threshold = _between(adaptive, given)
+    plan = narrowing(adaptive.plan, 0.5, after=2, above=threshold)
+    adaptive.plan = replace(plan, threshold=0.9)
+    frozen = freeze(adaptive)
+    with sparing.record(frozen) as log:
+        ours = frozen(**given)
+    theirs = adaptive(**given)
+    near(ours.logits, theirs.logits, within=1e-12)
+    assert 0 < int(log["encoder/narrow"][0].sum()) < 4
+    assert frozen.plan == adaptive.plan
+    assert frozen.encoder.exits == (2, 3, 4)
+    with pytest.raises(Unsupported, match=r"plan.wider or plan.narrower"):
+        segments(adaptive)
+    adaptive.plan = plan.narrower
+    assert segments(adaptive)
+
+
+@pytest.mark.parametrize("kind", ["threshold", "skim"])
+@torch.no_grad()
+def test_gates_are_saved_and_frozen(kind, tmp_path):
+    adaptive, given = _adaptive(), texts([9, 4, 7, 2])
+    adaptive.encoder.add_gates(kind, (1, 2, 3))
+    torch.manual_seed(1)
+    states = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).states
+    for place, gate in adaptive.encoder.gates.items():
+        if kind == "skim":
+            gate.fall.weight.normal_()
+            gate.fall.bias.zero_()
+            gate.fall.bias -= gate(states[int(place)], None).median()
+        else:
+            gate.part.fill_(0.9 / gate.RATE)
+    adaptive.plan = replace(adaptive.plan.shortened(3), gated=True)
+    adaptive.save_pretrained(tmp_path)
+    loaded, frozen = sparing.load(tmp_path), freeze(adaptive)
+    assert list(loaded.encoder.gates) == ["1", "2", "3"]
+    assert list(frozen.encoder.gates) == ["1", "2"], "after the last layer there is nothing to drop"
+    with sparing.record(adaptive) as log:
+        expected = adaptive(**given).logits
+    first, second = (int(kept.sum()) for kept in log["encoder/kept"])
+    assert 22 > first > second >= 4
+    for other in (loaded, frozen):
+        near(other(**given).logits, expected, within=1e-12)
+    with pytest.raises(Unsupported, match="gated=False"):
+        segments(adaptive)
 
 
 @torch.no_grad()

@@ -15,24 +15,28 @@ BEHIND = 1 << 30
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many tokens a share of so many is, in whole numbers, rounded up."""
+    """How many tokens a share is, in whole numbers, rounded up, never below ``least``."""
 
     parts: int
     of: int
+    least: int = 1
 
     @classmethod
-    def from_share(cls, share: float) -> Capacity:
+    def from_share(cls, share: float, least: int = 1) -> Capacity:
         """The nearest fraction with a denominator of at most 10,000."""
         found = Fraction(share).limit_denominator(FINEST)
-        return cls(found.numerator, found.denominator)
+        return cls(found.numerator, found.denominator, least)
 
     def of_count(self, count: int) -> int:
         """Of a number of tokens (which may be a traced size)."""
-        return (count * self.parts + self.of - 1) // self.of
+        share = (count * self.parts + self.of - 1) // self.of
+        # a share of one token or more is at least 1, and a traced size has no simple maximum
+        return share if self.least == 1 else min(count, max(self.least, share))
 
     def of_lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """Of each sequence's tokens."""
-        return (lengths * self.parts + self.of - 1) // self.of
+        share = (lengths * self.parts + self.of - 1) // self.of
+        return share.clamp(min=self.least).minimum(lengths)
 
     def keep_after(self, keep: Bool[Tensor, "batch tokens"]) -> Bool[Tensor, "batch fewer_tokens"]:
         """The mask after the dropping: each sequence's kept tokens come first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,11 +12,12 @@ from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
 from sparing.core.recording import is_heard, report
+from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer, LayerForm
-from sparing.layers.packing import Packed
+from sparing.layers.gates import kept_tokens, new_gate, open_tokens
+from sparing.layers.packing import Layout, Packed, mean_after_first
+from sparing.layers.passes import Found, Group, Spent, Trace, joined
 from sparing.layers.plan import LayerSizes, Plan
-
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class HeadForm:
     """A classification head: perhaps a norm, perhaps a dense layer, then the classes.
 
     ``activation`` is that of the dense layer, "tanh" or "gelu"; empty leaves the layer out, and
-    ``norm_epsilon`` None the norm.
+    ``norm_epsilon`` None the norm. ``averages`` reads the mean of all tokens but the first that are
+    left, instead of the first.
     """
 
     width: int
@@ -31,13 +34,20 @@ class HeadForm:
     activation: str
     norm_epsilon: float | None
     dropout: float = 0.0
+    averages: bool = False
+
+    @property
+    def least_tokens(self) -> int:
+        """How many tokens of an input have to be left for the head to read."""
+        return 2 if self.averages else 1
 
 
 class ExitHead(nn.Module):
-    """Class logits from the first token's row; every exit has one, and the end."""
+    """Class logits from one row an input; every exit has one, and the end."""
 
     def __init__(self, form: HeadForm) -> None:
         super().__init__()
+        self.form = form
         epsilon = form.norm_epsilon
         self.norm = None if epsilon is None else nn.LayerNorm(form.width, eps=epsilon)
         self.dense = nn.Linear(form.width, form.width) if form.activation else None
@@ -51,36 +61,18 @@ class ExitHead(nn.Module):
         weights = self.classifier.weight.numel()
         return 2 * (weights + (0 if self.dense is None else self.dense.weight.numel()))
 
+    def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "batch width"]:
+        """What the head reads of each input's rows: the first, or the mean of the others."""
+        return mean_after_first(rows, layout) if self.form.averages else layout.first(rows)
+
     def forward(self, first: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
-        """The logits."""
+        """The logits of what ``pool`` gave."""
         if self.norm is not None:
             first = self.norm(first)
         if self.dense is not None:
             first = self.activation(self.dense(first))
         logits: Tensor = self.classifier(self.dropout(first))
         return logits
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The answers, and the layer after which each input left."""
-
-    logits: Float[Tensor, "batch classes"]
-    layers: Int[Tensor, " batch"]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What a pass in which nobody leaves saw.
-
-    ``answers`` are the logits at every exit, by layer; ``states`` the rows before the first layer
-    and what each layer made of its rows, before tokens are dropped; ``lengths`` the tokens of each
-    input in each layer.
-    """
-
-    answers: dict[int, Float[Tensor, "batch classes"]]
-    states: list[Float[Tensor, "_ width"]]
-    lengths: list[Int[Tensor, " batch"]]
 
 
 class AdaptiveEncoder(nn.Module):
@@ -99,6 +91,9 @@ class AdaptiveEncoder(nn.Module):
         if places[0] < 1 or places[-1] > len(sizes):
             raise UsageError(f"exits are layers from 1 to {len(sizes)}, got {list(exits)}")
         self.heads = nn.ModuleDict({str(place): ExitHead(head) for place in places})
+        self.confidences = nn.ModuleDict()
+        self.gates = nn.ModuleDict()
+        self.gate_kind = ""
 
     @property
     def sizes(self) -> list[LayerSizes]:
@@ -111,49 +106,165 @@ class AdaptiveEncoder(nn.Module):
         return tuple(int(place) for place in self.heads)
 
     def forward(self, rows: Float[Tensor, "rows width"], layout: Packed, plan: Plan) -> Spent:
-        """Run the plan on packed rows; an input that leaves, or a token dropped, costs no more."""
-        batch = len(layout.lengths)
-        classes = self.head(plan.layers).classifier.out_features
-        logits = rows.new_zeros(batch, classes)
-        depths = torch.full((batch,), plan.layers, device=rows.device)
-        going = torch.arange(batch, device=rows.device)
-        flops = torch.zeros(batch, dtype=torch.float64) if is_heard(self) else None
-        for number in range(1, plan.layers + 1):
-            if flops is not None:
-                flops[going.cpu()] += self.flops(layout.lengths, plan, number)
-            rows, layout = _go_on(*self._layer(rows, layout, plan, number), layout)
-            if number not in plan.stops:
-                continue
-            answers = self.head(number)(layout.first(rows))
-            # in float32, so that a threshold means the same in every precision; never true of NaN
-            leaving = answers.detach().float().softmax(-1).amax(-1) > plan.threshold
-            if not bool(leaving.any()):
-                continue
-            left = going[leaving]
-            logits[left] = answers[leaving].to(logits.dtype)
-            depths[left] = number
-            going = going[~leaving]
-            rows, layout = layout.stay(rows, ~leaving)
-            if not len(going):
-                break
-        if len(going):
-            answers = self.head(plan.layers)(layout.first(rows))
-            logits[going] = answers.to(logits.dtype)
-        if flops is not None:
-            report(self, "flops", flops)
-        return Spent(logits, depths)
+        """Run the plan on packed rows; an input that leaves, or a token dropped, costs no more.
 
-    def trace(self, rows: Tensor, layout: Packed, plan: Plan) -> Trace:
-        """Run a plan to its end, whatever its threshold, and tell what every exit would answer."""
-        answers, states, lengths = {}, [rows], []
+        Inputs that go on narrower become a batch of their own, which runs its own slices.
+        """
+        batch, heard = len(layout.lengths), is_heard(self)
+        found = Found(
+            rows.new_zeros(batch, self.head(plan.layers).classifier.out_features),
+            torch.full((batch,), plan.layers, device=rows.device),
+            torch.zeros(batch, dtype=torch.float64) if heard else None,
+            torch.zeros(batch, dtype=torch.bool, device=rows.device),
+        )
+        everybody = Group(torch.arange(batch, device=rows.device), rows, layout)
+        self._run(everybody, plan, 1, found)
+        if found.flops is not None:
+            report(self, "flops", found.flops)
+            if plan.narrows:
+                report(self, "narrow", found.narrow)
+        return Spent(found.logits, found.layers)
+
+    def _run(self, group: Group, plan: Plan, first: int, found: Found) -> None:
+        """Run a group from layer ``first`` on; what is narrower leaves it and runs by itself."""
+        for number in range(first, plan.layers + 1):
+            if found.flops is not None:
+                found.flops[group.index.cpu()] += self.flops(group.layout.lengths, plan, number)
+            rows, kept = self._layer(group.rows, group.layout, plan, number)
+            group = Group(group.index, *_go_on(rows, kept, group.layout))
+            if number not in plan.asked:
+                continue
+            asked = self.head(number).pool(group.rows, group.layout)
+            logits = self.head(number)(asked)
+            if number == plan.layers:
+                found.take(group.index, logits, number)
+                return
+            sure = self.confidence(number, asked, logits, plan)
+            if number in plan.stops:
+                leaving = sure > plan.threshold
+                if bool(leaving.any()):
+                    found.take(group.index[leaving], logits[leaving], number)
+                    group, sure = group.those(~leaving), sure[~leaving]
+            if plan.narrows and number == plan.narrow_after:
+                narrow = sure > plan.narrow_above
+                if bool(narrow.any()):
+                    found.narrow[group.index[narrow]] = True
+                    self._run(group.those(narrow), plan.narrower, number + 1, found)
+                    group = group.those(~narrow)
+            if not len(group.index):
+                return
+
+    def add_confidences(self, places: Sequence[int]) -> None:
+        """New confidence heads, still to be fitted, at exits before the end.
+
+        Raises ``UsageError`` where there is no exit.
+        """
+        for number in places:
+            width = self.head(number).form.width
+            like = self.head(number).classifier.weight
+            self.confidences[str(number)] = ConfidenceHead(width).to(like.device, like.dtype)
+
+    def add_gates(self, kind: str, places: Sequence[int]) -> None:
+        """New gates after layers before the last, in place of those that there were.
+
+        Kinds are those of ``layers.gates``: "threshold" (LTP), "skim" (Transkimmer), "random". A
+        plan uses them with ``gated=True``. Raises ``UsageError`` for other kinds and layers, and
+        for heads that read the mean of all tokens, which gates would take from them.
+        """
+        last = len(self.layers)
+        if not places or any(not 1 <= number < last for number in places):
+            raise UsageError(f"gates come after layers 1 to {last - 1}, got {list(places)}")
+        head = self.head(last)
+        if head.form.averages:
+            raise UsageError("the model answers from all its tokens: gates need a class token")
+        like = head.classifier.weight
+        gates = {str(n): new_gate(kind, head.form.width, n) for n in sorted(set(places))}
+        self.gates = nn.ModuleDict(gates).to(like.device, like.dtype)
+        self.gate_kind = kind
+
+    def gate(self, plan: Plan, number: int) -> Any:
+        """The gate that a plan asks after a layer; None where it asks none."""
+        used = plan.gated and number < plan.layers and str(number) in self.gates
+        return self.gates[str(number)] if used else None
+
+    def confidence_head(self, number: int) -> ConfidenceHead:
+        """The confidence head after a layer; raises ``UsageError`` where there is none."""
+        if str(number) not in self.confidences:
+            raise UsageError(
+                f"there is no learned confidence after layer {number}: "
+                "sparing.fit_confidence(model, task) makes them"
+            )
+        return self.confidences[str(number)]  # type: ignore[return-value]
+
+    def confidence(
+        self,
+        number: int,
+        pooled: Float[Tensor, "batch width"],
+        logits: Float[Tensor, "batch classes"],
+        plan: Plan,
+    ) -> Float[Tensor, " batch"]:
+        """How sure each input is at the exit after a layer, from 0 to 1; NaN is above nothing.
+
+        In float32, so that a threshold means the same in every precision.
+        """
+        if plan.confidence == "softmax":
+            return logits.detach().float().softmax(-1).amax(-1)
+        learned: Tensor = self.confidence_head(number)(pooled, logits)
+        return learned
+
+    def trace(self, rows: Tensor, layout: Packed, plan: Plan, *, soft: bool = False) -> Trace:
+        """Run a plan to its end, whatever its threshold, and tell what every exit would answer.
+
+        In a ``soft`` pass gates drop nothing, so that they can learn: how far they are open weighs
+        the attention paid to a token. Raises ``UsageError`` where inputs may go on narrower then.
+        """
+        if soft and plan.gated:
+            return self._soft_trace(rows, layout, plan)
+        return self._trace(rows, layout, plan, 1)
+
+    def _soft_trace(self, rows: Tensor, layout: Packed, plan: Plan) -> Trace:
+        if plan.narrows:
+            raise UsageError("gates learn with one width for all: take plan.wider or plan.narrower")
+        trace = Trace({}, {}, [rows], [])
+        paid = rows.new_ones(len(rows))
+        first = torch.zeros_like(paid, dtype=torch.bool)
+        first[layout.starts] = True
         for number in range(1, plan.layers + 1):
-            lengths.append(layout.lengths)
+            trace.lengths.append(layout.lengths)
+            heads, neurons = plan.heads[number - 1], plan.neurons[number - 1]
+            standing = layout.stand(paid[:, None]).squeeze(-1) * layout.keep
+            layer = self._at(number)
+            rows, received = layer.forward_scored(rows, layout, heads, neurons, standing)
+            trace.states.append(rows)
+            gate = self.gate(plan, number)
+            if gate is not None:
+                shares = (received * standing.sum(1, keepdim=True))[layout.keep]
+                opened = gate.soft(gate(rows, shares)).to(paid.dtype)
+                paid = paid * opened.masked_fill(first, 1.0)
+                trace.open.append(paid)
+            if str(number) in self.heads:
+                trace.pooled[number] = self.head(number).pool(rows, layout)
+                trace.answers[number] = self.head(number)(trace.pooled[number])
+        return trace
+
+    def _trace(self, rows: Tensor, layout: Packed, plan: Plan, start: int) -> Trace:
+        """From layer ``start`` on."""
+        trace = Trace({}, {}, [rows], [])
+        for number in range(start, plan.layers + 1):
+            trace.lengths.append(layout.lengths)
             rows, kept = self._layer(rows, layout, plan, number)
-            states.append(rows)
+            trace.states.append(rows)
             rows, layout = _go_on(rows, kept, layout)
             if str(number) in self.heads:
-                answers[number] = self.head(number)(layout.first(rows))
-        return Trace(answers, states, lengths)
+                trace.pooled[number] = self.head(number).pool(rows, layout)
+                trace.answers[number] = self.head(number)(trace.pooled[number])
+            if plan.narrows and number == plan.narrow_after:
+                sure = self.confidence(number, trace.pooled[number], trace.answers[number], plan)
+                narrow = sure > plan.narrow_above
+                ways = ((narrow, plan.narrower), (~narrow, plan.wider))
+                parts = [self._trace(*layout.stay(rows, who), way, number + 1) for who, way in ways]
+                return joined(trace, parts[0], parts[1], narrow)
+        return trace
 
     def _at(self, number: int) -> ElasticLayer:
         layer: ElasticLayer = self.layers[number - 1]  # type: ignore[assignment]
@@ -169,21 +280,32 @@ class AdaptiveEncoder(nn.Module):
     def check_runs(self, plan: Plan) -> None:
         """Raise ``UsageError`` when the plan asks for more than there is, exit heads included."""
         plan.check_fits(self.sizes)
-        for number in (*plan.exits, plan.layers):
+        for number in (*plan.exits, *plan.asked):
             self.head(number)
+        if plan.confidence == "learned":
+            for number in plan.asked[:-1]:
+                self.confidence_head(number)
+        if plan.gated and not self.gates:
+            raise UsageError("the plan is gated and the model has no gates: encoder.add_gates")
 
     def flops(
         self, lengths: Int[Tensor, " batch"], plan: Plan, number: int
     ) -> Float[Tensor, " batch"]:
         """What a layer's matrix products take for inputs of these tokens; a multiply-add is 2.
 
-        The exit head after it counts where the plan asks it.
+        The exit head after it, and its confidence head, count where the plan asks them.
         """
         layer = self._at(number)
         heads, neurons = plan.heads[number - 1], plan.neurons[number - 1]
         took = layer.flops(lengths.cpu().double(), heads, neurons)
-        asked = number in plan.stops or number == plan.layers
-        return took + self.head(number).flops if asked else took
+        gate = self.gate(plan, number)
+        if gate is not None:
+            took = took + lengths.cpu().double() * gate.flops_per_token
+        if number not in plan.asked:
+            return took
+        if plan.confidence == "learned" and number < plan.layers:
+            took = took + self.confidence_head(number).flops
+        return took + self.head(number).flops
 
     def _layer(
         self, rows: Tensor, layout: Packed, plan: Plan, number: int
@@ -191,12 +313,24 @@ class AdaptiveEncoder(nn.Module):
         """The rows after a layer, and which of them go on; None where all do."""
         layer = self._at(number)
         heads, neurons = plan.heads[number - 1], plan.neurons[number - 1]
-        if not (plan.drops_tokens and number == plan.tokens_after):
+        gate = self.gate(plan, number)
+        by_share = plan.drops_tokens and number == plan.tokens_after
+        if gate is None and not by_share:
             return layer(rows, layout, heads, neurons), None
-        rows, received = layer.forward_scored(rows, layout, heads, neurons)
-        kept = kept_tokens(received, layout, plan)
+        if gate is not None and not gate.asks_attention:
+            rows = layer(rows, layout, heads, neurons)
+            kept = open_tokens(gate(rows, None), layout)
+        else:
+            rows, received = layer.forward_scored(rows, layout, heads, neurons)
+            if gate is None:
+                least = self.head(plan.layers).form.least_tokens
+                kept = kept_tokens(received, layout, plan, least)
+            else:
+                shares = (received * layout.lengths[:, None])[layout.keep]
+                kept = open_tokens(gate(rows, shares), layout)
+            if is_heard(self):
+                report(self, "received", received)
         if is_heard(self):
-            report(self, "received", received)
             report(self, "kept", kept)
         return rows, kept
 
@@ -206,24 +340,3 @@ def _go_on(
 ) -> tuple[Tensor, Packed]:
     """The rows that are kept, and their layout."""
     return (rows, layout) if kept is None else (rows[kept], layout.choose(kept))
-
-
-def kept_tokens(
-    received: Float[Tensor, "batch tokens"], layout: Packed, plan: Plan
-) -> Bool[Tensor, " rows"]:
-    """Which rows go on: each sequence's most attended tokens, its first always; ties go to the
-    earlier token.
-    """
-    real = layout.keep
-    # a sequence that is not a number stays one: it keeps its first tokens
-    order = received.nan_to_num(nan=0.0).masked_fill(~real, -1.0)
-    order[:, :1] = torch.inf
-    # 0.55 times 100 is a little above 55, which must not round up to 56
-    counts = (layout.lengths.double() * plan.tokens_kept - ROUNDING).ceil().clamp(min=1)
-    places = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    kept = places < counts[:, None]
-    if plan.tokens_above > 0:
-        enough = received * layout.lengths[:, None] >= plan.tokens_above
-        enough[:, :1] = True
-        kept = kept & enough
-    return kept[real]

@@ -141,6 +141,18 @@ class Packed:
         return rows[staying[self.owner]], Packed(self.lengths[staying])
 
 
+def mean_after_first(rows: Tensor, layout: Layout) -> Float[Tensor, "batch channels"]:
+    """Each sequence's mean over all its real rows but the first, that of the class token.
+
+    Every sequence needs two rows.
+    """
+    standing = layout.stand(rows)[:, 1:]
+    if layout.visible is None:
+        return standing.mean(1)
+    real = layout.visible[:, 0, 0, 1:, None]
+    return (standing * real).sum(1) / real.sum(1)
+
+
 def pack(
     padded: Float[Tensor, "batch tokens channels"], keep: Bool[Tensor, "batch tokens"] | None
 ) -> tuple[Float[Tensor, "rows channels"], Packed]:

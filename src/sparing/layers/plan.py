@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, nearest
+
+CONFIDENCES = ("softmax", "learned")
+TUPLES = ("heads", "neurons", "exits", "narrow_heads", "narrow_neurons")
+FIRST_FIELDS = 7
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,19 @@ class Plan:
     """How much of each layer to run, and for how long.
 
     ``heads`` and ``neurons`` are those kept in each layer, so their length is the depth.
-    ``exits`` are the layers (counted from 1) after which an input leaves when the largest of its
-    class probabilities is above ``threshold`` (1: never). After layer ``tokens_after`` each
-    sequence keeps the ``tokens_kept`` share of its tokens that receive most attention (rounded up,
-    the first always among them), and of these only those that receive at least ``tokens_above``
-    times an even share.
+    ``exits`` are the layers (counted from 1) after which an input leaves when its confidence is
+    above ``threshold`` (1: never). After layer ``tokens_after`` each sequence keeps the
+    ``tokens_kept`` share of its tokens that receive most attention (rounded up, the first always
+    among them), and of these only those that receive at least ``tokens_above`` times an even share.
+
+    Inputs whose confidence after layer ``narrow_after`` is above ``narrow_above`` (1: never), and
+    which do not leave there, run the layers that follow with ``narrow_heads`` and
+    ``narrow_neurons``, one count for each of these layers, none larger than the others' own.
+
+    ``confidence`` says what is held against both thresholds: "softmax", the largest of the class
+    probabilities at that exit, or "learned", the probability that the exit's answer is the whole
+    model's, from a head that ``fit_confidence`` makes. ``gated`` plans drop tokens by the model's
+    gates (``layers.gates``) instead of by a share.
     """
 
     heads: tuple[int, ...]
@@ -45,6 +58,12 @@ class Plan:
     tokens_kept: float = 1.0
     tokens_above: float = 0.0
     tokens_after: int = 2
+    narrow_heads: tuple[int, ...] = ()
+    narrow_neurons: tuple[int, ...] = ()
+    narrow_after: int = 0
+    narrow_above: float = 1.0
+    confidence: str = "softmax"
+    gated: bool = False
 
     def __post_init__(self) -> None:
         if not self.heads or len(self.heads) != len(self.neurons):
@@ -60,6 +79,37 @@ class Plan:
             raise UsageError("threshold must be in [0, 1] and tokens_above not negative")
         if self.tokens_after < 1 or any(not 1 <= layer <= self.layers for layer in self.exits):
             raise UsageError(f"exits and tokens_after are layers from 1 to {self.layers}")
+        self._check_narrow()
+        if self.gated and (self.tokens_kept < 1 or self.tokens_above > 0):
+            raise UsageError("a plan drops tokens by gates, or by tokens_kept and tokens_above")
+        if self.confidence not in CONFIDENCES:
+            raise UsageError(
+                f"a plan's confidence is {' or '.join(CONFIDENCES)}, got {self.confidence!r}"
+                f"{nearest(str(self.confidence), CONFIDENCES)}"
+            )
+
+    def _check_narrow(self) -> None:
+        """Raise ``UsageError`` where the narrower widths do not fit the plan."""
+        if not 0 <= self.narrow_above <= 1 or not 0 <= self.narrow_after < self.layers:
+            raise UsageError(
+                f"narrow_above must be in [0, 1] and narrow_after from 0 (never) to "
+                f"{self.layers - 1}, the last layer but one; got {self.narrow_above} and "
+                f"{self.narrow_after}"
+            )
+        rest = self.layers - self.narrow_after if self.narrow_after else 0
+        if len(self.narrow_heads) != rest or len(self.narrow_neurons) != rest:
+            raise UsageError(
+                f"narrow_heads and narrow_neurons need one count for each of the {rest} layers "
+                f"after narrow_after, got {len(self.narrow_heads)} and {len(self.narrow_neurons)}"
+            )
+        pairs = [
+            *zip(self.narrow_heads, self.heads[self.narrow_after :], strict=False),
+            *zip(self.narrow_neurons, self.neurons[self.narrow_after :], strict=False),
+        ]
+        if any(not 1 <= few <= many for few, many in pairs):
+            raise UsageError(
+                "narrow_heads and narrow_neurons are from 1 to what the plan keeps in that layer"
+            )
 
     @property
     def layers(self) -> int:
@@ -73,11 +123,60 @@ class Plan:
         return fewer and self.tokens_after < self.layers
 
     @property
+    def narrows(self) -> bool:
+        """Whether inputs may go on narrower."""
+        return self.narrow_after > 0 and self.narrow_above < 1
+
+    @cached_property
+    def narrower(self) -> Plan:
+        """What those run that go on narrower: a plan without the choice."""
+        if not self.narrow_after:
+            return self
+        heads = self.heads[: self.narrow_after] + self.narrow_heads
+        neurons = self.neurons[: self.narrow_after] + self.narrow_neurons
+        return replace(self.wider, heads=heads, neurons=neurons)
+
+    @cached_property
+    def wider(self) -> Plan:
+        """What those run that do not: a plan without the choice."""
+        return replace(self, narrow_heads=(), narrow_neurons=(), narrow_after=0, narrow_above=1.0)
+
+    @cached_property
+    def without_choice(self) -> Plan:
+        """The widest and deepest that an input may run: nobody leaves, nobody goes on narrower."""
+        return replace(self.wider, exits=(), threshold=1.0)
+
+    @cached_property
+    def asked(self) -> tuple[int, ...]:
+        """The layers whose exit heads are asked, the last one included, in their order."""
+        narrow = (self.narrow_after,) if self.narrows else ()
+        return tuple(sorted({*self.stops, *narrow, self.layers}))
+
+    @cached_property
     def stops(self) -> tuple[int, ...]:
         """The layers after which an input may really leave before the end, in their order."""
         if self.threshold >= 1:
             return ()
         return tuple(sorted({layer for layer in self.exits if layer < self.layers}))
+
+    def shortened(self, layers: int) -> Plan:
+        """The same plan of so few layers; exits after them are left out.
+
+        Raises ``UsageError`` for more layers than it has, or none.
+        """
+        if not 1 <= layers <= self.layers:
+            raise UsageError(f"the plan has {self.layers} layers, not {layers}")
+        kept = self if layers > self.narrow_after else self.wider
+        after = kept.narrow_after
+        rest = layers - after if after else 0
+        return replace(
+            kept,
+            heads=kept.heads[:layers],
+            neurons=kept.neurons[:layers],
+            exits=tuple(place for place in kept.exits if place <= layers),
+            narrow_heads=kept.narrow_heads[:rest],
+            narrow_neurons=kept.narrow_neurons[:rest],
+        )
 
     def check_fits(self, sizes: Sequence[LayerSizes]) -> None:
         """Raise ``UsageError`` when the plan asks for more than the layers have."""
@@ -92,17 +191,21 @@ class Plan:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """For JSON; what was added later is left out where it says nothing, for older readers."""
+        later = {each.name: each.default for each in fields(self)[FIRST_FIELDS:]}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
+            if name not in later or value != later[name]
         }
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Plan:
         """What ``to_dict`` gave; raises ``UsageError`` for anything else."""
         try:
-            lists = {name: tuple(content[name]) for name in ("heads", "neurons", "exits")}
+            needed = {name: content[name] for name in TUPLES[:3]}
+            given = {**needed, **{name: content[name] for name in TUPLES if name in content}}
+            lists = {name: tuple(counts) for name, counts in given.items()}
             if not all(isinstance(count, int) for counts in lists.values() for count in counts):
                 raise TypeError("heads, neurons and exits are whole numbers")
             return cls(**{**content, **lists})
@@ -127,6 +230,25 @@ def narrowed(sizes: Sequence[LayerSizes], share: float, layers: int | None = Non
     return Plan(
         tuple(max(1, round(size.heads * share)) for size in chosen),
         tuple(_in_eights(size.neurons, share) for size in chosen),
+    )
+
+
+def narrowing(plan: Plan, share: float, *, after: int, above: float) -> Plan:
+    """The plan in which the inputs that are surer than ``above`` after layer ``after`` go on with
+    a share of its heads and neurons, rounded as ``narrowed`` rounds.
+
+    Raises ``UsageError`` for a share outside (0, 1] and a layer that no other follows.
+    """
+    if not 0 < share <= 1 or not 1 <= after < plan.layers:
+        raise UsageError(
+            f"a share in (0, 1] after one of layers 1 to {plan.layers - 1}, got {share}, {after}"
+        )
+    return replace(
+        plan,
+        narrow_heads=tuple(max(1, round(count * share)) for count in plan.heads[after:]),
+        narrow_neurons=tuple(_in_eights(count, share) for count in plan.neurons[after:]),
+        narrow_after=after,
+        narrow_above=above,
     )
 
 

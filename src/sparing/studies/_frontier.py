@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparing.core.record import Label, Record
-from sparing.layers.plan import Plan, narrowed
+from sparing.layers.plan import Plan, narrowed, narrowing
 from sparing.studies._exits import (
     THRESHOLDS,
     Decision,
@@ -23,28 +23,44 @@ from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
 Kind = Literal["exits", "depth", "random"]
+NARROW_ABOVE = (0.6, 0.8, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Widths and tokens of a plan: what must be run, while depth and thresholds need not."""
+    """Widths and tokens of a plan: what must be run, while depth and thresholds need not.
+
+    ``narrow`` is the share of the plan's widths with which sure inputs go on after layer
+    ``narrow_after``; 1 leaves all widths the same. ``confidence`` is the plan's.
+    """
 
     width: float
     tokens_kept: float = 1.0
     tokens_after: int = 2
+    narrow: float = 1.0
+    narrow_after: int = 2
+    confidence: str = "softmax"
 
     def plan(self, model: AdaptiveClassifier) -> Plan:
         """The plan of this variant to the model's end."""
         whole = narrowed(model.encoder.sizes, self.width)
-        return replace(whole, tokens_kept=self.tokens_kept, tokens_after=self.tokens_after)
+        plan = replace(
+            whole,
+            tokens_kept=self.tokens_kept,
+            tokens_after=self.tokens_after,
+            confidence=self.confidence,
+        )
+        if self.narrow == 1:
+            return plan
+        return narrowing(plan, self.narrow, after=self.narrow_after, above=NARROW_ABOVE[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
     """One plan on held-out data: its score, and its arithmetic as a share of the dense model's.
 
-    ``kind``: "exits" where inputs leave when sure, "depth" where all leave after one layer, and
-    "random", the control, where as many leave at each layer as in "exits", but others.
+    ``kind``: "exits" where inputs leave, or go on narrower, when sure, "depth" where all leave
+    after one layer, and "random", the control, where as many do so as in "exits", but others.
     """
 
     kind: Kind
@@ -72,6 +88,12 @@ class Point:
             "on_front": on_front,
             "plan": json.dumps(self.plan.to_dict()),
         }
+        if self.plan.narrows:
+            labels |= {
+                "narrow": round(self.variant.narrow, 4),
+                "narrow_after": self.plan.narrow_after,
+                "narrow_above": self.plan.narrow_above,
+            }
         return Record("frontier_score", self.score, "score", "measured", labels)
 
 
@@ -87,26 +109,30 @@ def survey(
 
 def points_of(task: Task, variant: Variant, found: Outcomes, whole: float) -> list[Point]:
     """All plans of one variant; ``whole`` is the dense model's mean arithmetic."""
-    end = found.plan.layers
-    points = [
-        _point(task, "depth", variant, found, decide(found, layers=depth), whole)
-        for depth in found.exits
-    ]
+    end, sure = found.plan.layers, found.plan.narrow_after
+    points = []
+    for depth in found.exits:
+        # one width for all, unless the layers end before any could go on narrower
+        for above in NARROW_ABOVE if 0 < sure < depth else (None,):
+            decision = decide(found, layers=depth, narrow_above=above)
+            kind: Kind = "exits" if decision.plan.narrows else "depth"
+            points.append(_point(task, kind, variant, found, decision, whole))
     for depth in [exit_ for exit_ in found.exits if exit_ >= end - 1]:
         for first in [exit_ for exit_ in found.exits if exit_ < depth]:
-            for threshold in THRESHOLDS:
-                decision = decide(found, threshold, first, depth)
-                points.append(_point(task, "exits", variant, found, decision, whole))
+            for above in NARROW_ABOVE if 0 < sure < depth else (None,):
+                for threshold in THRESHOLDS:
+                    decision = decide(found, threshold, first, depth, above)
+                    points.append(_point(task, "exits", variant, found, decision, whole))
     return points
 
 
 def random_control(
     task: Task, found: Outcomes, point: Point, whole: float, draws: int = 20
 ) -> Point:
-    """The mean over draws of leaving at random as often as the point does."""
+    """The mean over draws of leaving, and going on narrower, at random as often as the point."""
     plan = point.plan
     first = min(plan.stops, default=1)
-    decision = decide(found, plan.threshold, first, plan.layers)
+    decision = decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
     drawn = [left_at_random(found, decision, seed) for seed in range(draws)]
     mean = sum(score(task, each, found.labels) for each in drawn) / draws
     control = _point(task, "random", point.variant, found, drawn[0], whole)

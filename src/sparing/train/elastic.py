@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparing.core.errors import UsageError
-from sparing.layers.plan import Plan, narrowed
+from sparing.layers.plan import Plan, narrowed, narrowing
 from sparing.train.distillation import output_divergence
 from sparing.train.recipe import Distillation
 
@@ -23,21 +23,45 @@ class Draw:
 
     ``widths`` are shares of heads and neurons, drawn in proportion to their ``width_chances``;
     ``tokens`` are shares kept after layer ``tokens_after``, drawn evenly. Depth is not drawn: all
-    exits are trained in every step.
+    exits are trained in every step. ``narrow`` are shares of the drawn width with which the inputs
+    that are surer than ``narrow_above`` after layer ``narrow_after`` go on, drawn evenly; 1 lets
+    all go on alike. ``gated`` trains the model's token gates, whose open share counts in the loss
+    with ``gate_weight``; after ``soft_steps`` (None: never) gates stay as they are and tokens are
+    really dropped, so that the weights get used to it.
     """
 
     widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
     width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
     tokens: tuple[float, ...] = (1.0,)
     tokens_after: int = 2
+    narrow: tuple[float, ...] = (1.0,)
+    narrow_after: int = 2
+    narrow_above: float = 0.9
+    gated: bool = False
+    gate_weight: float = 0.5
+    soft_steps: int | None = None
 
     def __post_init__(self) -> None:
         if not self.widths or len(self.widths) != len(self.width_chances):
             raise UsageError("draw.widths and draw.width_chances must be of one length, not empty")
         if min(self.width_chances) < 0 or sum(self.width_chances) <= 0:
             raise UsageError("draw.width_chances must not be negative, and not all 0")
-        if not self.tokens or any(not 0 < share <= 1 for share in (*self.widths, *self.tokens)):
-            raise UsageError("draw.widths and draw.tokens are shares in (0, 1]")
+        shares = (*self.widths, *self.tokens, *self.narrow)
+        if not self.tokens or not self.narrow or any(not 0 < share <= 1 for share in shares):
+            raise UsageError("draw.widths, draw.tokens and draw.narrow are shares in (0, 1]")
+        if self.gated and (self.tokens != (1.0,) or self.narrow != (1.0,)):
+            raise UsageError("draw.gated goes with neither draw.tokens nor draw.narrow")
+
+    def describe(self) -> dict[str, Any]:
+        """For JSON; without what decides nothing, so that it can be compared with older runs'."""
+        idle = {"gated", "gate_weight", "soft_steps"} if not self.gated else set()
+        if self.narrow == (1.0,):
+            idle |= {"narrow", "narrow_after", "narrow_above"}
+        return {name: value for name, value in asdict(self).items() if name not in idle}
+
+    def soft(self, step: int) -> bool:
+        """Whether gates still learn in a step."""
+        return self.gated and (self.soft_steps is None or step < self.soft_steps)
 
     def typical(self, model: Any) -> Plan:
         """The width drawn most often: what a validation between epochs looks at."""
@@ -50,7 +74,13 @@ class Draw:
         share = chance.choices(self.widths, self.width_chances)[0]
         plan = narrowed(model.encoder.sizes, share)
         kept = chance.choice(self.tokens)
-        return replace(plan, tokens_kept=kept, tokens_after=self.tokens_after)
+        if self.gated:
+            return replace(plan, gated=True)
+        plan = replace(plan, tokens_kept=kept, tokens_after=self.tokens_after)
+        narrow = chance.choice(self.narrow)
+        if narrow == 1:
+            return plan
+        return narrowing(plan, narrow, after=self.narrow_after, above=self.narrow_above)
 
 
 class ElasticLoss:
@@ -61,7 +91,8 @@ class ElasticLoss:
 
     Symbols: z_e are the logits at exit e, t the teacher's; h_l and g_l the hidden states after
     layer l at real tokens; a, b, c and T as in ``Distillation``. Hidden states are compared up to
-    the layer after which tokens are dropped.
+    the layer after which tokens are dropped. Gates add their weight times the share of tokens that
+    they let through, a mean over gates.
 
     Source: Hou et al., 2020 (DynaBERT), arXiv 2004.04037, section 2.2, for widths; Lee et al.,
     2015, arXiv 1409.5185, for loss at every depth. What differs: one plan a step instead of all.
@@ -75,14 +106,14 @@ class ElasticLoss:
 
     def describe(self) -> dict[str, Any]:
         """What is drawn."""
-        return {"elastic": asdict(self.draw), "elastic_seed": self.seed}
+        return {"elastic": self.draw.describe(), "elastic_seed": self.seed}
 
     def __call__(self, model: Any, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch with ``labels``."""
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         plan = self.draw.plan(model, self.seed, step)
         rows, layout = model.embed(**inputs)
-        trace = model.encoder.trace(rows, layout, plan)
+        trace = model.encoder.trace(rows, layout, plan, soft=self.draw.soft(step))
         follow = self.weights.hidden_states > 0
         assert self.teacher is not None
         with torch.no_grad():
@@ -96,8 +127,13 @@ class ElasticLoss:
             self._of_answer(z.float(), goal.logits.float(), batch) for z in trace.answers.values()
         ]
         loss = torch.stack(losses).mean()
+        if trace.open:
+            share = torch.stack([each.float().mean() for each in trace.open]).mean()
+            loss = loss + self.draw.gate_weight * share
         if follow:
             last = plan.tokens_after if plan.drops_tokens else plan.layers
+            if plan.gated:
+                last = min(int(place) for place in model.encoder.gates)
             keep = inputs.get("attention_mask")
             distance = packed_distance(trace.states[: last + 1], goal.hidden_states, keep)
             loss = loss + self.weights.hidden_states * distance

@@ -17,8 +17,9 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparing.core.errors import CheckpointError, SparingError, UsageError
-from sparing.layers.encoder import AdaptiveEncoder, Spent
+from sparing.layers.encoder import AdaptiveEncoder
 from sparing.layers.packing import Packed, pack
+from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
@@ -83,6 +84,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         self.encoder = AdaptiveEncoder(
             sizes, layer_form(config, family), head_form(config, family), entry["exits"]
         )
+        self.encoder.add_confidences(entry.get("confidences", ()))
+        if "gates" in entry:
+            self.encoder.add_gates(entry["gates"]["kind"], entry["gates"]["places"])
         self.frontier = [FrontierPoint.from_dict(point) for point in entry.get("frontier", ())]
         for point in self.frontier:
             self.encoder.check_runs(point.plan)
@@ -188,6 +192,11 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
             "plan": self._plan.to_dict(),
             "frontier": [point.to_dict() for point in self.frontier],
         }
+        if self.encoder.confidences:
+            entry["confidences"] = [int(place) for place in self.encoder.confidences]
+        if self.encoder.gates:
+            places = [int(place) for place in self.encoder.gates]
+            entry["gates"] = {"kind": self.encoder.gate_kind, "places": places}
         setattr(self.config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
 
     def forward(

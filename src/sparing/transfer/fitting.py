@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
 from sparing.measure.latency import paired_latency
 from sparing.measure.memory import peak_memory
+from sparing.models._shape import image_config
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
 MIB = 2**20
@@ -47,12 +48,12 @@ def fit_budget(
 ) -> Fit:
     """Set the best plan of the model's frontier that keeps the limits here, and say what it takes.
 
-    Without ``inputs`` a batch of random tokens (or images) is used and nobody leaves early, so that
-    the limits hold for every input of that size. With ``inputs`` (batches as the model takes them)
-    the latency is the mean over them, exits included; memory is still that of the longest without
-    exits. ``threads`` pins PyTorch's count (its own unless given). Raises ``UsageError`` without
-    limits, without a frontier, and where even the cheapest plan is too dear; the plan is then left
-    as it was.
+    Without ``inputs`` a batch of random tokens (or images) is used and nobody leaves early or goes
+    on narrower, so that the limits hold for every input of that size. With ``inputs`` (batches as
+    the model takes them) the latency is the mean over them, with what they choose; memory is still
+    that of the longest without a choice. ``threads`` pins PyTorch's count (its own unless given).
+    Raises ``UsageError`` without limits, without a frontier, and where even the cheapest plan is
+    too dear; the plan is then left as it was.
 
     Source: the limits are L_max and M_max of the AdaAttention paper, section III; there they enter
     a loss, here they are measured.
@@ -95,7 +96,8 @@ def random_batch(model: AdaptiveClassifier, batch: int, tokens: int) -> dict[str
     generator = torch.Generator().manual_seed(0)
     config: Any = model.config
     if model.main_input_name == "pixel_values":
-        size = (batch, config.num_channels, config.image_size, config.image_size)
+        sizes = image_config(config)
+        size = (batch, sizes.num_channels, sizes.image_size, sizes.image_size)
         return {"pixel_values": torch.randn(size, generator=generator)}
     if not 0 < tokens <= model.longest:
         raise UsageError(f"{tokens} tokens: the model reads 1 to {model.longest}")
@@ -117,7 +119,7 @@ def _measure(
     weigh: bool,
     threads: int | None,
 ) -> Fit:
-    model.plan = point.plan if leave else replace(point.plan, exits=(), threshold=1.0)
+    model.plan = point.plan if leave else point.plan.without_choice
 
     def call() -> None:
         with torch.inference_mode():
@@ -139,7 +141,7 @@ def _peak_mb(
     """In a process of its own, so that what this one holds does not hide it."""
     longest = max(inputs, key=lambda batch: next(iter(batch.values())).numel())
     shape = next(iter(longest.values())).shape
-    model.plan = replace(plan, exits=(), threshold=1.0)
+    model.plan = plan.without_choice
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         arguments = {"folder": folder, "batch": shape[0], "tokens": shape[-1]}

@@ -24,8 +24,9 @@ from sparing.transfer.registry import NAME
 def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClassifier:
     """A smaller model that holds only what a plan (the model's own unless given) uses.
 
-    Its whole plan is that plan, with the same exits and threshold, so that it answers the same and
-    neither slices nor stores the rest. Exits that nobody can take are left out, with their heads.
+    Its whole plan is that plan, with the same exits and thresholds, so that it answers the same and
+    does not store the rest. Exits that nobody can take are left out, with their heads. Inputs that
+    go on narrower still take the first part of what is left.
     Raises ``UsageError`` for a plan that the model cannot run.
     """
     plan = model.plan if plan is None else plan
@@ -35,9 +36,14 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
         LayerSizes(heads, size.query_dim, size.value_dim, neurons)
         for heads, neurons, size in zip(plan.heads, plan.neurons, model.encoder.sizes, strict=False)
     ]
-    exits = [*plan.stops, plan.layers]
+    exits = list(plan.asked)
     config = copy.deepcopy(model.config)
     entry = {"sizes": [size.to_list() for size in sizes], "exits": exits, "plan": plan.to_dict()}
+    if plan.confidence == "learned":
+        entry["confidences"] = exits[:-1]
+    places = [int(n) for n in model.encoder.gates if model.encoder.gate(plan, int(n)) is not None]
+    if places:
+        entry["gates"] = {"kind": model.encoder.gate_kind, "places": places}
     setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
     smaller = AdaptiveClassifier(config)
     smaller.to(device=model.device, dtype=model.dtype)
@@ -46,6 +52,10 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
         _narrow(ours, theirs)  # type: ignore[arg-type]
     for number, head in smaller.encoder.heads.items():
         head.load_state_dict(model.encoder.heads[number].state_dict())
+    for number, gate in smaller.encoder.gates.items():
+        gate.load_state_dict(model.encoder.gates[number].state_dict())
+    for number, sure in smaller.encoder.confidences.items():
+        sure.load_state_dict(model.encoder.confidences[number].state_dict())
     smaller.train(model.training)
     return smaller
 
@@ -111,7 +121,7 @@ class _Stack(nn.Module):
             hidden, received = layer.forward_scored(hidden, layout, heads, neurons)
             hidden = drop_padded(hidden, received, keep, self.capacity)
             layout = Padded(None if keep is None else self.capacity.keep_after(keep))
-        return hidden, self.exit(hidden[:, 0])
+        return hidden, self.exit(self.exit.pool(hidden, layout))
 
 
 class TextSegment(_Stack):
@@ -163,13 +173,27 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
 
     Each segment gives (rows, logits) and the next goes on from the rows of the inputs that did not
     leave. Sizes depend on sizes alone, so each can be exported; tokens are dropped by their share.
-    Raises ``Unsupported`` for a plan with ``tokens_above``, whose count depends on values.
+    Raises ``Unsupported`` for a plan with ``tokens_above`` or gates, whose count depends on values,
+    and for one in which inputs go on narrower or leave by a learned confidence.
     """
+    if model.plan.stops and model.plan.confidence != "softmax":
+        raise Unsupported(
+            "what runs a chain of segments decides by the largest probability: set the plan's "
+            "confidence to 'softmax', with a threshold of its own"
+        )
+    if model.plan.narrows:
+        raise Unsupported(
+            "a chain of segments has one width: set model.plan to its plan.wider or plan.narrower, "
+            "or freeze the model, which keeps both"
+        )
+    if model.plan.gated:
+        raise Unsupported("how many tokens gates let through depends on the input: set gated=False")
     if model.plan.tokens_above > 0:
         raise Unsupported("how many tokens tokens_above keeps depends on the input: set it to 0")
     frozen = freeze(model).eval()
     plan = frozen.plan
-    capacity = Capacity.from_share(plan.tokens_kept) if plan.drops_tokens else None
+    least = frozen.encoder.head(plan.layers).form.least_tokens
+    capacity = Capacity.from_share(plan.tokens_kept, least) if plan.drops_tokens else None
     places = [*frozen.plan.stops, frozen.plan.layers]
     layers: list[Any] = list(frozen.encoder.layers)
     found: list[nn.Module] = []

@@ -1,0 +1,64 @@
+"""A learned confidence: how probable it is that an early answer is the whole model's."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+ANSWER_FEATURES = 4
+
+
+def answer_features(
+    logits: Float[Tensor, "batch classes"],
+) -> Float[Tensor, "batch features"]:
+    """What an answer tells of its own doubt, in float32, four numbers for each input.
+
+    The largest probability, its lead over the next, the entropy in nats, and the lead of the
+    logits; it takes two classes at least.
+    """
+    logits = logits.detach().float()
+    likely = logits.softmax(-1)
+    top, best = likely.topk(2).values, logits.topk(2).values
+    entropy = torch.special.entr(likely).sum(-1)
+    return torch.stack([top[:, 0], top[:, 0] - top[:, 1], entropy, best[:, 0] - best[:, 1]], -1)
+
+
+class ConfidenceHead(nn.Module):
+    """The probability that an exit's answer is the whole model's, by logistic regression.
+
+    It reads the row that the exit head reads and ``answer_features`` of its logits. It computes in
+    float32, so that a threshold means the same in every precision. Before it is fitted it is never
+    sure of anything: 0.5.
+
+    Source: the target is the consistency of Schuster et al., 2022 (CALM), arXiv 2207.07061, section
+    3.4 (early-exit classifier). What differs: it also sees the answer, and it is fitted after
+    the training, by a convex problem, so that the model stays as it is.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width + ANSWER_FEATURES, 1)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    @property
+    def flops(self) -> int:
+        """What its matrix product takes for one input; a multiply-add is 2."""
+        return 2 * self.linear.weight.numel()
+
+    def forward(
+        self, pooled: Float[Tensor, "batch width"], logits: Float[Tensor, "batch classes"]
+    ) -> Float[Tensor, " batch"]:
+        """The probability for each input; gradients do not reach the model."""
+        seen = confidence_inputs(pooled, logits)
+        weight, bias = self.linear.weight.float(), self.linear.bias.float()
+        return F.linear(seen, weight, bias).squeeze(-1).sigmoid()
+
+
+def confidence_inputs(
+    pooled: Float[Tensor, "batch width"], logits: Float[Tensor, "batch classes"]
+) -> Float[Tensor, "batch features"]:
+    """What a confidence head reads, in float32."""
+    return torch.cat([pooled.detach().float(), answer_features(logits)], -1)
