@@ -49,6 +49,21 @@ def test_it_prints_lines_for_a_person(command, dense, tmp_path):
     assert further.json["removed"] == further.json["heads"] // 2
 
 
+def test_heads_go_in_stages_with_training_between(command, dense, tmp_path):
+    place = tmp_path / "pruned"
+    given = ("--heads", "0.5", "--steps", "2", "--epochs-between", "1", "--learning-rate", "1e-3")
+    ended = command("prune", dense, *TASK, *given, "--output-dir", place)
+    assert ended.code == 0, ended.err
+    for words in ("heads left  accuracy, validation", "before training on", "after, ", "saved in"):
+        assert words in ended.out
+    assert sum(len(block.kept) for block in find_blocks(sparing.load(place))) == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["pruned"]
+    other = (*given[:3], "1", *given[4:], "--output-dir", tmp_path / "other", "--json")
+    stages = command("prune", dense, *TASK, *other).json["stages"]
+    assert [stage["left"] for stage in stages] == [2]
+    assert stages[0]["steps"] > 0
+
+
 def test_mistakes_are_one_line_and_write_nothing(command, dense, trained, tmp_path):
     place = tmp_path / "pruned"
     for model, heads, folder, words in (

@@ -18,20 +18,20 @@ from sparing.mechanisms.adaptive import Adaptive
 from sparing.studies import _ada_arithmetic as arithmetic
 from sparing.studies import _ada_arms as arms
 from sparing.studies import _ada_cells as cells
+from sparing.studies import _ada_curves as curves
 from sparing.studies import _ada_paper as paper
 from sparing.studies import _ada_speed as speed
 from sparing.studies import adaattention
 from sparing.studies._ada_analysis import analyse
 from sparing.studies._ada_certificate import head_errors
 from sparing.studies._ada_patterns import INNER_PLACES, _by_place
-from sparing.tasks import load_task
 from sparing.transfer.layers import find_layers
 
 SMALL = replace(
     adaattention.BUDGETS["quick"],
     tasks=("digits",),
     sizes={"layers": 2, "width": 16, "heads": 2},
-    arms=("adaptive", "skip", "prune", "slim"),
+    arms=("adaptive", "skip", "prune", "prune-gradual", "uniform-rotated", "slim"),
     dense_epochs=1,
     epochs=1,
     batch_size=128,
@@ -206,7 +206,9 @@ def test_speeds_are_neither_the_papers_nor_those_beside_the_int8_forms():
     quoted = Record("speed_up", 1.78, "ratio", "paper", labels)
     own = Record("speed_up", 0.9, "ratio", "measured", labels, (0.8, 1.0))
     again = replace(own, value=0.5, labels={**labels, "group": "int8"})
-    mean = [r for r in analyse([quoted, again, own], [], (0,)) if r.name == "speed_up"]
+    found = [r for r in analyse([quoted, again, own], [], (0,)) if r.name == "speed_up"]
+    assert {r.labels["task"] for r in found} == {"mean", "every"}
+    mean = [r for r in found if r.labels["task"] == "mean"]
     assert [r.value for r in mean] == [pytest.approx(0.9)]
     assert mean[0].interval == pytest.approx((0.8, 1.0))
 
@@ -238,13 +240,62 @@ def test_a_run_trains_times_and_judges_every_arm(done):
     whole = of_name(done, "flops", arm="full")[0].value
     assert of_name(done, "flops", arm="prune")[0].value < whole
     assert of_name(done, "flops", arm="adaptive")[0].value > 0
-    assert {r.labels["arm"] for r in of_name(done, "train_step_ratio")} == {"adaptive", "prune"}
+    assert {r.labels["arm"] for r in of_name(done, "train_step_ratio")} == {
+        "adaptive",
+        "prune",
+        "prune-gradual",
+        "uniform-rotated",
+    }
     assert len(done.goals) == 7
 
 
 def test_pruning_removed_half_the_heads(done):
     told = json.loads(of_name(done, "arm", arm="prune")[0].labels["told"])
     assert told == {"removed_heads": 2, "heads": 4}
+
+
+def test_pruning_in_stages_removes_as_many_and_tells_each_stage(done):
+    told = json.loads(of_name(done, "arm", arm="prune-gradual")[0].labels["told"])
+    assert told["removed_heads"] == 2
+    assert [stage["left"] for stage in told["stages"]["stages"]] == [2]
+    lefts = [r.labels["heads_left"] for r in of_name(done, "heads_score")]
+    assert lefts == sorted(lefts, reverse=True)
+    assert lefts[0] == 1.0
+    assert lefts[-1] < 0.5
+
+
+def test_widths_are_held_against_the_full_model_in_both_bases(done):
+    found = of_name(done, "width_difference")
+    assert len(found) == 2 * len(curves.WIDTH_SHARES)
+    assert {r.labels["basis"] for r in found} == {"first", "rotated"}
+    full = of_name(done, "score", arm="full", task="digits", metric="accuracy")[0].value
+    for r in found:
+        assert r.value == pytest.approx(r.labels["score"] - full)
+        assert r.interval[0] <= r.value <= r.interval[1]
+
+
+def test_throughput_is_of_every_rival_and_every_metric_is_kept(done):
+    rivals = {"full", "adaptive", "skip", "prune", "prune-gradual", "slim"}
+    assert {r.labels["arm"] for r in of_name(done, "throughput")} == rivals
+    assert all(r.value > 0 for r in of_name(done, "throughput"))
+    main = of_name(done, "score", arm="full", task="digits", main=True)
+    assert [r.labels["metric"] for r in main] == ["accuracy"]
+    shown = of_name(done, "score", arm="full", task="imagenet", metric="Top-1")
+    assert [(r.value, r.labels["stand_in"]) for r in shown] == [(main[0].value, "digits")]
+
+
+def test_the_plan_says_what_is_done_and_what_each_cell_takes(done, tmp_path):
+    before = adaattention.plan(SMALL, tmp_path / "new")
+    assert not any(cell.done for cell in before.cells)
+    assert all(cell.minutes > 0 for cell in before.cells)
+    assert before.minutes_left == sum(cell.minutes for cell in before.cells)
+    assert not (tmp_path / "new").exists()
+    after = adaattention.plan(SMALL, done.folder)
+    assert all(cell.done for cell in after.cells)
+    assert after.minutes_left == 0
+    assert "what finished cells took" in after.basis
+    assert [cell.key for cell in after.cells] == [cell.key for cell in before.cells]
+    assert len(after.groups()["digits/train"]) == 8
 
 
 def test_patterns_name_every_head_and_third(done):
@@ -271,38 +322,3 @@ def test_a_finished_run_is_not_repeated(done):
     before = [r for r in done.records if r.cell != "analysis"]
     again = adaattention.run(SMALL, done.folder)
     assert [r for r in again.records if r.cell != "analysis"] == before
-
-
-def test_tasks_without_classes_are_refused(tmp_path):
-    task = replace(load_task("digits"), answer="number", labels=("value",), metric="pearson")
-    work = arms.Work("digits", task, tmp_path, "", {}, arms.Length())
-    with pytest.raises(UsageError, match="asks for numbers"):
-        cells.require_classes(work)
-
-
-def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="accelerator"):
-        adaattention.run(adaattention.BUDGETS["paper"], tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"seeds": ()}, "at least one seed"),
-        ({"seeds": (1, 1)}, "twice"),
-        ({"rounds": 0}, "rounds"),
-        ({"lengths": (0,), "shape_layers": 1}, "lengths"),
-        ({"arms": ("nothing",)}, "unknown arm"),
-    ],
-)
-def test_impossible_wishes_are_named(change, words):
-    with pytest.raises(UsageError, match=words):
-        replace(SMALL, **change)
-
-
-def test_without_data_the_study_takes_digits(monkeypatch, tmp_path):
-    monkeypatch.delenv(adaattention.DATA, raising=False)
-    works, told = adaattention._works(replace(SMALL, tasks=()), tmp_path, None)
-    assert [work.name for work in works] == list(told) == [adaattention.WITHOUT_DATA]

@@ -234,3 +234,11 @@ def test_a_plan_gives_each_layer_its_own():
     planned = output(model, given)
     sparing.swap(model, "window", layers=0, radius=2)
     torch.testing.assert_close(planned, output(model, given), rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_mechanisms_that_read_the_layers_input_train_in_mixed_precision():
+    model, given = build("bert", dtype=torch.float32), inputs("bert")
+    sparing.swap(model, "adaptive")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model.train()(**given)
+    assert bool(found.logits.isfinite().all())

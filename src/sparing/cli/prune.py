@@ -1,11 +1,16 @@
-"""``sparing prune MODEL --task TASK --heads SHARE``: the least important heads removed for good."""
+"""``sparing prune MODEL --task TASK --heads SHARE``: the least important heads removed for good.
+
+With ``--epochs-between`` they go in stages, and what is left is trained on after each.
+"""
 
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,13 +19,15 @@ from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.core.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import PreTrainedModel
 
     from sparing.tasks import Task
+    from sparing.train import Recipe
     from sparing.train.evaluation import Evaluation
+    from sparing.train.recipe import Precision
+    from sparing.transfer.pruning import PruneReport
 
-BATCH_SIZE, TIMED_EXAMPLES, TIMED_SECONDS = 32, 8, 30.0
+TIMED_EXAMPLES, TIMED_SECONDS = 8, 30.0
 
 
 @verb
@@ -33,6 +40,18 @@ def run(
     examples: Annotated[
         int, typer.Option(min=1, help="Training examples that importance is measured on.")
     ] = 512,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Stages that are trained between, of equal shares.")
+    ] = 5,
+    epochs_between: Annotated[
+        int, typer.Option(min=0, help="Epochs of training after each stage; 0 trains nothing.")
+    ] = 0,
+    learning_rate: Annotated[
+        float, typer.Option(min=0, help="The rate of that training; 0 takes the task's.")
+    ] = 0.0,
+    precision: Annotated[
+        str, typer.Option(help="Of that training: auto, float32, bfloat16 or float16.")
+    ] = "auto",
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -40,45 +59,103 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove the least important heads, say what that did to scores and speed, and save."""
+    """Remove the least important heads, say what that did to scores and speed, and save.
+
+    Stages that were interrupted go on with the same command.
+    """
+    require_new(output_dir)
+    recipe = _recipe(task, epochs_between, learning_rate, precision)
+    cut = _Cut(heads, step, examples, steps, recipe)
+    _prune(model, task, cut, output_dir, data, settings or [], as_json)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How much goes, and how."""
+
+    heads: float
+    step: float
+    examples: int
+    stages: int
+    recipe: Recipe | None
+
+
+def _prune(
+    model: str,
+    task: str,
+    cut: _Cut,
+    folder: Path,
+    data: Path | None,
+    settings: Sequence[str],
+    as_json: bool,
+) -> None:
     from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
     from sparing.studies._task import load_for
     from sparing.transfer.opening import open_model
-    from sparing.transfer.pruning import prune
 
-    require_new(output_dir)
     opened, pruned = open_model(model), open_model(model)
     nothing: dict[str, Any] = {}
-    loaded, options = load_for(task, apply(nothing, settings or []), model, data)
+    loaded, options = load_for(task, apply(nothing, settings), model, data)
     require_fit(opened, loaded, model)
+    stages = folder.with_name(f"{folder.name}.stages")
     with progress_bar(quiet=as_json) as show:
-        report = prune(pruned, heads, _batches(loaded, examples), step=step, on_progress=show)
+        report = _removed(pruned, loaded, cut, stages, show)
         before, after = (_judged(each, loaded, model, show) for each in (opened, pruned))
     scores, latency = _scores(before, after), _latency(opened, pruned, loaded)
-    save_model(pruned, model, output_dir)
+    save_model(pruned, model, folder)
+    shutil.rmtree(stages, ignore_errors=True)
     if as_json:
-        facts = {"model": model, "folder": str(output_dir), "task": loaded.name}
+        facts = {"model": model, "folder": str(folder), "task": loaded.name}
         found = {**report.to_dict(), "scores": scores, "latency": latency}
         emit({**facts, "task_options": options, **found})
         return
-    print(f"{report}\n{loaded.name}, test split, {before.count} examples:")
-    print(_rows_in_words(scores), f"{_in_words(latency)}\nsaved in {output_dir}", sep="\n")
+    print(report, *_table(report), sep="\n")
+    print(f"{loaded.name}, test split, {before.count} examples:", _rows_in_words(scores), sep="\n")
+    print(f"{_in_words(latency)}\nsaved in {folder}")
 
 
-def _batches(task: Task, count: int) -> list[dict[str, Tensor]]:
-    """Training examples drawn without replacement, in batches of like length."""
-    import torch
+def _removed(
+    model: PreTrainedModel, task: Task, cut: _Cut, stages: Path, show: Callable[[float, str], None]
+) -> PruneReport:
+    """Take the heads out, at once or in stages that are trained between."""
+    from sparing.transfer.gradual import labelled_batches, prune_gradually
+    from sparing.transfer.pruning import prune
 
-    from sparing.train.evaluation import batches_by_length
+    if cut.recipe is None:
+        batches = labelled_batches(task, cut.examples)
+        return prune(model, cut.heads, batches, step=cut.step, on_progress=show)
+    return prune_gradually(
+        model,
+        task,
+        cut.heads,
+        recipe=cut.recipe,
+        stages=cut.stages,
+        folder=stages,
+        examples=cut.examples,
+        step=cut.step,
+        on_progress=show,
+    )
 
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randperm(len(task.train), generator=generator)[:count].tolist()
-    chosen = task.train.subset(drawn)
-    return [
-        task.collate([chosen[index] for index in indices])
-        for indices in batches_by_length(chosen, BATCH_SIZE)
-    ]
+
+def _recipe(task: str, epochs: int, rate: float, precision: str) -> Recipe | None:
+    """How what is left is trained on after a stage; None for no training at all."""
+    from sparing.core.errors import UsageError, nearest
+    from sparing.train.recipe import PRECISIONS, default_recipe
+
+    if precision not in PRECISIONS:
+        raise UsageError(f"--precision {precision!r} is unknown{nearest(precision, PRECISIONS)}")
+    if not epochs:
+        return None
+    own = default_recipe(task, pretrained=True)
+    rate, chosen = rate or own.learning_rate, cast("Precision", precision)
+    return replace(own, epochs=epochs, learning_rate=rate, precision=chosen, patience=None)
+
+
+def _table(report: PruneReport) -> list[str]:
+    """Score against heads left, where heads went in stages."""
+    table = getattr(report, "table", None)
+    return [] if table is None else [table()]
 
 
 def _judged(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sparing.cli._finish import finish_study
-from sparing.cli._shared import Json, progress_bar, verb
+from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.core.errors import UsageError
 
 
 @verb
@@ -21,21 +23,81 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="path=value, such as recipe.epochs=5.")
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the cells and about how long they take; run none.")
+    ] = False,
+    cells: Annotated[
+        str, typer.Option(help="Only cells whose key fits this pattern, such as 'sst2/*'.")
+    ] = "*",
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Begin no cell after so many minutes.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a study and print its goals: name, target, value, interval, met."""
     from sparing.cli._settings import apply
-    from sparing.core.errors import UsageError, nearest
+
+    module = _study(name, budget)
+    options = apply(module.BUDGETS[budget], settings or [])
+    place = output_dir or Path("runs") / f"{name}-{budget}"
+    pieces = _pieces(module, name, cells, minutes)
+    if plan:
+        _show(module, name, options, place, data, as_json)
+        return
+    with progress_bar(quiet=as_json) as show:
+        result = module.run(
+            options, place, data=data, on_progress=show, overwrite=overwrite, **pieces
+        )
+    finish_study(result, as_json)
+
+
+def _study(name: str, budget: str) -> Any:
+    """The study's module, which has that budget."""
+    from sparing.core.errors import nearest
     from sparing.core.folder import Folder
 
-    folder = Folder("sparing.studies", "study")
-    module = folder.load(name)
+    module = Folder("sparing.studies", "study").load(name)
     if not hasattr(module, "BUDGETS"):
         raise UsageError(f"{name} is not run by budget; see sparing {name} --help")
     if budget not in module.BUDGETS:
         raise UsageError(f"{name} has no budget {budget!r}{nearest(budget, module.BUDGETS)}")
-    options = apply(module.BUDGETS[budget], settings or [])
-    place = output_dir or Path("runs") / f"{name}-{budget}"
-    with progress_bar(quiet=as_json) as show:
-        result = module.run(options, place, data=data, on_progress=show, overwrite=overwrite)
-    finish_study(result, as_json)
+    return module
+
+
+def _pieces(module: Any, name: str, cells: str, minutes: float | None) -> dict[str, Any]:
+    """What is to be run of the whole; ``UsageError`` for a study that runs in one piece."""
+    given = {"cells": cells} if cells != "*" else {}
+    asked: dict[str, Any] = {**given, **({} if minutes is None else {"minutes": minutes})}
+    known = inspect.signature(module.run).parameters
+    for option in asked:
+        if option not in known:
+            raise UsageError(
+                f"{name} has no --{option}: stop it with Ctrl-C, it goes on from there"
+            )
+    return asked
+
+
+def _show(
+    module: Any, name: str, options: Any, place: Path, data: Path | None, as_json: bool
+) -> None:
+    """The cells and about how long they take."""
+    if not hasattr(module, "plan"):
+        raise UsageError(f"{name} tells no plan; its cells are kept as they finish")
+    plan = module.plan(options, place, data=data)
+    if as_json:
+        emit(plan.to_dict())
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("cells", "of them done", "minutes left", "most in one", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key, found in plan.groups().items():
+        left = [cell.minutes for cell in found if not cell.done]
+        done = str(len(found) - len(left))
+        most = f"{max(left):.1f}" if left else ""
+        table.add_row(f"{key} ({len(found)})", done, f"{sum(left):.1f}", most)
+    Console().print(table)
+    hours = plan.minutes_left / 60
+    print(f"about {hours:.1f} hours of one core left; estimated by {plan.basis}")

@@ -62,8 +62,9 @@ class Attention(nn.Module):
             "q": self._split(self.q_projection(x)),
             "k": self._split(self.k_projection(source)),
             "v": self._split(self.v_projection(source)),
-            "x": x,
         }
+        # autocast lowers what projections give, not what they read
+        tensors["x"] = x.to(tensors["q"].dtype)
         chosen = (tensors[name] for name in self.mechanism.streams)
         mixed = self.mechanism(*chosen, mask=mask)
         joined: Tensor = self.output_projection(mixed.transpose(1, 2).flatten(2))

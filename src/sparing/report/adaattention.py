@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparing.report import adaattention_content as words
-from sparing.report import content
+from sparing.report import content, wording
+from sparing.report.adaattention_curves import blocks as curve_blocks
 from sparing.report.adaattention_figures import positions, speeds
 from sparing.report.adaattention_patterns import Map, Step, maps, steps
 from sparing.report.adaattention_results import AdaResults
@@ -40,10 +41,10 @@ _TITLES = {
     "rest": "Tables I to III",
 }
 _ARM_WORDS = (
-    "One dense model, its attention changed in each way, trained on with one recipe; then whole "
-    "models on the same test inputs, one by one and unpadded. Arms were timed in groups, each with "
-    "a full model beside it: speeds are against that one, and milliseconds of two groups do not "
-    "compare."
+    "On {tasks}: one dense model, its attention changed in each way, trained on with one recipe; "
+    "then whole models on the same test inputs, one by one and unpadded. Arms were timed in "
+    "groups, each with a full model beside it: speeds are against that one, and milliseconds of "
+    "two groups do not compare."
 )
 _PATTERN_WORDS = "Scores of the adaptive arm on test inputs: what it spends, and on what."
 _STEP_WORDS = (
@@ -60,6 +61,11 @@ def render(run: Run) -> tuple[list[Plot], str, str]:
     results = AdaResults(run)
     drawn = [speeds(results)]
     return drawn, _page(results, drawn), _markdown(results, drawn)
+
+
+def _arm_words(results: AdaResults) -> str:
+    """How arms came to be, and on which tasks their means are taken."""
+    return _ARM_WORDS.format(tasks=wording.listing(results.ablations))
 
 
 def _blocks(results: AdaResults) -> list[content.Block]:
@@ -83,9 +89,10 @@ def _page(results: AdaResults, drawn: Sequence[Plot]) -> str:
         titles=_TITLES,
         columns=arm_columns(),
         rows=arm_rows(results),
-        arm_words=_ARM_WORDS,
+        arm_words=_arm_words(results),
         shape=shape_block(results),
         lengths=length_block(results),
+        curves=curve_blocks(results),
         printed=printed_blocks(results, MAIN),
         rest=printed_blocks(results, REST),
         impossible=impossible_block(results),
@@ -112,12 +119,13 @@ def _markdown(results: AdaResults, drawn: Sequence[Plot]) -> str:
         *(picture(plot) for plot in drawn),
         *block_parts(shape_block(results)),
         f"## {_TITLES['arms']}",
-        escape(_ARM_WORDS),
+        escape(_arm_words(results)),
         comparison(arm_columns(), rows, "") if (rows := arm_rows(results)) else "",
     ]
     certificate = certificate_block(results)
     lengths = length_block(results)
     blocks = [lengths] if lengths.rows else []
+    blocks += curve_blocks(results)
     blocks += [*printed_blocks(results, MAIN), impossible_block(results)]
     for block in blocks:
         parts += block_parts(block)

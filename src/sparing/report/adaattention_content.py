@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from sparing.core.record import Record
@@ -14,6 +15,7 @@ from sparing.report.adaattention_results import (
     AdaResults,
     name_of_arm,
 )
+from sparing.report.run import Config
 
 CLAIMED = 1.76
 _FEW_EXAMPLES = 3000
@@ -39,7 +41,16 @@ _WORDS = (
     ("fixed global scores", "A learned score for each head, the same for every input."),
     ("uniform half width", "Every head compares half its coordinates."),
     ("skip tokens", "Half the tokens are dropped by the attention they receive, for good."),
-    ("prune heads", "Half the heads are removed, the least important first (Michel et al., 2019)."),
+    (
+        "prune heads",
+        "Half the heads are removed, the least important first (Michel et al., 2019), then what is "
+        "left is trained on; with training between, a share goes after each epoch of as many.",
+    ),
+    (
+        "rotated",
+        "Heads turned before the cut, so that their first coordinates say most on the data; "
+        "folded into the weights.",
+    ),
     (
         "slim (ours)",
         "Early exits and narrower layers, distilled from the dense model; its plan is chosen on "
@@ -92,7 +103,7 @@ def _because(results: AdaResults, found: Record) -> str:
     longest = max(results.lengths, default=0)
     shaped = results.shape_speed(AS_PRINTED, longest)
     if shaped is None:
-        place = f"{results.inputs} of {wording.listing(results.tasks)}"
+        place = f"{results.inputs} of {wording.listing(results.ablations)}"
         return f": on the {place} the paper's method makes the model {_pace(found)}."
     text = (
         f": at the shape of BERT-base and {wording.length(longest)} the paper's method makes the "
@@ -107,7 +118,7 @@ def _because(results: AdaResults, found: Record) -> str:
 def _on_texts(results: AdaResults, found: Record) -> str:
     """What no attention at all would bring, and the speed on the tasks' texts."""
     longest = max(results.lengths, default=0)
-    free, tasks = results.shape_speed(FREE, longest), wording.listing(results.tasks)
+    free, tasks = results.shape_speed(FREE, longest), wording.listing(results.ablations)
     if free is None:
         return ""
     return (
@@ -200,7 +211,7 @@ def headline(results: AdaResults) -> list[str]:
 
 def notices(results: AdaResults) -> list[str]:
     """What this run does not decide."""
-    run, found = results.run, []
+    run, found = results.run, [*_unfinished(results), *_training_notes(results)]
     model = run.config["model"].get("name") or "a small model"
     layers, width = (run.config["model"].get(name) for name in ("layers", "width"))
     if layers:
@@ -223,6 +234,40 @@ def notices(results: AdaResults) -> list[str]:
     return [*found, *content.record_notices(run)]
 
 
+def _unfinished(results: AdaResults) -> list[str]:
+    """How much of the plan is done, and what is missing, by task and kind of work."""
+    missing = results.missing
+    if not missing:
+        return []
+    planned = results.run.config.get("cells") or []
+    kinds = Counter("/".join(key.split("/")[:2]) for key in missing)
+    whole = Counter("/".join(str(key).split("/")[:2]) for key in planned)
+    parts = [
+        f"{name} (all {count})" if count == whole[name] else f"{name} ({count} of {whole[name]})"
+        for name, count in kinds.items()
+    ]
+    return [
+        f"This run is not complete: {len(planned) - len(missing):,} of {len(planned):,} cells are "
+        f"done. Missing: {', '.join(parts)}. The same command goes on from here."
+    ]
+
+
+def _training_notes(results: AdaResults) -> list[str]:
+    """What is unusual about the way models were trained."""
+    recipes = results.run.config.get("recipes")
+    found = [each for each in recipes.values() if isinstance(each, dict)] if recipes else []
+    notes = []
+    kinds = {str(each.get("precision")) for each in found} - {"auto", "float32"}
+    if kinds:
+        notes.append(
+            f"Models were trained in {wording.listing(sorted(kinds))} (mixed precision); scores "
+            "and times are of float32."
+        )
+    if any(each.get("attention_dropout") is False for each in found):
+        notes.append("No attention weights were dropped in training, for the dense model neither.")
+    return notes
+
+
 def _tested(results: AdaResults, task: str) -> int:
     examples = results.run.config["task"].get("examples")
     own = examples.get(task) if isinstance(examples, dict) else None
@@ -234,18 +279,29 @@ def facts(results: AdaResults) -> list[tuple[str, str]]:
     """How everything was trained and run, then task and machine."""
     config = results.run.config
     own = [("engine", str(config.get("engine") or ""))]
-    recipe = config.get("recipe")
-    if isinstance(recipe, dict):
-        own.append(
-            (
-                "training",
-                f"dense {config.get('dense_epochs')} epochs, then every arm "
-                f"{recipe.get('epochs')} more; batches of {recipe.get('batch_size')}, rate "
-                f"{recipe.get('learning_rate'):g}",
-            )
-        )
+    recipes = config.get("recipes") or {"": _first_recipe(config)}
+    for task, recipe in recipes.items():
+        if isinstance(recipe, dict) and recipe:
+            own.append((f"training, {task}" if task else "training", _training(recipe)))
     rest = content.facts(results.run, results.all)
     return [*own, *(pair for pair in rest if pair[0] != "baseline")]
+
+
+def _first_recipe(config: Config) -> dict[str, object]:
+    """The one recipe of runs that were written before each task had its own."""
+    recipe = config.get("recipe")
+    return {**recipe, "dense_epochs": config.get("dense_epochs")} if recipe else {}
+
+
+def _training(recipe: Config) -> str:
+    """One task's training in a line."""
+    model = f"{recipe['model']}, " if recipe.get("model") else ""
+    precision = recipe.get("precision", "auto")
+    told = "" if precision == "auto" else f", {precision}"
+    return (
+        f"{model}dense {recipe.get('dense_epochs')} epochs, then every arm {recipe.get('epochs')} "
+        f"more; batches of {recipe.get('batch_size')}, rate {recipe.get('learning_rate'):g}{told}"
+    )
 
 
 def words() -> list[tuple[str, str]]:

@@ -28,6 +28,11 @@ NAMES = {
     "random": "random scores",
     "global": "fixed global scores",
     "uniform": "uniform half width",
+    "prune-gradual": "prune heads, training between",
+    "uniform-rotated": "uniform half width, rotated",
+    "adaptive-rotated": "adaptive, rotated",
+    "threshold-0.3": "threshold 0.3",
+    "threshold-0.7": "threshold 0.7",
     "scorer-d8": "scorer d/8",
     "scorer-d2": "scorer d/2",
     "scorer-d": "scorer d",
@@ -100,6 +105,13 @@ class AdaResults:
         return list(dict.fromkeys(order))
 
     @property
+    def arms_anywhere(self) -> list[str]:
+        """The arms that were trained on any task, in the study's order; INT8 forms last."""
+        found = {str(r.labels["arm"]) for r in self.all.all("seed_score")} - {"dense"}
+        plain = [arm for arm in self.all.arms if arm in found and not arm.endswith(" int8")]
+        return [*plain, *(arm for arm in self.all.arms if arm in found and arm not in plain)]
+
+    @property
     def seeds(self) -> int:
         """How many seeds were trained."""
         seeds = self.run.config.get("seeds")
@@ -121,9 +133,25 @@ class AdaResults:
                 return found[0].value
         return None
 
-    def difference(self, arm: str) -> Record | None:
-        """The score less full's, over all tasks."""
-        return self.all.find("score_difference", arm=arm, task=MEAN)
+    def difference(self, arm: str, task: str = MEAN) -> Record | None:
+        """The score less full's, over the tasks that run every arm unless one is named."""
+        return self.all.find("score_difference", arm=arm, task=task)
+
+    def speed_on(self, arm: str, task: str) -> Record | None:
+        """The speed on one task's inputs, against full, in the arm's own group."""
+        found = own_group_first(self.all.all("speed_up", arm=arm, task=task, inputs="all"))
+        return found[0] if found else None
+
+    @property
+    def ablations(self) -> list[str]:
+        """The tasks that run every arm: means are over these."""
+        return [str(name) for name in self.run.config.get("ablations") or self.tasks]
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """The cells that were planned and are not there yet."""
+        done = {record.cell for record in self.run.records}
+        return [str(key) for key in self.run.config.get("cells") or [] if key not in done]
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -148,7 +176,7 @@ class AdaResults:
 
     def _claim(self, record: Record) -> Claim:
         labels = {k: v for k, v in record.labels.items() if k not in _QUOTING}
-        ours = self.all.find(record.name, **labels)
+        ours = _beside(self.all.all(record.name, **labels), record.name)
         texts = [str(record.labels.get(name, "")) for name in _QUOTING]
         source, reason, row, column, printed = texts
         baseline = labels.get("arm") == FULL and record.name == "speed_up"
@@ -165,6 +193,14 @@ class AdaResults:
     def examples(self) -> list[Example]:
         """The inputs that one can step through; ``DataError`` where a record is damaged."""
         return [_example(record) for record in self.all.all("kept_tokens")]
+
+
+def _beside(found: Sequence[Record], name: str) -> Record | None:
+    """What stands beside a printed figure: the newest; of speeds that of the arm's own group."""
+    if name != "speed_up":
+        return found[-1] if found else None
+    own = [record for record in found if record.labels.get("group") != "int8"]
+    return (own or list(found))[-1] if found else None
 
 
 def own_group_first(records: Sequence[Record]) -> list[Record]:

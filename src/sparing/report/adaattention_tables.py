@@ -97,7 +97,9 @@ def here(claim: Claim) -> str:
     if record.name == "speed_up":
         return _factor(record)
     if record.name == "score":
-        return wording.share(value)
+        stand_in = str(record.labels.get("stand_in", ""))
+        on = f" on {stand_in}, standing in" if stand_in not in ("", "squad") else ""
+        return f"{wording.share(value)}{on}"
     if record.name == "score_difference":
         return f"{wording.points(value, *(record.interval or ()))} points{_between(record)}"
     if record.name == "scorer_params":
@@ -315,8 +317,9 @@ def _shape_row(results: AdaResults, form: str, lengths: list[int]) -> list[str]:
             "latency_ms", arm=form, shape=SHAPE, tokens=max(lengths, default=0), of=of
         )
         cells.append(_NOTHING if value is None else wording.latency(value))
-    peak = results.all.value("peak_bytes", arm=form, shape=SHAPE)
-    ratio = results.all.value("memory_ratio", arm=form, shape=SHAPE)
+    longest = max(lengths, default=0)
+    peak = results.all.value("peak_bytes", arm=form, shape=SHAPE, tokens=longest)
+    ratio = results.all.value("memory_ratio", arm=form, shape=SHAPE, tokens=longest)
     cells.append(_NOTHING if peak is None else wording.size_of_bytes(peak))
     cells.append(_NOTHING if ratio is None else f"{ratio:.2f} of full")
     return cells

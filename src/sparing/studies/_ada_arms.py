@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,15 +21,18 @@ from sparing.studies._slim_models import FOLLOW, Models, halves
 from sparing.tasks import Task
 from sparing.train import Auxiliary, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train.elastic import Draw, ElasticLoss
+from sparing.train.recipe import Precision
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.gradual import labelled_batches, prune_gradually
 from sparing.transfer.opening import open_model
 from sparing.transfer.pruning import prune
+from sparing.transfer.rotating import rotate
 from sparing.transfer.swap import swap
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Kind = Literal["full", "swap", "skip", "prune", "slim"]
+Kind = Literal["full", "swap", "skip", "prune", "gradual", "slim"]
 DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
 WEIGHT, LAST_WEIGHT = 0.01, 0.05
 SKIP_KEPT, SKIP_AFTER = 0.5, 2
@@ -44,7 +48,9 @@ class Arm:
 
     ``weight`` is that of the loss that rewards low scores (the paper's lambda); it rises to 0.05 at
     the end as printed, and an arm that begins above that, or at 0, keeps its own. ``group`` is what
-    it is timed with.
+    it is timed with; ``everywhere`` says that Tables I to III have a row of it, so that every task
+    runs it. A ``rotated`` arm turns queries and keys first, so that the first coordinates of a head
+    say most.
     """
 
     name: str
@@ -53,6 +59,12 @@ class Arm:
     mechanism: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: float = WEIGHT
+    everywhere: bool = False
+    rotated: bool = False
+
+    def fits(self, answer: str) -> bool:
+        """Whether there is a form of it for such answers: tokens are dropped by classifiers."""
+        return answer == "class" or self.kind not in ("skip", "slim")
 
     @property
     def last_weight(self) -> float:
@@ -64,25 +76,35 @@ def _adaptive(name: str, group: str, weight: float = WEIGHT, **options: Any) -> 
     return Arm(name, "swap", group, "adaptive", options, weight)
 
 
+def _main(name: str, kind: Kind, mechanism: str = "") -> Arm:
+    return Arm(name, kind, "rivals", mechanism, everywhere=True)
+
+
+_HALF: Mapping[str, Any] = {"scores": "fixed", "score": 0.5, "threshold": None}
 ARMS = (
-    Arm(FULL, "full", "rivals"),
-    _adaptive(ADAPTIVE, "rivals"),
-    Arm("linformer", "swap", "rivals", "linformer"),
-    Arm("bigbird", "swap", "rivals", "bigbird"),
-    Arm("skip", "skip", "rivals"),
-    Arm("prune", "prune", "rivals"),
+    _main(FULL, "full"),
+    _main(ADAPTIVE, "swap", "adaptive"),
+    _main("linformer", "swap", "linformer"),
+    _main("bigbird", "swap", "bigbird"),
+    _main("skip", "skip"),
+    _main("prune", "prune"),
+    Arm("prune-gradual", "gradual", "rivals"),
     _adaptive("random", "rivals", scores="random"),
     _adaptive("global", "rivals", scores="global"),
-    _adaptive("uniform", "rivals", scores="fixed", score=0.5, threshold=None),
+    _adaptive("uniform", "rivals", **_HALF),
+    Arm("uniform-rotated", "swap", "rotation", "adaptive", _HALF, rotated=True),
+    Arm("adaptive-rotated", "swap", "rotation", "adaptive", rotated=True),
     _adaptive("scorer-d8", "scorers", scorer_share=0.125),
     _adaptive("scorer-d2", "scorers", scorer_share=0.5),
     _adaptive("scorer-d", "scorers", scorer_share=1.0),
     _adaptive("weight-0", "weights", 0.0),
     _adaptive("weight-0.05", "weights", 0.05),
     _adaptive("weight-0.1", "weights", 0.1),
+    _adaptive("threshold-0.3", "weights", threshold=0.3),
+    _adaptive("threshold-0.7", "weights", threshold=0.7),
     _adaptive("no-threshold", "weights", threshold=None),
     _adaptive("literal-loss", "weights", literal_loss=True),
-    Arm(OURS, "slim", "rivals"),
+    _main(OURS, "slim"),
 )
 
 
@@ -99,12 +121,14 @@ def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:
 
 @dataclass(frozen=True)
 class Length:
-    """How long things are trained; counts of 0 take defaults, as does a rate of 0."""
+    """How long and in what precision things are trained; counts and a rate of 0 take defaults."""
 
     dense_epochs: int = 0
     epochs: int = 0
     batch_size: int = BATCH
     learning_rate: float = 0.0
+    precision: Precision = "auto"
+    attention_dropout: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +159,7 @@ class Work:
             epochs=known or usual,
             batch_size=self.length.batch_size,
             learning_rate=self.length.learning_rate or own.learning_rate,
+            precision=self.length.precision,
             patience=None,
             seed=seed,
         )
@@ -154,7 +179,20 @@ class Work:
         """The dense model before training."""
         name = self.model or default_model(self.task)
         sizes = {} if self.pretrained else self.sizes
-        return build_model(name, self.task, seed=seed, **sizes)
+        built = build_model(name, self.task, seed=seed, **sizes)
+        return built if self.length.attention_dropout else without_attention_dropout(built)
+
+
+def without_attention_dropout(model: PreTrainedModel) -> PreTrainedModel:
+    """The model, built anew where its configuration drops attention weights in training."""
+    name = "attention_probs_dropout_prob"
+    if not getattr(model.config, name, 0.0):
+        return model
+    config = copy.deepcopy(model.config)
+    setattr(config, name, 0.0)
+    without: PreTrainedModel = type(model)(config)
+    without.load_state_dict(model.state_dict())
+    return without
 
 
 def train_dense(work: Work, seed: int) -> TrainResult:
@@ -173,11 +211,15 @@ def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, A
     if arm.kind == "skip":
         return _train_skipping(work, dense, recipe, seed, place)
     told: dict[str, Any] = {}
+    if arm.kind == "gradual":
+        return _train_gradually(work, dense, recipe, seed, place)
+    if arm.rotated:
+        rotate(dense, inputs_for_moments(work, seed))
     if arm.kind == "swap":
         told = options_of(arm, work.task.tokens, seed)
         swap(dense, arm.mechanism, tokens=work.task.tokens, **told)
     elif arm.kind == "prune":
-        report = prune(dense, PRUNED, _batches(work, seed))
+        report = prune(dense, PRUNED, labelled_batches(work.task, IMPORTANCE_EXAMPLES, seed))
         told = {"removed_heads": report.removed, "heads": report.heads}
     return train(dense, work.task, recipe, output_dir=place), told
 
@@ -198,13 +240,38 @@ def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
     return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=found.score)
 
 
-def _batches(work: Work, seed: int) -> list[dict[str, torch.Tensor]]:
-    """Training examples to judge heads by."""
-    train_split = work.task.train
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(train_split), generator=generator)[:IMPORTANCE_EXAMPLES].tolist()
-    parts = (order[start : start + BATCH] for start in range(0, len(order), BATCH))
-    return [work.task.collate([train_split[index] for index in part]) for part in parts]
+def inputs_for_moments(work: Work, seed: int) -> list[dict[str, torch.Tensor]]:
+    """Training inputs to find the coordinates of heads by."""
+    found = labelled_batches(work.task, IMPORTANCE_EXAMPLES, seed)
+    kept = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
+    return [{name: batch[name] for name in kept if name in batch} for batch in found]
+
+
+def _train_gradually(
+    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, place: Path
+) -> tuple[TrainResult, dict[str, Any]]:
+    """As many heads gone and as many epochs trained as by ``prune``, but a share after each epoch.
+
+    The stages count as one training: its time is theirs together.
+    """
+    stages = recipe.epochs
+    report = prune_gradually(
+        dense,
+        work.task,
+        PRUNED,
+        recipe=replace(recipe, epochs=1),
+        stages=stages,
+        examples=IMPORTANCE_EXAMPLES,
+        folder=place / "stages",
+    )
+    dense.save_pretrained(place)
+    if work.task.tokenizer is not None:
+        work.task.tokenizer.save_pretrained(place)
+    told = {"removed_heads": report.removed, "heads": report.heads, "stages": report.to_dict()}
+    last = report.stages[-1].trained
+    whole = sum(stage.trained.train_time_s for stage in report.stages)
+    steps = sum(stage.trained.steps for stage in report.stages)
+    return replace(last, train_time_s=whole, steps=steps), told
 
 
 def skip_after(layers: int) -> int:

@@ -10,12 +10,8 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
 from sparing.core.recording import record
 from sparing.export.int8 import quantise_module
@@ -34,18 +30,19 @@ from sparing.studies._ada_arms import (
     train_arm,
     train_dense,
 )
+from sparing.studies._ada_scores import answers_on_test, keep, scored
 from sparing.studies._run import Cell
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples
-from sparing.tasks._scores import metric
 from sparing.train import TrainResult
+from sparing.train.answers import label_loss, outputs_of
 
 INT8 = "int8"
 QUANTISED = (FULL, "adaptive")
 CLASSES = (("10-50", 10, 50), ("50-200", 50, 200), ("200+", 200, 1 << 30))
 FEWEST = 20
 COUNTED = 50
-STEP_ROUNDS = 7
+STEP_ROUNDS, STEP_BUDGET_S = 7, 120.0
 
 
 @dataclass(frozen=True)
@@ -93,49 +90,12 @@ def _trained(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
 
 
 def _judged(work: Work, arm: str, seed: int) -> list[Record]:
-    """The test score; the answers stay in the folder, for differences example by example."""
+    """The test scores; the answers stay in the folder, for differences example by example."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     model = work.open(arm, seed).to(accelerator or torch.device("cpu"))
-    logits = answers(model, work, work.task.test)
-    _keep(work, arm, seed, logits)
-    return [_scored(work, arm, seed, logits)]
-
-
-def _scored(work: Work, arm: str, seed: int, logits: Tensor) -> Record:
-    labels: dict[str, Label] = {"arm": arm, "task": work.name, "seed": seed, "split": "test"}
-    labels["metric"] = work.task.metric
-    value = metric(work.task.metric).score(logits, work.task.test.labels)
-    return Record("seed_score", value, "score", "measured", labels, count=len(logits))
-
-
-def _keep(work: Work, arm: str, seed: int, logits: Tensor) -> None:
-    place = work.folder / "answers"
-    place.mkdir(parents=True, exist_ok=True)
-    save_file({"logits": logits.contiguous()}, place / f"{_file(work, arm, seed)}.safetensors")
-
-
-def kept_answers(work: Work, arm: str, seed: int) -> Tensor | None:
-    """The test answers of a trained arm; None where its cell has not come to its end."""
-    place = work.folder / "answers" / f"{_file(work, arm, seed)}.safetensors"
-    return load_file(place)["logits"] if place.is_file() else None
-
-
-def _file(work: Work, arm: str, seed: int) -> str:
-    return f"{work.name.replace('/', '-')}-{arm.replace(' ', '-')}-{seed}"
-
-
-@torch.inference_mode()
-def answers(
-    model: nn.Module, work: Work, examples: Examples, batch: int = 64
-) -> Float[Tensor, "examples classes"]:
-    """A model's outputs for a split, in its order, computed where its weights are."""
-    model.eval()
-    place = next((each.device for each in model.parameters()), torch.device("cpu"))
-    found = torch.zeros(len(examples), work.task.classes)
-    for indices, inputs in inputs_of(work.task, examples, batch):
-        given = {name: value.to(place) for name, value in inputs.items()}
-        found[indices] = model(**given).logits.float().cpu()
-    return found
+    found = answers_on_test(model, work)
+    keep(work, arm, seed, found)
+    return scored(work, arm, seed, found)
 
 
 def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
@@ -216,12 +176,19 @@ def _steps(
 
         def call() -> None:
             model.zero_grad()
-            torch.autograd.backward(F.cross_entropy(model(**batch).logits, goal))
+            torch.autograd.backward(label_loss(outputs_of(model(**batch)), goal))
 
         return call
 
     calls = {arm: step(model) for arm, model in models.items() if not is_ours(model)}
-    times = paired_latency(calls, baseline=FULL, rounds=STEP_ROUNDS, threads=timing.threads)
+    times = paired_latency(
+        calls,
+        baseline=FULL,
+        rounds=STEP_ROUNDS,
+        threads=timing.threads,
+        warmup=1,
+        budget_s=STEP_BUDGET_S,
+    )
     return [
         Record(
             "train_step_ratio",
@@ -248,9 +215,9 @@ def int8_cell(work: Work, seeds: Sequence[int], arms: Sequence[str], timing: Tim
         for seed in seeds:
             for arm in arms:
                 model = quantise_module(work.open(arm, seed))
-                logits = answers(model, work, work.task.test, batch=1)
-                _keep(work, f"{arm} {INT8}", seed, logits)
-                records.append(_scored(work, f"{arm} {INT8}", seed, logits))
+                found = answers_on_test(model, work, batch=1)
+                keep(work, f"{arm} {INT8}", seed, found)
+                records += scored(work, f"{arm} {INT8}", seed, found)
         return records + _int8_times(work, seeds[0], arms, timing)
 
     return Cell(f"{work.name}/{INT8}", do, weight=3.0)
@@ -275,8 +242,7 @@ def _call(model: nn.Module) -> Callable[[Mapping[str, Tensor]], Tensor]:
 
     def call(inputs: Mapping[str, Tensor]) -> Tensor:
         with torch.inference_mode():
-            logits: Tensor = model(**inputs).logits
-        return logits
+            return outputs_of(model(**inputs))
 
     return call
 
@@ -329,12 +295,3 @@ def times_of(
 
 def _only(found: InputTimes[Any], chosen: Sequence[int]) -> InputTimes[Any]:
     return InputTimes(found.times_ms[:, list(chosen)], [found.answers[place] for place in chosen])
-
-
-def require_classes(work: Work) -> None:
-    """Raise ``UsageError`` for a task whose answers are no classes."""
-    if work.task.answer != "class":
-        kind = {"number": "numbers", "span": "stretches of a text"}[work.task.answer]
-        raise UsageError(
-            f"task {work.name} asks for {kind}; this study's models are classifiers: leave it out"
-        )

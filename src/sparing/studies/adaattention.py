@@ -10,28 +10,20 @@ Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, nearest
 from sparing.core.record import Record
 from sparing.models import default_model
 from sparing.studies import _ada_speed as shapes
-from sparing.studies._ada_analysis import analyse
+from sparing.studies._ada_analysis import EVERY, MEAN, analyse
 from sparing.studies._ada_arithmetic import bounds, impossible, scorers
-from sparing.studies._ada_arms import (
-    ADAPTIVE,
-    BATCH,
-    FULL,
-    OURS,
-    Arm,
-    Length,
-    Work,
-    chosen,
-)
+from sparing.studies._ada_arms import ADAPTIVE, FULL, OURS, Work, chosen
 from sparing.studies._ada_cells import (
     INT8,
     QUANTISED,
@@ -39,28 +31,32 @@ from sparing.studies._ada_cells import (
     arm_cell,
     dense_cell,
     int8_cell,
-    require_classes,
     timing_cell,
 )
 from sparing.studies._ada_certificate import certificate_cell
+from sparing.studies._ada_curves import heads_cell, rotation_cell
+from sparing.studies._ada_options import BUDGETS as BUDGETS
+from sparing.studies._ada_options import Options, require_machine, works_of
 from sparing.studies._ada_paper import MEAN_SPEED, printed
 from sparing.studies._ada_patterns import kept_cell, patterns_cell
+from sparing.studies._ada_plan import (
+    TIME,
+    Plan,
+    arm_seconds,
+    calls_seconds,
+    make_plan,
+    timed_seconds,
+)
+from sparing.studies._ada_throughput import throughput_cell
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._run import Cell, Progress, Run, open_run
+from sparing.studies._run import Cell, Failure, Progress, Run, open_run, read_config
 from sparing.studies._study import StudyResult, base_config, write_goals
-from sparing.studies._task import load_for
-from sparing.tasks import options_of
 
-DATA = "SPARING_DATA"
-WITH_DATA, WITHOUT_DATA = "sst2", "digits"
-TEXT_SIZES: Mapping[str, Any] = {"layers": 4, "width": 128, "heads": 4, "dropout": 0.1}
-IMAGE_SIZES: Mapping[str, Any] = {"layers": 4, "width": 64, "heads": 4}
-GLUE = ("sst2", "mrpc", "cola", "rte", "qnli", "qqp", "mnli", "wnli")
 FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
-MEMORY_FORMS = (FULL, shapes.AS_PRINTED, "linformer", "bigbird", "skip", "prune")
+IMAGE_TOKENS = 197  # those of ViT-B on 224 x 224 pixels: Table III
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
-_TEXTS: Mapping[str, Any] = {"task": "mean"}
+_TEXTS: Mapping[str, Any] = {"task": EVERY}
 # Each with the record that decides it, by name and labels.
 GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
     (
@@ -81,12 +77,12 @@ GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
     (
         Goal(f"printed: 2.3{_TIMES} with INT8", 2.3, "ratio"),
         "speed_up",
-        {**_TEXTS, "arm": f"{ADAPTIVE} {INT8}"},
+        {"task": MEAN, "arm": f"{ADAPTIVE} {INT8}"},
     ),
     (
         Goal("printed: at most 0.8 of the memory", 0.8, "ratio", at_most=True),
         "memory_ratio",
-        {"arm": shapes.AS_PRINTED},
+        {"arm": shapes.AS_PRINTED, "tokens": 512},
     ),
     (
         Goal(f"ours: {MEAN_SPEED}{_TIMES}, same engine", MEAN_SPEED, "ratio"),
@@ -101,73 +97,6 @@ GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is run, and how long it may take.
-
-    ``tasks`` empty is sst2 where there is a data folder and digits, which needs none, elsewhere;
-    ``model`` is a path or hub name of a pretrained encoder, empty a small one of random weights
-    with ``sizes``. ``arms`` empty is all. ``examples`` and ``max_tokens`` limit tasks that take
-    them (0: no limit), ``timed_examples`` the test inputs that are timed. Counts of epochs of 0 and
-    a rate of 0 take the task's defaults. ``lengths`` are those of the speed at BERT-base's shape,
-    which has ``shape_layers`` layers (0: that part is left out).
-    """
-
-    tasks: tuple[str, ...] = ()
-    model: str = ""
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    arms: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0,)
-    examples: int = 0
-    max_tokens: int = 0
-    dense_epochs: int = 0
-    epochs: int = 0
-    batch_size: int = BATCH
-    learning_rate: float = 0.0
-    timed_examples: int = 1000
-    rounds: int = 3
-    lengths: tuple[int, ...] = (16, 32, 48, 64, 128, 197, 256, 384, 512)
-    shape_layers: int = 12
-    shape_rounds: int = 15
-    thread_count: int = 1
-    needs: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("tasks", "seeds", "arms", "lengths"):
-            values = getattr(self, name)
-            if len(set(values)) != len(values):
-                raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
-        if not self.seeds:
-            raise UsageError("the study needs at least one seed")
-        for name in ("timed_examples", "rounds", "shape_rounds", "thread_count"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.lengths and self.shape_layers and min(self.lengths) < 1:
-            raise UsageError(f"lengths must be at least 1, got {min(self.lengths)}")
-        chosen(self.arms)
-
-
-BUDGETS = {
-    "quick": Options(
-        examples=12000,
-        max_tokens=64,
-        timed_examples=300,
-        lengths=(32, 128, 512),
-        shape_rounds=5,
-    ),
-    "standard": Options(tasks=("sst2", "mrpc", "cola", "rte"), seeds=(0, 1, 2), examples=20000),
-    "paper": Options(
-        tasks=GLUE,
-        model="google-bert/bert-base-uncased",
-        seeds=(0, 1, 2),
-        dense_epochs=3,
-        epochs=4,
-        learning_rate=5e-5,
-        needs="accelerator",
-    ),
-}
-
-
 def run(
     options: Options,
     folder: Path,
@@ -175,102 +104,151 @@ def run(
     data: Path | None = None,
     on_progress: Progress = lambda fraction, text: None,
     overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
 ) -> StudyResult:
     """Run the study in a folder that can be continued after any interruption.
 
-    Finished cells are never repeated. Raises ``UsageError`` for unknown names, for tasks whose
-    answers are no classes, for a budget that this machine cannot serve, and for a folder that holds
-    another run; a cell that fails is noted in the result, and the others go on.
+    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
+    now (``sst2/*``), and after ``minutes`` no further one begins; the rest is left for a later
+    call. Raises ``UsageError`` for unknown names, for a budget that this machine cannot serve, for
+    a pattern that no cell fits, and for a folder that holds another run; a cell that fails is noted
+    in the result, and the others go on.
     """
-    _require_machine(options)
-    works, told = _works(options, folder, data)
-    config = base_config("adaattention", _plain({**asdict(options), "tasks": told}))
+    require_machine(options)
+    works, told = works_of(options, folder, data)
+    identity = _plain({**asdict(options), "tasks": told})
+    del identity["needs"]  # of the machine, not of what is run
+    config = base_config("adaattention", _named(identity, options))
     config |= _described(options, works, folder.name)
+    planned = _cells(options, works)
+    config["cells"] = [cell.key for cell in planned]
+    wanted = [cell for cell in planned if fnmatchcase(cell.key, cells)]
+    if not wanted:
+        raise UsageError(f"no cell fits {cells!r}{nearest(cells, config['cells'])}")
     with open_run(folder, config, overwrite=overwrite) as opened:
-        failures = opened.do(_cells(options, works), on_progress)
-        return _finish(opened, options, works, list(failures))
+        failures = _do(opened, wanted, minutes, on_progress)
+        return _finish(opened, options, works, failures)
 
 
-def _require_machine(options: Options) -> None:
-    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
-    import torch
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; starts nothing.
 
-    if options.needs and not torch.accelerator.is_available():
-        raise UsageError(
-            "the paper's own setting (BERT-base, GLUE, 18 arms, 3 seeds, 4 epochs of up to 393,000 "
-            "texts) needs an accelerator: on this machine it would take months; use the budget "
-            "standard, or --set needs= to run it all the same"
-        )
+    Loads the tasks and takes one training step of each task's model. Raises as ``run`` does.
+    """
+    works, _ = works_of(options, folder, data)
+    records: list[Record] = []
+    finished: set[str] = set()
+    if (folder / "config.json").is_file():
+        before = Run(folder, read_config(folder))
+        records, finished = before.records(), before.finished()
+    return make_plan(_cells(options, works), works, records, finished)
 
 
-def _works(
-    options: Options, folder: Path, data: Path | None
-) -> tuple[list[Work], dict[str, dict[str, Any]]]:
-    """The tasks with their models, and the options each was loaded with."""
-    has_data = data is not None or bool(os.environ.get(DATA))
-    names = options.tasks or ((WITH_DATA if has_data else WITHOUT_DATA),)
-    works, told = [], {}
-    for name in names:
-        known = options_of(name)
-        wanted = {"examples": options.examples, "max_tokens": options.max_tokens}
-        given = {key: value for key, value in wanted.items() if value and key in known}
-        task, told[name] = load_for(name, given, options.model, data)
-        usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
-        length = Length(
-            options.dense_epochs,
-            options.epochs,
-            options.batch_size,
-            options.learning_rate,
-        )
-        work = Work(name, task, folder, options.model, options.sizes or usual, length)
-        require_classes(work)
-        works.append(work)
-    return works, told
+def _do(
+    opened: Run, cells: Sequence[Cell], minutes: float | None, on_progress: Progress
+) -> list[Failure]:
+    """The cells in their order, until the time is up."""
+    if minutes is None:
+        return list(opened.do(cells, on_progress))
+    end, finished = time.monotonic() + 60 * minutes, opened.finished()
+    waiting = [cell for cell in cells if cell.key not in finished]
+    total, done = sum(cell.weight for cell in waiting) or 1.0, 0.0
+    for cell in waiting:
+        if time.monotonic() >= end:
+            break
+        on_progress(done / total, cell.key)
+        opened.do([cell], lambda fraction, text: None)
+        done += cell.weight
+    return list(opened.failures)
 
 
 def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
     """The small facts, speeds while nothing has heated the machine, then task by task."""
-    arms, found = chosen(options.arms), [Cell("arithmetic", _arithmetic, weight=0.1)]
+    found = [Cell("arithmetic", _arithmetic, weight=0.1)]
     if options.shape_layers and options.lengths:
         encoder = shapes.Encoder(options.shape_layers, max(512, *options.lengths))
         rounds, threads = options.shape_rounds, options.thread_count
         small = replace(encoder, vocabulary=FEW_WORDS)
         found += [shapes.speed_cell(small, n, rounds, threads) for n in options.lengths]
         longest = max(options.lengths)
-        found += [shapes.memory_cell(encoder, name, longest, threads) for name in MEMORY_FORMS]
+        for tokens in sorted({longest, *({IMAGE_TOKENS} & {*options.lengths})}):
+            forms = (*shapes.FORMS, *shapes.INT8_FORMS)
+            found += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
     for work in works:
-        found += _task_cells(options, work, arms)
-    return found
+        found += _task_cells(options, work)
+    return [_clocked(cell) for cell in found]
+
+
+def _clocked(cell: Cell) -> Cell:
+    """The cell, which also tells how long it took: later plans rest on it."""
+
+    def do() -> list[Record]:
+        start, used = time.perf_counter(), time.process_time()
+        records = cell.work()
+        took, core = time.perf_counter() - start, time.process_time() - used
+        return [*records, Record(TIME, took, "s", "measured", {"core_s": core})]
+
+    return replace(cell, work=do)
 
 
 def _arithmetic() -> list[Record]:
     return [*bounds(), *scorers(), *impossible(), *(each.record() for each in printed())]
 
 
-def _task_cells(options: Options, work: Work, arms: Sequence[Arm]) -> list[Cell]:
+def _task_cells(options: Options, work: Work) -> list[Cell]:
+    """Trainings, each seed in another order; times of the first seed's models; what they show."""
+    arms = options.arms_of(work)
     timing = Timing(options.timed_examples, options.rounds, options.thread_count)
     found, first, names = [], options.seeds[0], [arm.name for arm in arms]
     for number, seed in enumerate(options.seeds):
         turn = number % len(arms)  # no arm is always first
-        found.append(dense_cell(work, seed))
-        found += [arm_cell(work, arm, seed) for arm in (*arms[turn:], *arms[:turn])]
+        found.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
+        found += [
+            replace(arm_cell(work, arm, seed), weight=arm_seconds(work, arm))
+            for arm in (*arms[turn:], *arms[:turn])
+        ]
     for group in dict.fromkeys(arm.group for arm in arms):
         members = [arm.name for arm in arms if arm.group == group]
-        found.append(timing_cell(work, group, members, first, timing))
-    found.append(int8_cell(work, options.seeds, [n for n in QUANTISED if n in names], timing))
-    found.append(certificate_cell(work, first))
-    if ADAPTIVE in names:
-        found.append(patterns_cell(work, first))
+        weight = timed_seconds(work, timing.examples, timing.rounds, len(members) + 1)
+        found.append(replace(timing_cell(work, group, members, first, timing), weight=weight))
+    rivals = [arm.name for arm in arms if arm.group == "rivals"]
+    weight = timed_seconds(work, timing.examples, 7, len(rivals))
+    found.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
+    shown = [*_ablation_cells(options, work, names, timing)] if options.ablated(work) else []
+    if ADAPTIVE in names and work.task.answer == "class":
+        shown.append(patterns_cell(work, first))
     if "skip" in names:
-        found.append(kept_cell(work, first))
+        shown.append(kept_cell(work, first))
+    return [*found, *(replace(cell, weight=_seconds(work, cell)) for cell in shown)]
+
+
+def _ablation_cells(
+    options: Options, work: Work, names: Sequence[str], timing: Timing
+) -> list[Cell]:
+    """What is looked at on the tasks that run every arm."""
+    first = options.seeds[0]
+    quantised = [name for name in QUANTISED if name in names]
+    found = [int8_cell(work, options.seeds, quantised, timing), certificate_cell(work, first)]
+    if "uniform-rotated" in names:
+        found.append(rotation_cell(work, first))
+    if "prune" in names:
+        found.append(heads_cell(work, first))
     return found
+
+
+def _seconds(work: Work, cell: Cell) -> float:
+    """About how long what is looked at takes, in passes over the test split."""
+    passes = {"int8": 12.0, "rotation": 11.0, "heads": 8.0, "patterns": 1.5}
+    return calls_seconds(work, passes.get(cell.key.split("/")[-2], 0.5))
 
 
 def _finish(
     opened: Run, options: Options, works: Sequence[Work], failures: list[Any]
 ) -> StudyResult:
     measured = [r for r in opened.records() if r.cell != "analysis"]
-    found = [*analyse(measured, works, options.seeds), *shapes.memory_ratios(measured)]
+    inside = [work.name for work in works if options.ablated(work)]
+    found = [*analyse(measured, works, options.seeds, inside), *shapes.memory_ratios(measured)]
     opened.replace_analysis(found)
     records = opened.records()
     goals = _judge(records)
@@ -303,6 +281,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _named(identity: Any, options: Options) -> Any:
+    """Models by name alone: a path of this machine helps nobody elsewhere."""
+    if isinstance(identity, dict):
+        return {key: _named(value, options) for key, value in identity.items()}
+    if identity and identity in (options.model, options.image_model):
+        path = Path(identity).expanduser()
+        return path.name if path.is_dir() else identity
+    return identity
+
+
 def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, Any]:
     """What a reader of the page wants to know beside the numbers."""
     first = works[0].task
@@ -330,10 +318,27 @@ def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, 
         "recipe": _plain(asdict(works[0].recipe(0, dense=False))),
         "dense_epochs": works[0].recipe(0, dense=True).epochs,
         "arms": [arm.name for arm in chosen(options.arms)],
+        "ablations": [work.name for work in works if options.ablated(work)],
+        "recipes": {work.name: _recipe(work) for work in works},
         "baseline": FULL,
         "seeds": list(options.seeds),
         "threads": options.thread_count,
         "engine": "eager PyTorch, fused attention; INT8 by torch.ao, dynamic",
+    }
+
+
+def _recipe(work: Work) -> dict[str, Any]:
+    """How a task's models are trained, in short."""
+    dense, arm = work.recipe(0, dense=True), work.recipe(0, dense=False)
+    return {
+        "model": Path(work.model).name if work.pretrained else default_model(work.task),
+        "pretrained": work.pretrained,
+        "dense_epochs": dense.epochs,
+        "epochs": arm.epochs,
+        "batch_size": arm.batch_size,
+        "learning_rate": arm.learning_rate,
+        "precision": arm.precision,
+        "attention_dropout": work.length.attention_dropout,
     }
 
 

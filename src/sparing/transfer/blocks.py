@@ -61,7 +61,7 @@ def removed_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
 
 def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> Block:
     family = f"{type(model).__name__}: {layer.name}"
-    if layer.index is None or layer.causal:
+    if layer.index is None or getattr(layer.module, "is_causal", True):
         raise Unsupported(f"{family} is no encoder's self-attention; choose a BERT or ViT family")
     if hasattr(getattr(model, "config", None), "num_hidden_groups"):
         raise Unsupported(f"{family} is shared by several layers, which cannot differ")

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
 from sparing.transfer.blocks import Block, find_blocks, removed_heads
-from sparing.transfer.importance import importance
+from sparing.transfer.importance import Loss, importance
 from sparing.transfer.layers import HEAD_COUNTS
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import is_swapped, own_configuration, write_entry
@@ -73,6 +73,7 @@ def prune(
     batches: Iterable[Mapping[str, Any]] | None = None,
     *,
     step: float = 0.1,
+    loss: Loss | None = None,
     on_progress: Step | None = None,
 ) -> PruneReport:
     """Remove heads from a BERT- or ViT-family model of transformers, in place and for good.
@@ -80,12 +81,13 @@ def prune(
     ``heads`` names them, ``{0: [1, 5], 3: [2]}``, by the numbers that they had in the unpruned
     model; or it is the share of all heads to be gone at the end, such as 0.3: then the least
     important go, ``step`` of all heads at a time, and importance is measured anew on ``batches``
-    (dictionaries of inputs with labels) before each step, divided by its length in each block. The
-    result equals gates of zero on those heads. A block may lose all its heads: its attention then
-    adds the output projection's bias alone. The configuration tells what is gone, so that
-    ``save_pretrained`` and ``sparing.load`` work. Prune before the optimizer is built. Raises
-    ``UsageError`` for heads that are not there and impossible shares and ``Unsupported`` for
-    grouped keys, other families and swapped models; the model is untouched then.
+    (dictionaries of inputs with labels, or with the start and end positions of answers) before each
+    step, divided by its length in each block; ``loss`` is as for ``importance``. The result equals
+    gates of zero on those heads. A block may lose all its heads: its attention then adds the output
+    projection's bias alone. The configuration tells what is gone, so that ``save_pretrained`` and
+    ``sparing.load`` work. Prune before the optimizer is built. Raises ``UsageError`` for heads that
+    are not there and impossible shares and ``Unsupported`` for grouped keys, other families and
+    swapped models; the model is untouched then.
 
     Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, sections 2.3 and 4.1. What differs: the
     importance of a head is the mean over examples of absolute values, whatever the batch size, and
@@ -96,20 +98,25 @@ def prune(
         raise Unsupported(
             "prune cannot cut heads out of a swapped mechanism: unswap first, prune, swap again"
         )
-    before = _size(model)
+    before = size_of(model)
     if isinstance(heads, Mapping):
         remove(model, _checked(blocks, heads))
     else:
-        _prune_share(model, heads, batches, step, on_progress)
+        _prune_share(model, heads, batches, step, loss, on_progress)
+    return PruneReport(type(model).__name__, pruned_layers(model), before - size_of(model))
+
+
+def pruned_layers(model: nn.Module) -> tuple[PrunedLayer, ...]:
+    """What is gone from each block."""
     gone = removed_heads(model)
-    layers = tuple(
+    return tuple(
         PrunedLayer(block.index, block.name, block.heads, gone.get(block.index, ()))
         for block in find_blocks(model)
     )
-    return PruneReport(type(model).__name__, layers, before - _size(model))
 
 
-def _size(model: nn.Module) -> int:
+def size_of(model: nn.Module) -> int:
+    """How many numbers the model's parameters hold."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -140,6 +147,7 @@ def _prune_share(
     share: float,
     batches: Iterable[Mapping[str, Any]] | None,
     step: float,
+    loss: Loss | None,
     on_progress: Step | None,
 ) -> None:
     """Remove the least important heads, some at a time, until the share is gone."""
@@ -161,18 +169,25 @@ def _prune_share(
     first = left
     while total - left < goal:
         count = min(max(1, math.floor(step * total)), goal - (total - left))
-        remove(model, _least(model, given, count))
+        remove(model, _least(model, given, count, loss or _loss_of(given)))
         left -= count
         if on_progress is not None:
             done = (first - left) / (goal - (total - first))
             on_progress(done, f"{total - left} of {total} heads removed")
 
 
+def _loss_of(batches: Sequence[Mapping[str, Any]]) -> Loss | None:
+    """The loss of answers that are stretches of a text; None for a model's own of labels."""
+    if not batches or "start_positions" not in batches[0]:
+        return None
+    return lambda output, batch: output.loss * len(batch["start_positions"])
+
+
 def _least(
-    model: nn.Module, batches: Sequence[Mapping[str, Any]], count: int
+    model: nn.Module, batches: Sequence[Mapping[str, Any]], count: int, loss: Loss | None
 ) -> dict[int, list[int]]:
     """The heads that matter least among those that are left."""
-    worth = importance(model, batches).normalised().heads
+    worth = importance(model, batches, loss=loss).normalised().heads
     left = [(block.index, head) for block in find_blocks(model) for head in block.kept]
     left.sort(key=lambda place: float(worth[place]))
     chosen: dict[int, list[int]] = {}

@@ -283,7 +283,8 @@ def _streams(
         return (query, key, value)
     streams = {"q": query, "k": key, "v": value}
     if "x" in wanted:
-        streams["x"] = _state(module).inputs.pop()
+        # autocast lowers what projections give, not what they read
+        streams["x"] = _state(module).inputs.pop().to(query.dtype)
     return tuple(streams[name] for name in wanted)
 
 

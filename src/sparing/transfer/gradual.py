@@ -1,0 +1,205 @@
+"""Prune heads a share at a time and train between: what is left learns to do without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.train import Recipe, TrainResult, evaluate, train
+from sparing.train._checkpoints import read_json, write_json
+from sparing.transfer.blocks import find_blocks, removed_heads
+from sparing.transfer.pruning import PruneReport, prune, pruned_layers, remove, size_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from sparing.tasks import Task
+
+Telling = Callable[[float, str], None]
+BATCH_SIZE = 32
+STAGE, SETTINGS = "removed.json", "pruning.json"
+
+
+@dataclass(frozen=True)
+class PruneStage:
+    """One stage: ``left`` heads, and the validation score before and after training on."""
+
+    left: int
+    before: float
+    after: float
+    trained: TrainResult
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: without the training's own curve."""
+        kept = {"steps": self.trained.steps, "train_time_s": self.trained.train_time_s}
+        return {"left": self.left, "before": self.before, "after": self.after, **kept}
+
+
+@dataclass(frozen=True)
+class GradualReport(PruneReport):
+    """What was removed in all, and the validation score by ``metric`` at each stage.
+
+    ``dense_score`` is that of the model as it was given.
+    """
+
+    metric: str
+    dense_score: float
+    stages: tuple[PruneStage, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "model_class": self.model_class,
+            "layers": [asdict(layer) for layer in self.layers],
+            "removed_params": self.removed_params,
+            "heads": self.heads,
+            "removed": self.removed,
+            "metric": self.metric,
+            "dense_score": self.dense_score,
+            "stages": [stage.to_dict() for stage in self.stages],
+        }
+
+    def table(self) -> str:
+        """Score against heads left, in lines for a person."""
+        lines = [f"  heads left  {self.metric}, validation"]
+        lines.append(f"  {self.heads:10d}  {self.dense_score:.4f}, the model as it was given")
+        lines += [
+            f"  {stage.left:10d}  {stage.before:.4f} before training on, {stage.after:.4f} after"
+            for stage in self.stages
+        ]
+        return "\n".join(lines)
+
+
+def prune_gradually(
+    model: PreTrainedModel,
+    task: Task,
+    heads: float,
+    *,
+    recipe: Recipe,
+    stages: int,
+    folder: Path,
+    examples: int = 512,
+    step: float = 0.1,
+    on_progress: Telling | None = None,
+) -> GradualReport:
+    """Remove the share ``heads`` of all heads in equal ``stages``, in place, training after each.
+
+    A stage removes the least important heads as ``prune`` does (``step``, ``examples``), then
+    trains by ``recipe``, its warm-up included, and keeps the best validation. ``folder`` receives
+    every stage's model; where it was stopped, the same call goes on. Raises ``UsageError`` for
+    impossible shares, more stages than heads to remove, and a folder with another pruning.
+
+    Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, who train nothing; training between as in
+    Han et al., 2015, arXiv 1506.02626. What differs: heads go by importance, not weights by size.
+    """
+    total, gone = _counts(model)
+    goals = _goals(total, gone, heads, stages)
+    settings = {"heads": heads, "stages": stages, "examples": examples, "step": step, "gone": gone}
+    _require_same(folder, {**settings, "recipe": asdict(recipe), "task": task.name})
+    before, dense_score = size_of(model), evaluate(model, task, "validation").score
+    batches = labelled_batches(task, examples, recipe.seed)
+    found: list[PruneStage] = []
+    for number, goal in enumerate(goals, start=1):
+        place = folder / f"stage-{number}"
+        score = _remove_to(model, task, goal / total, batches, step, place)
+        tell = _within(on_progress, number - 1, stages)
+        result = train(model, task, recipe, output_dir=place, on_progress=tell)
+        found.append(PruneStage(total - goal, score, result.validation_score, result))
+    name, fewer = type(model).__name__, before - size_of(model)
+    return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(found))
+
+
+def labelled_batches(task: Task, count: int, seed: int = 0) -> list[dict[str, Tensor]]:
+    """So many training examples at random, in batches of like length, with what the loss needs."""
+    from sparing.train.evaluation import batches_by_length
+
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randperm(len(task.train), generator=generator)[:count].tolist()
+    chosen = task.train.subset(drawn)
+    found = []
+    for indices in batches_by_length(chosen, BATCH_SIZE):
+        batch = task.collate([chosen[index] for index in indices])
+        if task.answer == "span":
+            batch["start_positions"], batch["end_positions"] = batch.pop("labels").unbind(1)
+        found.append(batch)
+    return found
+
+
+def _counts(model: PreTrainedModel) -> tuple[int, int]:
+    """The heads of the unpruned model, and how many are gone."""
+    removed = removed_heads(model).values()
+    return sum(block.heads for block in find_blocks(model)), sum(map(len, removed))
+
+
+def _goals(total: int, gone: int, share: float, stages: int) -> list[int]:
+    """How many heads are gone after each stage."""
+    if not isinstance(share, float) or not 0 < share < 1:
+        raise UsageError(f"prune: heads must be a share between 0 and 1, got {share!r}")
+    wanted = round(share * total)
+    if wanted <= gone:
+        raise UsageError(f"prune: {gone} of {total} heads are gone, which is {share:g} or more")
+    if not 1 <= stages <= wanted - gone:
+        raise UsageError(
+            f"prune: {wanted - gone} heads go in 1 to {wanted - gone} stages, not in {stages}"
+        )
+    return [gone + round((wanted - gone) * number / stages) for number in range(1, stages + 1)]
+
+
+def _remove_to(
+    model: PreTrainedModel,
+    task: Task,
+    share: float,
+    batches: list[dict[str, Tensor]],
+    step: float,
+    place: Path,
+) -> float:
+    """Remove heads until the share is gone; the score then. Where it was done before, the same."""
+    file = place / STAGE
+    if file.is_file():
+        content = read_json(file)
+        already = removed_heads(model)
+        wanted = {int(layer): heads for layer, heads in content["removed"].items()}
+        remove(
+            model,
+            {
+                layer: [head for head in heads if head not in already.get(layer, ())]
+                for layer, heads in wanted.items()
+            },
+        )
+        return float(content["score"])
+    there = [{name: value.to(model.device) for name, value in each.items()} for each in batches]
+    prune(model, share, there, step=step)
+    score = evaluate(model, task, "validation").score
+    place.mkdir(parents=True, exist_ok=True)
+    removed = {str(layer): list(heads) for layer, heads in removed_heads(model).items()}
+    write_json(file, {"removed": removed, "score": score})
+    return score
+
+
+def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Begin in a new folder, or go on in one that this very pruning was begun in."""
+    file, given = folder / SETTINGS, json.loads(json.dumps(settings))
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, given)
+        return
+    found = read_json(file)
+    for name, value in given.items():
+        if found.get(name) != value:
+            raise UsageError(
+                f"{folder} holds another pruning: its {name} is {found.get(name)!r}, now it is "
+                f"{value!r}; choose another folder, or remove that one"
+            )
+
+
+def _within(tell: Telling | None, number: int, stages: int) -> Telling | None:
+    if tell is None:
+        return None
+    return lambda done, text: tell((number + done) / stages, f"stage {number + 1}: {text}")

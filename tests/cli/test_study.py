@@ -1,0 +1,49 @@
+"""``sparing study``: a plan before it starts, and pieces of it."""
+
+from __future__ import annotations
+
+import pytest
+
+SMALL = (
+    *("study", "adaattention", "--set", "tasks=digits", "--set", "shape_layers=0"),
+    *("--set", "arms=adaptive", "--set", "sizes.layers=1", "--set", "sizes.width=16"),
+    *("--set", "sizes.heads=2"),
+)
+
+
+def test_a_plan_shows_the_cells_and_starts_none(command, tmp_path):
+    folder = ("--output-dir", tmp_path / "run")
+    ended = command(*SMALL, *folder, "--plan")
+    assert ended.code == 0, ended.err
+    for words in ("digits/train (3)", "minutes left", "hours of one core left; estimated by"):
+        assert words in ended.out
+    found = command(*SMALL, *folder, "--plan", "--json").json
+    assert found["cells"][0]["key"] == "arithmetic"
+    assert found["minutes_left"] == pytest.approx(sum(c["minutes"] for c in found["cells"]))
+    assert not (tmp_path / "run").exists()
+
+
+def test_pieces_are_run_and_the_plan_knows(command, tmp_path):
+    folder = ("--output-dir", tmp_path / "run")
+    ended = command(*SMALL, *folder, "--cells", "arithmetic", "--json")
+    assert ended.code == 0, ended.err
+    cells = command(*SMALL, *folder, "--plan", "--json").json["cells"]
+    assert [cell["key"] for cell in cells if cell["done"]] == ["arithmetic"]
+    page = (tmp_path / "run" / "report.md").read_text()
+    assert f"1 of {len(cells)} cells are done" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "--plan"), "tells no plan"),
+        (("compare", "--cells", "x"), "has no --cells"),
+        (("compare", "--minutes", "3"), "has no --minutes"),
+        (("adaattention", "--budget", "standard"), "--set model=PATH"),
+    ],
+)
+def test_what_a_study_cannot_do_is_said(command, tmp_path, arguments, words):
+    ended = command("study", *arguments, "--output-dir", tmp_path / "run")
+    assert ended.code == 2
+    assert words in ended.error
+    assert not (tmp_path / "run").exists()

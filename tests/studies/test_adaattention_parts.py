@@ -1,0 +1,174 @@
+"""The study's options, plan and pieces, and answers of other kinds; nothing here is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Record
+from sparing.studies import _ada_arms as arms
+from sparing.studies import _ada_options, adaattention
+from sparing.studies import _ada_plan as plans
+from sparing.studies import _ada_scores as kept
+from sparing.studies import _ada_speed as speed
+from sparing.studies._ada_analysis import analyse
+from sparing.studies._run import Cell
+from sparing.tasks import load_task
+from tests.studies.test_adaattention import SMALL
+from tests.train.small import token_task
+
+
+def test_a_plan_scales_guesses_by_what_finished_cells_took(tmp_path, monkeypatch):
+    monkeypatch.setattr(plans, "_step_ratio", lambda work: 3.0)
+    works, _ = _ada_options.works_of(SMALL, tmp_path, None)
+    cells_ = [Cell(f"digits/train/{name}/0", list, weight=60.0) for name in "ab"]
+    guessed = plans.make_plan(cells_, works, [], set())
+    assert [cell.minutes for cell in guessed.cells] == [3.0, 3.0]
+    took = Record(plans.TIME, 999.0, "s", "measured", {"core_s": 30.0}, cell=cells_[0].key)
+    known = plans.make_plan(cells_, works, [took], {cells_[0].key})
+    assert [(cell.minutes, cell.done) for cell in known.cells] == [(0.5, True), (0.5, False)]
+
+
+def test_a_run_in_pieces_does_what_is_asked_and_says_what_is_missing(tmp_path):
+    one = adaattention.run(SMALL, tmp_path / "run", cells="arith*")
+    assert {r.cell for r in one.records} == {"arithmetic"}
+    assert len(one.config["cells"]) > 10
+    none = adaattention.run(SMALL, tmp_path / "run", minutes=0.0)
+    assert {r.cell for r in none.records} == {"arithmetic"}
+    with pytest.raises(UsageError, match="no cell fits"):
+        adaattention.run(SMALL, tmp_path / "run", cells="sst3/*")
+
+
+def work_of(task, folder, **changes):
+    return arms.Work(task.name, task, folder, "", {}, replace(arms.Length(), **changes))
+
+
+def test_other_answers_get_the_arms_that_there_are(tmp_path):
+    task = replace(load_task("digits"), answer="number", labels=("value",), metric="pearson")
+    work = work_of(task, tmp_path)
+    inside = [arm.name for arm in replace(SMALL, arms=()).arms_of(work)]
+    assert "adaptive" in inside
+    assert not {"skip", "slim"} & {*inside}
+    outside = replace(SMALL, arms=(), ablations=("sst2",)).arms_of(work)
+    assert [arm.name for arm in outside] == ["full", "adaptive", "linformer", "bigbird", "prune"]
+
+
+def test_text_answers_are_scored_question_by_question(tmp_path):
+    task = replace(token_task(), answer="span", labels=("start", "end"), metric="token_f1")
+    task = replace(task, metrics=("token_f1", "exact_match"))
+    work = work_of(task, tmp_path)
+    found = torch.tensor([[0.5, 0.0], [1.0, 1.0]])
+    assert kept.score_of(work, found) == 0.75
+    assert kept.score_of(work, found, "exact_match", torch.tensor([1, 1])) == 1.0
+    kept.keep(work, "full", 0, found)
+    kept.keep(work, "adaptive", 0, found * torch.tensor([[1.0], [0.5]]))
+    scored = [r for arm in ("full", "adaptive") for r in kept.scored(work, arm, 0, found)]
+    records = analyse(scored, [work], (0,))
+    gap = [r for r in records if r.name == "score_difference" and r.labels["task"] == work.name]
+    assert gap[0].value == pytest.approx(-0.25)
+    shown = {r.labels["metric"] for r in records if r.labels.get("task") == "squad"}
+    assert shown == {"EM", "F1"}
+
+
+def test_means_are_over_the_tasks_that_run_every_arm(tmp_path):
+    def timed(task, value):
+        labels = {"arm": "adaptive", "task": task, "inputs": "all"}
+        return Record("speed_up", value, "ratio", "measured", labels, (value, value))
+
+    both = [timed("sst2", 0.9), timed("imdb", 0.4)]
+    works = [work_of(replace(token_task(), name=name), tmp_path) for name in ("sst2", "imdb")]
+    means = {r.labels["task"]: r.value for r in analyse(both, works, (0,), ["sst2"])}
+    assert means == {"mean": pytest.approx(0.9), "every": pytest.approx(0.6)}
+
+
+def test_the_test_split_may_be_drawn_and_the_notes_say_so():
+    task = _ada_options._limited(load_task("digits"), 50)
+    assert len(task.test) == 50
+    assert "test: 50 of" in task.notes[-1]
+    assert _ada_options._limited(task, 50) is task
+
+
+def test_int8_weights_are_counted_where_they_are():
+    encoder = speed.Encoder(1, 16, 100)
+    whole = speed.weight_bytes(speed.form(encoder, arms.FULL))
+    small = speed.weight_bytes(speed.form(encoder, "full int8"))
+    layers = 12 * 768 * 768 + 768 * 768
+    assert whole - small == pytest.approx(3 * layers, rel=0.01)
+
+
+def test_settings_of_training_reach_the_recipe(tmp_path):
+    options = replace(
+        SMALL,
+        tasks=("digits",),
+        precision="bfloat16",
+        attention_dropout=False,
+        trained={"digits": {"epochs": 3, "learning_rate": 0.5}},
+    )
+    work = _ada_options.works_of(options, tmp_path, None)[0][0]
+    arm, dense = work.recipe(0, dense=False), work.recipe(0, dense=True)
+    assert (arm.epochs, arm.learning_rate, arm.precision) == (3, 0.5, "bfloat16")
+    assert (dense.epochs, dense.learning_rate) == (1, 0.5)
+    assert work.build(0).config.attention_probs_dropout_prob == 0
+
+
+def test_the_standard_budget_has_three_seeds_and_every_kind_of_task():
+    standard = adaattention.BUDGETS["standard"]
+    assert len(standard.seeds) == 3
+    assert {"sst2", "mrpc", "cola", "rte", "stsb", "imdb", "squad"} < {*standard.tasks}
+    assert standard.task_options["imdb"]["max_tokens"] == 512
+    paper_budget = adaattention.BUDGETS["paper"]
+    assert (paper_budget.learning_rate, paper_budget.batch_size) == (5e-5, 32)
+
+
+def test_models_stand_in_the_configuration_by_name_alone(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    options = replace(SMALL, model=str(folder))
+    named = adaattention._named({"model": str(folder), "more": {"tokenizer": str(folder)}}, options)
+    assert named == {"model": "mine", "more": {"tokenizer": "mine"}}
+
+
+def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="accelerator"):
+        adaattention.run(adaattention.BUDGETS["paper"], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seeds": ()}, "at least one seed"),
+        ({"seeds": (1, 1)}, "twice"),
+        ({"rounds": 0}, "rounds"),
+        ({"lengths": (0,), "shape_layers": 1}, "lengths"),
+        ({"arms": ("nothing",)}, "unknown arm"),
+        ({"test_examples": -1}, "test_examples"),
+        ({"trained": {"digits": {"epoch": 1}}}, "did you mean 'epochs'"),
+    ],
+)
+def test_impossible_wishes_are_named(change, words):
+    with pytest.raises(UsageError, match=words):
+        replace(SMALL, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ablations": ("sst2",)}, "none of ablations"),
+        ({"needs": "pretrained"}, "--set model=PATH"),
+        ({"trained": {"digitz": {"epochs": 1}}}, "'digitz', which is no task"),
+    ],
+)
+def test_options_for_other_tasks_are_named(tmp_path, change, words):
+    with pytest.raises(UsageError, match=words):
+        _ada_options.works_of(replace(SMALL, **change), tmp_path, None)
+
+
+def test_without_data_the_study_takes_digits(monkeypatch, tmp_path):
+    monkeypatch.delenv(_ada_options.DATA, raising=False)
+    works, told = _ada_options.works_of(replace(SMALL, tasks=()), tmp_path, None)
+    assert [work.name for work in works] == list(told) == [_ada_options.WITHOUT_DATA]
