@@ -13,6 +13,7 @@ from sparing.layers.plan import narrowed
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import segments
 from tests.export.segments import TOKENS, VOCABULARY, texts
+from tests.transfer.classifiers import dense, images
 
 
 def adaptive():
@@ -66,3 +67,21 @@ def test_a_narrowed_model_with_exits(tmp_path):
         assert [f"{number}.layers.0.{part}" for part in parts] == [
             name for name in reached if name.startswith(f"{number}.layers")
         ]
+
+
+def test_patches_are_averaged_in_the_exported_segments(tmp_path):
+    model = adapt(dense("clip", dtype=torch.float32, patch_size=2), exits=[2])
+    given = {"pixel_values": images(8)["pixel_values"].float()}
+    plan = dataclasses.replace(model.plan, tokens_kept=0.6, tokens_after=1, exits=(2,))
+    rows, layout = model.embed(**given)
+    early = model.encoder.trace(rows, layout, plan).answers[2].detach().softmax(-1).amax(-1)
+    threshold = float(early.sort().values[3:5].mean())
+    model.plan = dataclasses.replace(plan, threshold=threshold)
+    sample = {"pixel_values": given["pixel_values"][:2]}
+    export_chain(segments(model), sample, tmp_path, threshold=threshold)
+    with torch.no_grad():
+        expected = model(**given)
+    logits, left = open_chain(tmp_path)(given)
+    assert left.tolist() == [0 if layer == 2 else 1 for layer in expected.layers.tolist()]
+    assert int(left.sum()) == 4
+    torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-4)

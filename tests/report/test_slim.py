@@ -15,6 +15,7 @@ from sparing.report.run import Run
 from sparing.report.slim import render
 from sparing.report.slim_cuts import cut_layers, cut_words
 from sparing.report.slim_forms import form_rows
+from sparing.report.slim_int8 import settings_text
 from sparing.report.slim_results import SlimResults
 from sparing.report.slim_verdict import judge
 from tests.report import records as make
@@ -243,3 +244,16 @@ def test_the_report_is_the_same_for_the_same_records():
 def test_a_template_that_is_given_too_little_says_so():
     with pytest.raises(Exception, match="undefined"):
         environment().get_template("slim.html.jinja").render()
+
+
+def test_layers_in_int8_settings_have_short_names():
+    ours = "scales per channel; float32: 0.layers.1.fall, 1.layers.0.rise, 0.exit.dense"
+    assert settings_text(ours, (3, 4)) == (
+        "scales per channel; float32: layer 2 fall, layer 4 rise, exit 1 dense"
+    )
+    dense = "scales per channel; float32: 0.model.bert.encoder.layer.0.attention.output.dense"
+    assert settings_text(dense) == "scales per channel; float32: layer 1 attention output"
+    pooler = "scales per channel; float32: 0.model.bert.pooler.dense, 0.model.classifier"
+    assert settings_text(pooler) == "scales per channel; float32: pooler, classifier"
+    assert settings_text("scales per tensor") == "scales per tensor"
+    assert settings_text("odd; float32: 7.layers.0.fall") == "odd; float32: 7.layers.0.fall"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import sparing
 from sparing.core.errors import UsageError
@@ -26,6 +27,7 @@ SMALL = slim.Options(
     timed_examples=40,
     speed=1.05,
     floor=0.5,
+    static_control=True,
 )
 
 
@@ -63,6 +65,7 @@ def test_every_step_ends(done):
         assert {(r.labels["arm"], r.labels["engine"]) for r in forms} == {
             ("dense", "eager"),
             ("slim", "eager"),
+            ("static", "eager"),
         }
 
 
@@ -88,6 +91,36 @@ def test_the_saved_model_runs_what_was_verified(done):
     assert model.plan.layers == len(model.encoder.layers)
 
 
+def test_the_control_is_fixed_and_no_dearer(done):
+    model = sparing.load(done.folder / "models" / "static")
+    chosen, fixed = of_name(done, "chosen_plan")[0], of_name(done, "static_plan")[0]
+    plan = cells.Plan.from_dict(json.loads(fixed.labels["plan"]))
+    assert not plan.stops
+    assert fixed.value <= chosen.value
+    assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
+        zip(plan.heads, plan.neurons, strict=True)
+    )
+    assert of_name(done, "train_examples", arm="static")[0].value == (
+        of_name(done, "train_examples", arm="slim")[0].value
+    )
+    ratio, gap = (of_name(done, f"static_{n}", batch=1)[0] for n in ("speed_up", "difference"))
+    ours, static = (of_name(done, "score", arm=arm, batch=1)[0] for arm in ("slim", "static"))
+    assert ratio.interval[0] <= ratio.value <= ratio.interval[1]
+    assert gap.value == pytest.approx(ours.value - static.value)
+
+
+def test_answers_to_the_whole_test_split_are_kept(done):
+    found = load_file(done.folder / "answers.safetensors")
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    assert set(found) == {"dense", "slim", "static", "labels"}
+    assert found["slim"].shape == (len(task.test), 10)
+    for arm in ("dense", "slim", "static"):
+        right = (found[arm].argmax(-1) == found["labels"]).double().mean()
+        assert of_name(done, "whole_score", arm=arm)[0].value == pytest.approx(float(right))
+    gap = of_name(done, "whole_difference", arm="slim")[0]
+    assert gap.count == len(task.test)
+
+
 def test_the_shares_of_leavers_add_up(done):
     assert sum(r.value for r in of_name(done, "leavers")) == pytest.approx(1)
 
@@ -107,8 +140,9 @@ def test_goals_are_judged_by_their_intervals(done):
 
 
 def kept_by_hand(result):
-    ours = of_name(result, "score", arm="slim", engine="eager", batch=1)[0].value
-    return ours / of_name(result, "score", arm="dense", engine="eager", batch=1)[0].value
+    found = load_file(result.folder / "answers.safetensors")
+    right = {a: (found[a].argmax(-1) == found["labels"]).sum() for a in ("slim", "dense")}
+    return int(right["slim"]) / int(right["dense"])
 
 
 def test_a_finished_run_is_read_back(done, monkeypatch):

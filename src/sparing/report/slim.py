@@ -19,6 +19,7 @@ from sparing.report.markdown import (
 )
 from sparing.report.rendering import chip, environment, inline
 from sparing.report.run import Run
+from sparing.report.slim_controls import control_blocks
 from sparing.report.slim_cuts import cut_heads, cut_layers, cut_words, front_block, leaving_words
 from sparing.report.slim_figures import chip_positions, frontier, widths
 from sparing.report.slim_forms import (
@@ -55,6 +56,11 @@ def _blocks(results: SlimResults) -> list[content.Block]:
     return [slim_content.goals(run), *content.failed_blocks(run)]
 
 
+def _findings(results: SlimResults) -> list[content.Block]:
+    """What was found beyond the table of forms."""
+    return [*control_blocks(results), *int8_blocks(results)]
+
+
 def _page(results: SlimResults, verdict: SlimVerdict, drawn: Sequence[Plot]) -> str:
     run, signs = results.run, {name: chip(p) for name, p in chip_positions(results).items()}
     signs |= {form_name(form): chip(form_position(form)) for form in results.forms}
@@ -76,7 +82,7 @@ def _page(results: SlimResults, verdict: SlimVerdict, drawn: Sequence[Plot]) -> 
         columns=form_columns(results),
         rows=form_rows(results),
         form_words=form_words(results),
-        int8=int8_blocks(results),
+        findings=_findings(results),
         training=slim_content.training(results),
         snippets=slim_content.loading(results),
         blocks=_blocks(results),
@@ -104,7 +110,11 @@ def _markdown(results: SlimResults, verdict: SlimVerdict, drawn: Sequence[Plot])
         f"## {_TITLES['forms']}",
         escape(form_words(results)),
         comparison(form_columns(results), form_rows(results), "", "Form") if results.forms else "",
-        *(part for block in int8_blocks(results) for part in block_parts(block)),
+        *(
+            part
+            for block in (*control_blocks(results), *int8_blocks(results))
+            for part in block_parts(block)
+        ),
         *block_parts(slim_content.training(results)),
         *_loading(results),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from sparing.report import content, wording
 from sparing.report.content import Block
 from sparing.report.run import Run
-from sparing.report.slim_results import DENSE, OURS, SlimResults
+from sparing.report.slim_results import DENSE, OURS, STATIC, SlimResults
 from sparing.report.slim_wording import per_cent, times
 
 _WORDS = (
@@ -46,6 +46,10 @@ _WORDS = (
     (
         "undecided",
         "The interval holds the target: neither reached nor missed.",
+    ),
+    (
+        "static",
+        "A control: a model of one fixed plan, whatever the input, distilled as long as ours.",
     ),
     ("random exits", "A control: as many inputs leave after each layer, but drawn at random."),
 )
@@ -95,6 +99,8 @@ def notices(results: SlimResults) -> list[str]:
 
 def _planned(results: SlimResults) -> list[str]:
     steps = ["dense", "distil", "rival", "survey", "choose", "calibrate"]
+    steps += ["dense-continued"] if results.identity.get("continue_dense") is True else []
+    steps += ["static"] if results.identity.get("static_control") is True else []
     steps += [f"verify/batch-{batch}" for batch in results.batches]
     if results.identity.get("int8") is True and results.run.config.get("onnxruntime") is True:
         steps.append("int8")
@@ -107,12 +113,19 @@ def _timed_notice(results: SlimResults) -> list[str]:
     limit = results.option("timed_examples", float("inf"))
     if not isinstance(test, int) or limit >= test:
         return []
+    if results.all.all("whole_score"):
+        return [f"Timed on {limit:,.0f} of {test:,} test inputs, drawn at random; scored on all."]
     return [f"Timed and scored on {limit:,.0f} of {test:,} test inputs, drawn at random."]
 
 
 def training(results: SlimResults) -> Block:
     """What it cost to make the slim model."""
-    named = {DENSE: "fine-tuning the dense model", OURS: "distilling the slim model"}
+    named = {
+        DENSE: "fine-tuning the dense model",
+        OURS: "distilling the slim model",
+        f"{DENSE} continued": "training the dense rival on",
+        STATIC: "distilling the fixed control",
+    }
     rows, total = [], 0.0
     for arm, words in named.items():
         time_s = results.all.value("train_time_s", arm=arm)
@@ -125,9 +138,9 @@ def training(results: SlimResults) -> Block:
     explain = "Examples count each pass over the data anew; times are of this machine."
     if not rows:
         explain = "No training has ended in this run so far."
-    elif len(rows) == 2:
+    elif len(rows) > 1:
         rows.append(("together", "", wording.duration(total)))
-    elif results.all.value("train_time_s", arm=DENSE) is None:
+    if rows and results.all.value("train_time_s", arm=DENSE) is None:
         explain += " The dense model came fine-tuned."
     heads = ("Step", "Examples seen", "Time")
     return Block("training", "What training took", explain, heads, tuple(rows))

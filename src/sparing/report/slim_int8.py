@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from sparing.core.record import Record
+from sparing.report import wording
 from sparing.report.content import Block
-from sparing.report.slim_results import SlimResults, number_of
-from sparing.report.slim_wording import scale_of, score_name, speed_interval, speed_text
+from sparing.report.slim_results import OURS, SlimResults, number_of
+from sparing.report.slim_wording import (
+    engine_name,
+    scale_of,
+    score_name,
+    speed_interval,
+    speed_text,
+)
+
+_KEPT = re.compile(r"(.*; float32: )(.+)")
+_IN_LAYER = re.compile(r"(?:.*\.)?layers?\.(\d+)\.(.+)")
+_SAY_NOTHING = ("dense", "self")
 
 
 def int8_blocks(results: SlimResults) -> list[Block]:
@@ -18,7 +31,9 @@ def int8_blocks(results: SlimResults) -> list[Block]:
         return [Block("int8", "In INT8", words)] if reason else []
     explain = (
         "Each way to quantise was timed against the same form in float32 and scored on the inputs "
-        "that plans were chosen on; the best of each form stands in the table above."
+        "that plans were chosen on. Taken is the fastest that loses no more than the floor allows "
+        "and one standard error; of those as fast as it, within 5 %, the one with the best score. "
+        "The dense model had the same choice. The best of each form stands in the table above."
     )
     heads = (
         "Form",
@@ -29,14 +44,47 @@ def int8_blocks(results: SlimResults) -> list[Block]:
         "In float32",
     )
     rows = tuple(_row(results, trial) for trial in trials)
-    return [Block("int8", "In INT8", f"{_against_dense(results)}{explain}", heads, rows)]
+    words = f"{_against_dense(results)}{_promise(results)}{explain}"
+    return [Block("int8", "In INT8", words, heads, rows)]
+
+
+def settings_text(settings: str, stops: tuple[int, ...] = ()) -> str:
+    """Settings with short names of layers; ``stops`` are the layers after which segments end.
+
+    "scales per channel; float32: 1.layers.0.fall" is, where the first segment ends after layer 3,
+    "scales per channel; float32: layer 4 fall".
+    """
+    found = _KEPT.fullmatch(settings)
+    if found is None:
+        return settings
+    return found[1] + ", ".join(_layer_text(name, stops) for name in found[2].split(", "))
+
+
+def _layer_text(name: str, stops: tuple[int, ...]) -> str:
+    number, _, rest = name.partition(".")
+    if not number.isdecimal() or int(number) > len(stops):
+        return name
+    place = int(number)
+    found = _IN_LAYER.fullmatch(rest)
+    if found is None:
+        parts = rest.split(".")
+        if parts[0] == "exit":
+            return f"exit {place + 1} {parts[-1]}"
+        return next((part for part in reversed(parts) if part not in _SAY_NOTHING), rest)
+    before = stops[place - 1] if place else 0
+    words = [part for part in found[2].split(".") if part not in _SAY_NOTHING]
+    return f"layer {before + int(found[1]) + 1} {' '.join(words)}"
 
 
 def _row(results: SlimResults, trial: Record) -> tuple[str, ...]:
     scale, value = scale_of(results), trial.value or 0.0
+    arm = str(trial.labels.get("arm")).removesuffix(" int8")
+    plan = results.final_plan
+    stops = plan.stops if plan is not None and arm == OURS else ()
+    taken = " (taken)" if trial.labels.get("chosen") is True else ""
     return (
-        str(trial.labels.get("arm")).removesuffix(" int8"),
-        str(trial.labels.get("settings")),
+        f"{arm}, trained for INT8" if trial.labels.get("trained") is True else arm,
+        settings_text(str(trial.labels.get("settings")), stops) + taken,
         speed_text(value, trial.interval),
         speed_interval(trial.interval),
         scale.text(number_of(trial, "score")),
@@ -50,6 +98,23 @@ def _against_dense(results: SlimResults) -> str:
         return ""
     text = speed_text(found.value, found.interval)
     interval = speed_interval(found.interval)
+    engine = found.labels.get("against")
+    rival = f" ({engine_name(str(engine))})" if engine else ""
     if not text.endswith(("faster", "slower")):
-        return f"Slim and dense INT8 forms: {text} in time ({interval}). "
-    return f"In INT8 the slim form is {text} ({interval}) than the dense model's own INT8 form. "
+        return f"Slim and dense INT8 forms{rival}: {text} in time ({interval}). "
+    return (
+        f"In INT8 the slim form is {text} ({interval}) than the dense model's own fastest INT8 "
+        f"form{rival}. "
+    )
+
+
+def _promise(results: SlimResults) -> str:
+    found = results.all.find("int8_disagreement_bound")
+    if found is None or found.value is None:
+        return ""
+    return (
+        f"One at a time, at most {wording.share(found.value)} of inputs are answered otherwise "
+        f"than by the dense model in float32, with "
+        f"{wording.share(1 - number_of(found, 'delta'))} confidence "
+        f"({found.labels.get('disagreements')} of {found.count} held-out inputs were). "
+    )

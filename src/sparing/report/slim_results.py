@@ -14,7 +14,7 @@ from sparing.layers.plan import Plan
 from sparing.report.results import Results
 from sparing.report.run import Run
 
-DENSE, OURS = "dense", "slim"
+DENSE, OURS, STATIC = "dense", "slim", "static"
 ENGINES = {"onnxruntime": "ONNX Runtime", "eager": "eager PyTorch", "compiled": "torch.compile"}
 Interval = tuple[float, float] | None
 

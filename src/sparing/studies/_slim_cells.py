@@ -29,7 +29,7 @@ from sparing.tasks._scores import metric
 from sparing.train import evaluate
 from sparing.transfer.adaptive import FrontierPoint
 
-DENSE, OURS = "dense", "slim"
+DENSE, OURS, STATIC = "dense", "slim", "static"
 SAMPLE = 60
 MOST_TRIALS = 5
 
@@ -173,6 +173,10 @@ def verify_plan(steps: Steps, run: Run, batch: int) -> list[Record]:
     calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.rival()).items()}
     ours = steps.engines.ours(steps.models.adaptive(), final_plan(run), "chosen")
     calls |= {f"{OURS} {name}": call for name, call in ours.items()}
+    static = steps.models.static()
+    if static is not None:
+        fixed = steps.engines.ours(static, static.plan, "static")
+        calls |= {f"{STATIC} {name}": call for name, call in fixed.items()}
     batches = inputs_of(task, examples, batch)
     random.Random(0).shuffle(batches)
     inputs = [inputs for _, inputs in batches]
@@ -186,7 +190,38 @@ def verify_plan(steps: Steps, run: Run, batch: int) -> list[Record]:
         pair = (logits[name], logits[reference])
         compared = times[reference] if name != reference else None
         records += records_of(task, found, compared, pair, examples, labels)
+    if static is not None:
+        records += _beside_static(task, times, logits, examples, batch)
     return records
+
+
+def _beside_static(
+    task: Task,
+    times: Mapping[str, InputTimes[Any]],
+    logits: Mapping[str, Tensor],
+    examples: Examples,
+    batch: int,
+) -> list[Record]:
+    """Ours against the fixed control, each in its fastest engine."""
+    ours, static = (
+        fastest(times, [name for name in times if name.startswith(arm)]) for arm in (OURS, STATIC)
+    )
+    ratio = speed_up(times[ours], times[static])
+    gap = score_difference(task.metric, logits[ours], logits[static], examples.labels)
+    labels: dict[str, Label] = {"arm": OURS, "batch": batch, "metric": task.metric}
+    count = len(examples)
+    return [
+        Record(
+            "static_speed_up",
+            ratio.value,
+            "ratio",
+            "measured",
+            labels,
+            ratio.interval,
+            ratio.inputs,
+        ),
+        Record("static_difference", gap.value, "score", "measured", labels, gap.interval, count),
+    ]
 
 
 def records_of(

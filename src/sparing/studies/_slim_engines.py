@@ -66,7 +66,7 @@ class Engines:
         """A plan in every engine; ``name`` is the folder of its exported files."""
         model.plan = plan
         frozen = freeze(model).eval()
-        found: Runs = {"eager": _packed(frozen)}
+        found: Runs = {"eager": packed(frozen)}
         if has_onnx():
             paths = self.exported(model, plan, name)
             found["onnxruntime"] = logits_of(self._chain(paths, plan.threshold))
@@ -99,7 +99,7 @@ def logits_of(chain: Chain) -> Run:
     return run
 
 
-def _packed(model: AdaptiveClassifier) -> Run:
+def packed(model: AdaptiveClassifier) -> Run:
     """The adaptive model itself, on packed rows."""
 
     def run(inputs: Mapping[str, Tensor]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,15 @@ from torch import Tensor
 
 from sparing.core.record import Label, Record
 from sparing.export.engine import Chain
-from sparing.export.int8 import Int8Settings, quantise, sensitivities
-from sparing.measure.inputs import fastest, speed_up, time_inputs
-from sparing.studies._run import Run
+from sparing.export.folder import describe_chain
+from sparing.export.int8 import Int8Settings, quantise, quantise_module, sensitivities
+from sparing.export.onnx import export_onnx
+from sparing.export.rivals import dense_segment
+from sparing.measure.calibration import upper_bound
+from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
+from sparing.studies._resampling import score_difference
+from sparing.studies._run import Cell, Progress, Run
+from sparing.studies._slim_aware import train_dense, train_slim, trained_dense, trained_slim
 from sparing.studies._slim_cells import (
     DENSE,
     OURS,
@@ -30,11 +36,57 @@ from sparing.studies._slim_engines import Runs, logits_of
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples
 from sparing.tasks._scores import metric
+from sparing.train import TrainResult
 
 SCALES = ("tensor", "channel", "blocks")
 SENSITIVE = (2, 4)
 SENSITIVITY_BATCH = 32
 SAMPLE = 60
+# Two-sided, so that its upper end lies one standard error above the difference.
+ONE_ERROR = 0.6827
+# Speeds are known to some per cent from so few inputs: nearer ones count as alike.
+ALIKE = 1.05
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Float32 segments to quantise; ``trained`` for INT8 or as they were distilled."""
+
+    paths: list[Path]
+    threshold: float
+    trained: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A source in INT8: how fast against its arm's float32 form, and how good.
+
+    ``own`` is the score of that form. ``good`` when what it loses is within the floor, or beyond it
+    by no more than one standard error of the paired difference.
+    """
+
+    source: Source
+    settings: Int8Settings
+    paths: list[Path]
+    gain: SpeedUp
+    own: float
+    score: float
+    good: bool
+
+
+def int8_cells(steps: Steps, run: Run, epochs: int, tell: Progress) -> list[Cell]:
+    """Training for INT8, ours and dense alike, where ``epochs`` are asked for; then the choice."""
+    models = steps.models
+
+    def ours() -> list[Record]:
+        plan, place = final_plan(run), _trained_place(steps, OURS)
+        return _time_records(train_slim(models, plan, place, epochs, tell), OURS)
+
+    def dense() -> list[Record]:
+        return _time_records(train_dense(models, _trained_place(steps, DENSE), epochs, tell), DENSE)
+
+    aware = [Cell(f"int8/train-{OURS}", ours, 3.0), Cell(f"int8/train-{DENSE}", dense, 4.0)]
+    return [*(aware if epochs else []), Cell("int8", lambda: int8_plan(steps, run))]
 
 
 def int8_plan(steps: Steps, run: Run) -> list[Record]:
@@ -42,51 +94,147 @@ def int8_plan(steps: Steps, run: Run) -> list[Record]:
 
     The dense model gets the same choice among the same settings, so that the comparison is fair.
     """
-    place = steps.engines.folder
     plan = final_plan(run)
-    ours = steps.engines.exported(steps.models.adaptive(), plan, "int8-from")
-    dense = [place / "dense" / "dense.onnx"]
     records: list[Record] = []
-    chosen: dict[str, tuple[list[Path], float]] = {}
-    for arm, paths, threshold in ((DENSE, dense, 1.0), (OURS, ours, plan.threshold)):
-        best, found = _best_settings(steps, arm, paths, threshold)
-        chosen[arm] = (best, threshold)
-        records += found
-    return records + _verify(steps, chosen, dense, (ours, plan.threshold))
+    chosen: dict[str, Trial] = {}
+    sources = {DENSE: _dense_sources(steps), OURS: _our_sources(steps, run)}
+    for arm, found in sources.items():
+        trials = _trials(steps, arm, found)
+        best = chosen[arm] = best_trial(trials)
+        records += [_trial_record(arm, trial, trial is best) for trial in trials]
+        folder = best.paths[0].parent
+        threshold = plan.threshold if arm == OURS else 1.0
+        describe_chain(folder, best.paths, threshold=threshold, longest=steps.engines.longest)
+    plain = {arm: found[0] for arm, found in sources.items()}
+    return records + _verify(steps, chosen, plain) + _bound(steps, chosen[OURS])
 
 
-def _best_settings(
-    steps: Steps, arm: str, paths: list[Path], threshold: float
-) -> tuple[list[Path], list[Record]]:
-    """The fastest settings that lose at most the floor's share, else those that lose least."""
+def best_trial(trials: Sequence[Trial]) -> Trial:
+    """The fastest of those that are good enough, else the one with the best score.
+
+    Of good ones that are as fast as the fastest, but for what cannot be told from so few inputs,
+    the one with the best score.
+    """
+    good = [trial for trial in trials if trial.good]
+    if not good:
+        return max(trials, key=lambda trial: (trial.score, trial.gain.value))
+    top = max(trial.gain.value for trial in good)
+    near = [trial for trial in good if ALIKE * trial.gain.value >= top]
+    return max(near, key=lambda trial: (trial.score, trial.gain.value))
+
+
+def good_enough(
+    name: str, logits: Tensor, float32: Tensor, labels: Tensor, floor: float
+) -> tuple[float, float, bool]:
+    """The scores in float32 and in INT8, and whether INT8 keeps the floor's share of the other.
+
+    A set of 200 examples cannot tell a loss of half a point: a loss that lies beyond what the floor
+    allows by no more than one standard error, over examples and paired, is taken as within it.
+    """
+    own, score = (metric(name).score(each, labels) for each in (float32, logits))
+    gap = score_difference(name, logits, float32, labels, confidence=ONE_ERROR)
+    highest = gap.value if gap.interval is None else max(gap.interval[1], gap.value)
+    return own, score, highest >= -(1 - floor) * own
+
+
+def int8_folder(steps: Steps, run: Run) -> Path | None:
+    """Where the chosen INT8 form of ours lies, as a chain; None where INT8 was not tried."""
+    for record in run.records():
+        if record.name == "int8_trial" and record.labels["chosen"]:
+            folder = steps.engines.folder / str(record.labels["folder"])
+            if record.labels["arm"] == f"{OURS} int8" and folder.is_dir():
+                return folder
+    return None
+
+
+def chosen_int8(steps: Steps, run: Run) -> Runs:
+    """The INT8 forms that were chosen, by arm; none where INT8 was not tried."""
+    found: Runs = {}
+    for record in run.records():
+        if record.name != "int8_trial" or not record.labels["chosen"]:
+            continue
+        arm = str(record.labels["arm"])
+        threshold = final_plan(run).threshold if arm.startswith(OURS) else 1.0
+        files = (steps.engines.folder / str(record.labels["folder"])).glob("*.onnx")
+        paths = sorted(files, key=lambda path: (len(path.name), path.name))
+        found[arm] = logits_of(_chain(steps, paths, threshold))
+    return found
+
+
+def _trained_place(steps: Steps, arm: str) -> Path:
+    return steps.models.folder / "models" / f"{arm}-int8"
+
+
+def _time_records(result: TrainResult, arm: str) -> list[Record]:
+    labels: dict[str, Label] = {"arm": f"{arm} int8"}
+    return [
+        Record("train_time_s", result.train_time_s, "s", "measured", labels),
+        Record("train_examples", result.examples_seen, "examples", "measured", labels),
+    ]
+
+
+def _is_trained(steps: Steps, arm: str) -> bool:
+    return (_trained_place(steps, arm) / "result.json").is_file()
+
+
+def _dense_sources(steps: Steps) -> list[Source]:
+    engines = steps.engines
+    place = engines.folder / "dense" / "dense.onnx"
+    if not place.is_file():
+        export_onnx(dense_segment(steps.models.rival()).eval(), engines.example(), place)
+    found = [Source([place], 1.0)]
+    if _is_trained(steps, DENSE):
+        segment = dense_segment(trained_dense(_trained_place(steps, DENSE))).eval()
+        path = engines.folder / "dense-trained" / "dense.onnx"
+        found.append(Source([export_onnx(segment, engines.example(), path)], 1.0, trained=True))
+    return found
+
+
+def _our_sources(steps: Steps, run: Run) -> list[Source]:
+    plan = final_plan(run)
+    paths = steps.engines.exported(steps.models.adaptive(), plan, "int8-from")
+    found = [Source(paths, plan.threshold)]
+    if _is_trained(steps, OURS):
+        model = trained_slim(_trained_place(steps, OURS))
+        paths = steps.engines.exported(model, model.plan, "int8-from-trained")
+        found.append(Source(paths, plan.threshold, trained=True))
+    return found
+
+
+def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
+    """Every source with every settings, against the first source in float32."""
     examples = steps.parts[0]
     inputs = sample(steps, examples, SAMPLE)
-    float32 = _chain(steps, paths, threshold)
-    own = _score(steps, float32, examples)
-    trials, records = [], []
-    for number, settings in enumerate(_candidates(steps, paths)):
+    float32 = _chain(steps, sources[0].paths, sources[0].threshold)
+    own = _logits(steps, float32, examples)
+    pairs = [(source, each) for source in sources for each in _candidates(steps, source.paths)]
+    found = []
+    for number, (source, settings) in enumerate(pairs):
         folder = steps.engines.folder / f"{arm}-int8-{number}"
-        quantised = quantise(paths, folder, settings)
-        chain = _chain(steps, quantised, threshold)
-        score = _score(steps, chain, examples)
+        paths = quantise(source.paths, folder, settings)
+        chain = _chain(steps, paths, source.threshold)
+        logits = _logits(steps, chain, examples)
+        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.floor)
         calls: Runs = {"float32": logits_of(float32), "int8": logits_of(chain)}
         times = time_inputs(calls, inputs, rounds=2, threads=steps.engines.thread_count)
         gain = speed_up(times["int8"], times["float32"])
-        labels: dict[str, Label] = {"arm": f"{arm} int8", "settings": str(settings), "score": score}
-        labels |= {"float32_score": own}
-        records.append(
-            Record(
-                "int8_trial", gain.value, "ratio", "measured", labels, gain.interval, gain.inputs
-            )
-        )
-        trials.append((score, gain.value, quantised))
-    good = [trial for trial in trials if trial[0] >= steps.floor * own]
-    best = max(good, key=lambda trial: trial[1]) if good else max(trials, key=lambda t: t[:2])
-    records = [
-        replace(record, labels={**record.labels, "chosen": trial is best})
-        for record, trial in zip(records, trials, strict=True)
-    ]
-    return best[2], records
+        found.append(Trial(source, settings, paths, gain, *judged))
+    return found
+
+
+def _trial_record(arm: str, trial: Trial, chosen: bool) -> Record:
+    labels: dict[str, Label] = {
+        "arm": f"{arm} int8",
+        "settings": str(trial.settings),
+        "trained": trial.source.trained,
+        "score": trial.score,
+        "float32_score": trial.own,
+        "folder": trial.paths[0].parent.name,
+        "good": trial.good,
+        "chosen": chosen,
+    }
+    gain = trial.gain
+    return Record("int8_trial", gain.value, "ratio", "measured", labels, gain.interval, gain.inputs)
 
 
 def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
@@ -98,52 +246,72 @@ def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
     return [*found, *(Int8Settings("channel", False, tuple(names[:count])) for count in SENSITIVE)]
 
 
-def _chain(steps: Steps, paths: Sequence[Path], threshold: float) -> Chain:
+def _chain(steps: Steps, parts: Sequence[Any], threshold: float) -> Chain:
     return Chain(
-        list(paths),
+        list(parts),
         threshold,
         thread_count=steps.engines.thread_count,
         longest=steps.engines.longest,
     )
 
 
-def _score(steps: Steps, chain: Chain, examples: Examples) -> float:
+def _logits(steps: Steps, chain: Chain, examples: Examples) -> Tensor:
     """One by one, as scales that a whole batch shares would let neighbours decide."""
     logits = torch.zeros(len(examples), steps.task.classes)
     for indices, inputs in inputs_of(steps.task, examples, 1):
         logits[indices] = chain(inputs)[0]
-    return metric(steps.task.metric).score(logits, examples.labels)
+    return logits
 
 
-def _verify(
-    steps: Steps,
-    chosen: dict[str, tuple[list[Path], float]],
-    dense: list[Path],
-    ours: tuple[list[Path], float],
-) -> list[Record]:
-    """Dense and ours, float32 and INT8, on the same test inputs one by one."""
+def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) -> list[Record]:
+    """Dense and ours, float32 and INT8, on the same test inputs one by one.
+
+    Dense runs in PyTorch's own INT8 too, the form that most users know.
+    """
     forms = {
-        f"{DENSE} onnxruntime": _chain(steps, dense, 1.0),
-        f"{OURS} onnxruntime": _chain(steps, *ours),
-        **{f"{arm} int8 onnxruntime": _chain(steps, *form) for arm, form in chosen.items()},
+        f"{arm} onnxruntime": _chain(steps, form.paths, form.threshold)
+        for arm, form in plain.items()
     }
-    calls: dict[str, Any] = {name: logits_of(chain) for name, chain in forms.items()}
+    int8 = {
+        f"{arm} int8 onnxruntime": _chain(steps, form.paths, form.source.threshold)
+        for arm, form in chosen.items()
+    }
+    eager = quantise_module(dense_segment(steps.models.rival()).eval())
+    int8[f"{DENSE} int8 torch.ao"] = _chain(steps, [eager], 1.0)
+    calls: dict[str, Any] = {name: logits_of(chain) for name, chain in (forms | int8).items()}
     examples = timed(steps)
     batches = inputs_of(steps.task, examples, 1)
     random.Random(0).shuffle(batches)
     inputs = [inputs for _, inputs in batches]
     times = time_inputs(calls, inputs, rounds=steps.rounds, threads=steps.engines.thread_count)
     logits: dict[str, Tensor] = {n: in_order(batches, t, examples) for n, t in times.items()}
-    reference = fastest(times, [f"{DENSE} onnxruntime"])
+    reference = f"{DENSE} onnxruntime"
     records = []
-    for name in (f"{DENSE} int8 onnxruntime", f"{OURS} int8 onnxruntime"):
+    for name in int8:
         arm, _, engine = name.rpartition(" ")
         labels: dict[str, Label] = {"arm": arm, "engine": engine, "batch": 1}
         pair = (logits[name], logits[reference])
         records += records_of(steps.task, times[name], times[reference], pair, examples, labels)
-    both = speed_up(times[f"{OURS} int8 onnxruntime"], times[f"{DENSE} int8 onnxruntime"])
+    rival = fastest(times, [name for name in int8 if name.startswith(DENSE)])
+    both = speed_up(times[f"{OURS} int8 onnxruntime"], times[rival])
     labels = {"arm": f"{OURS} int8", "engine": "onnxruntime", "batch": 1}
+    labels["against"] = rival.rpartition(" ")[2]
     records.append(
         Record("int8_speed_up", both.value, "ratio", "measured", labels, both.interval, both.inputs)
     )
     return records
+
+
+def _bound(steps: Steps, chosen: Trial) -> list[Record]:
+    """How often the INT8 form may answer otherwise than the dense model in float32.
+
+    It is judged on the second half of validation, which had no part in choosing it.
+    """
+    held = steps.parts[1]
+    dense = _chain(steps, [dense_segment(steps.models.rival()).eval()], 1.0)
+    ours = _chain(steps, chosen.paths, chosen.source.threshold)
+    answers = [_logits(steps, chain, held).argmax(-1) for chain in (dense, ours)]
+    differing, count = int((answers[0] != answers[1]).sum()), len(held)
+    labels: dict[str, Label] = {"delta": steps.delta, "disagreements": differing}
+    bound = upper_bound(differing, count, steps.delta)
+    return [Record("int8_disagreement_bound", bound, "share", "measured", labels, count=count)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 from sparing.transfer.dims import narrow_heads
-from sparing.transfer.families import require_classifier
+from sparing.transfer.families import layer_sizes, require_classifier
+from sparing.transfer.freezing import freeze
 from sparing.transfer.importance import importance
 from sparing.transfer.opening import open_model
 from sparing.transfer.ordering import order_by_importance
@@ -92,6 +94,14 @@ class Models:
         assert isinstance(model, AdaptiveClassifier)
         return model
 
+    def static(self) -> AdaptiveClassifier | None:
+        """The control of one fixed plan; None where it was not trained."""
+        if not (self.folder / "models" / "static" / "result.json").is_file():
+            return None
+        model = open_model(str(self._trained("static")))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
+
     def train_dense(self, tell: Telling) -> TrainResult | None:
         """Fine-tune the source where it does not answer the task yet."""
         if self.fine_tuned:
@@ -112,27 +122,49 @@ class Models:
         """Order by importance, then distil with plans drawn anew for every batch.
 
         It begins as the dense model and follows the rival, the better one where that was trained
-        on, so that both have seen as many examples. Embeddings stay as they are: they cost no arithmetic, so nothing is to be gained there.
+        on, so that both have seen as many examples. Embeddings stay as they are: they cost no
+        arithmetic, so nothing is to be gained there.
         """
         dense = self.dense()
         model = self.ordered(dense)
         model.embeddings.requires_grad_(False)
         model.plan = self.draw.typical(model)
-        objective = ElasticLoss(self.rival(), FOLLOW, self.draw, self.seed)
-        place = self.folder / "models" / "adaptive"
+        return self._distil(model, self.draw, "adaptive", tell)
+
+    def train_static(self, plan: Plan, tell: Telling) -> TrainResult:
+        """Distil one plan alone: cut from the dense model in the same order, trained as long."""
+        dense = self.dense()
+        fixed = replace(plan, exits=(), threshold=1.0)
+        model = freeze(self.ordered(dense, exits=[plan.layers]), fixed)
+        model.embeddings.requires_grad_(False)
+        draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
+        return self._distil(model, draw, "static", tell)
+
+    def _distil(
+        self,
+        model: AdaptiveClassifier,
+        draw: Draw,
+        name: str,
+        tell: Telling,
+    ) -> TrainResult:
         return train(
             model,
             self.task,
             replace(self.recipe, distillation=FOLLOW),
-            output_dir=place,
-            objective=objective,
+            output_dir=self.folder / "models" / name,
+            objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),
             on_progress=tell,
         )
 
-    def ordered(self, dense: PreTrainedModel) -> AdaptiveClassifier:
-        """The adaptive form before training, heads and neurons in order of importance."""
-        depth = dense.config.num_hidden_layers
-        model = adapt(dense, exits=range(max(1, depth // 3), depth + 1))
+    def ordered(
+        self, dense: PreTrainedModel, exits: Sequence[int] | None = None
+    ) -> AdaptiveClassifier:
+        """The adaptive form before training, heads and neurons in order of importance.
+
+        ``exits`` are the layers with a head; unless given, those from a third of the depth on.
+        """
+        depth = len(layer_sizes(dense.config))
+        model = adapt(dense, exits=exits or range(max(1, depth // 3), depth + 1))
         kept = min(IMPORTANCE_EXAMPLES, len(self.task.train))
         generator = torch.Generator().manual_seed(self.seed)
         chosen = torch.randperm(len(self.task.train), generator=generator)[:kept].tolist()

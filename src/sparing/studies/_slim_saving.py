@@ -8,15 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sparing.core.record import Record
+from sparing.export.folder import DESCRIPTION
 from sparing.studies._run import Run, write_atomically
-from sparing.studies._slim_cells import Steps, final_plan, front_of
+from sparing.studies._slim_cells import OURS, Steps, final_plan, front_of
 from sparing.studies._slim_engines import has_onnx
+from sparing.studies._slim_int8 import int8_folder
 
 LOADING = """```python
 import sparing
 
 model = sparing.load("model")
 model.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers
+```"""
+INT8 = "onnx-int8"
+INT8_LOADING = f"""```python
+from pathlib import Path
+
+from sparing.export.folder import open_chain
+
+chain = open_chain(Path("model/{INT8}"))
+logits, segments = chain(inputs)  # the tokenizer's tensors, by name
 ```"""
 
 
@@ -31,6 +42,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         plan = final_plan(run)
         if has_onnx():
             steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
+        _keep_int8(int8_folder(steps, run) or target / INT8, beside / INT8)
         model.plan = plan
         model.save_pretrained(beside)
         if steps.task.tokenizer is not None:
@@ -41,6 +53,12 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _keep_int8(source: Path, place: Path) -> None:
+    """The chosen INT8 form, where there is one: segments and ``chain.json``."""
+    if (source / DESCRIPTION).is_file():
+        shutil.copytree(source, place)
 
 
 def model_card(run: Run, steps: Steps, source: str) -> str:
@@ -75,10 +93,33 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         "",
         LOADING,
         "",
+        *_int8_lines(records),
         f"Data: {task.source}; licence: {task.licence}.{subset}",
         "",
     ]
     return "\n".join(lines)
+
+
+def _int8_lines(records: list[Record]) -> list[str]:
+    """What the INT8 form is, what it promises, and how to load it; nothing where there is none."""
+    key = {"arm": f"{OURS} int8", "chosen": True}
+    trial, bound = (
+        _find(records, name, labels)
+        for name, labels in (("int8_trial", key), ("int8_disagreement_bound", {}))
+    )
+    if trial is None or bound is None or bound.value is None:
+        return []
+    trained = ", distilled with its rounding" if trial.labels.get("trained") else ""
+    short = "" if trial.labels.get("good") else " It loses more than the floor allows."
+    return [
+        f"`{INT8}` is the same plan in INT8 for ONNX Runtime ({trial.labels['settings']}{trained})."
+        f"{short} With confidence {1 - float(str(bound.labels['delta'])):g} at most "
+        f"{bound.value:.1%} of inputs, one at a time, are answered otherwise than by the dense "
+        f"model ({bound.labels['disagreements']} of {bound.count} were).",
+        "",
+        INT8_LOADING,
+        "",
+    ]
 
 
 def _rows(records: list[Record]) -> list[str]:

@@ -19,10 +19,12 @@ from sparing.studies import _slim_cells as cells
 from sparing.studies._frontier import Variant
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
+from sparing.studies._slim_answers import answer_all
 from sparing.studies._slim_engines import Engines, has_onnx
-from sparing.studies._slim_int8 import int8_plan
+from sparing.studies._slim_int8 import int8_cells
 from sparing.studies._slim_models import Models, recipes
 from sparing.studies._slim_saving import save
+from sparing.studies._slim_static import train_static
 from sparing.studies._study import StudyResult, base_config, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task
@@ -45,7 +47,8 @@ class Options:
     and bounds it. ``epochs`` are those of distillation, ``dense_epochs`` those of fine-tuning where
     the model does not answer the task yet (0 takes defaults). ``widths`` are shares of heads
     and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
-    and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed;
+    and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed, after
+    ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
     ``continue_dense`` trains the dense rival on as long as ours is distilled; ``static_control``
     also trains the best fixed plan of no more arithmetic by itself, with the same steps;
@@ -76,6 +79,7 @@ class Options:
     choose_on: str = "validation"
     head_dims: float = 1.0
     int8: bool = True
+    int8_epochs: int = 0
     precision: Precision = "auto"
     attention_dropout: bool = True
     thread_count: int = 1
@@ -94,8 +98,8 @@ class Options:
         for name in ("rounds", "timed_examples", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.epochs < 0 or self.dense_epochs < 0:
-            raise UsageError("epochs and dense_epochs must not be negative")
+        if min(self.epochs, self.dense_epochs, self.int8_epochs) < 0:
+            raise UsageError("epochs, dense_epochs and int8_epochs must not be negative")
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """Which shares of tokens are looked at: of long inputs, where that may pay, several."""
@@ -138,9 +142,11 @@ def run(
     if len(task.split(options.choose_on)) < 4:
         raise UsageError(f"task {task.name} has too few examples to choose a plan on")
     identity = {**asdict(options), "task_options": resolved}
+    if not options.int8_epochs:
+        del identity["int8_epochs"]  # so that runs from before there was this option go on
     config = base_config("slim", _plain(identity)) | _described(options, task, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
-        steps = _steps(options, task, folder)
+        steps = steps_of(options, task, folder)
         failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
         records = opened.records()
         if not failures:
@@ -156,7 +162,8 @@ def _refuse_model_folder(model: str, folder: Path) -> None:
         raise UsageError(f"{folder} is the model itself: choose another folder for the result")
 
 
-def _steps(options: Options, task: Task, folder: Path) -> cells.Steps:
+def steps_of(options: Options, task: Task, folder: Path) -> cells.Steps:
+    """What the steps of a run in this folder work on."""
     dense, ours = recipes(
         options.task, options.model, options.dense_epochs, options.epochs, options.seed
     )
@@ -213,12 +220,17 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         Cell("choose", lambda: cells.choose_plan(steps, opened)),
         Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)),
     ]
+    if options.static_control:
+        told = _within(tell, 0.8, 0.9, "static control")
+        found.append(Cell("static", lambda: train_static(steps, opened, told), weight=8.0))
     for batch in options.batches:
         work = _verifying(steps, opened, batch)
         found.append(Cell(f"verify/batch-{batch}", work))
     found.append(Cell("leavers", lambda: cells.leavers(steps, opened)))
     if options.int8 and has_onnx():
-        found.append(Cell("int8", lambda: int8_plan(steps, opened)))
+        told = _within(tell, 0.9, 0.97, "INT8")
+        found += int8_cells(steps, opened, options.int8_epochs, told)
+    found.append(Cell("answers", lambda: answer_all(steps, opened)))
     return found
 
 
@@ -255,16 +267,16 @@ def _judge(records: list[Record], options: Options) -> list[GoalResult]:
 def _kept(
     records: list[Record], fastest: Record | None
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """The share of the dense score that the fastest form keeps, with its interval."""
-    if fastest is None:
+    """The share of the dense score kept on the whole test split, with its interval."""
+    found = {
+        record.name: record
+        for record in records
+        if record.name.startswith("whole_") and record.labels["arm"] == cells.OURS
+        if record.labels["judged"]
+    }
+    if fastest is None or len(found) < 2:
         return None, None
-    gap = next(
-        r
-        for r in records
-        if r.name == "score_difference"
-        and r.labels == {**fastest.labels, "metric": r.labels["metric"], "split": "test"}
-    )
-    mine = next(r for r in records if r.name == "score" and r.labels == gap.labels)
+    mine, gap = found["whole_score"], found["whole_difference"]
     dense = (mine.value or 0.0) - (gap.value or 0.0)
     if dense <= 0 or gap.interval is None:
         return None, None

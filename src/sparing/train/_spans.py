@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sparing.tasks import Task
-from sparing.tasks._spans import Answer, best_answers, exact_match, text_scores
+from sparing.tasks._spans import Answer, best_answers, exact_match, text_values
 from sparing.train.evaluation import Evaluation, answers_of, evaluating
 
 
@@ -39,13 +39,15 @@ def evaluate_spans(
                 if best and (before is None or best[0].score > before.score):
                     found[window.question] = best[0]
     answers = ["" if answer is None else answer.text for answer in found]
+    each = text_values(task.metrics, answers, passages.questions)
     return Evaluation(
         metric=task.metric,
-        scores=text_scores(task.metrics, answers, passages.questions),
+        scores={name: sum(values) / len(values) for name, values in each.items()},
         loss=float(losses.double().mean()),
         predictions=answers,
         right=[
             exact_match(answer, question.answers) == 1
             for answer, question in zip(answers, passages.questions, strict=True)
         ],
+        each=each,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,8 @@ class Evaluation:
     ``scores`` are the task's metrics by name, ``metric`` the one it is judged by; ``loss`` is the
     mean cross-entropy, or squared error where the answer is a number; ``predictions`` are class
     numbers, values, or the texts of answers; ``right`` tells for each example whether its class is,
-    for a text whether it matches exactly, None for numbers.
+    for a text whether it matches exactly, None for numbers. ``each`` holds every example's own
+    value of the metrics that are means of such values and not shares of right classes.
     """
 
     metric: str
@@ -30,6 +31,7 @@ class Evaluation:
     loss: float
     predictions: list[int] | list[float] | list[str]
     right: list[bool] | None
+    each: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def score(self) -> float:

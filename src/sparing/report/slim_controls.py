@@ -1,0 +1,101 @@
+"""What adapting is worth beside a fixed model, and scores on the whole test split."""
+
+from __future__ import annotations
+
+from sparing.core.record import Record
+from sparing.report import wording
+from sparing.report.content import Block
+from sparing.report.slim_results import DENSE, SlimResults, plan_of
+from sparing.report.slim_wording import (
+    Scale,
+    per_cent,
+    range_of,
+    scale_of,
+    score_name,
+    speed_interval,
+    speed_text,
+)
+
+
+def control_blocks(results: SlimResults) -> list[Block]:
+    """The fixed control where it was trained, and the whole split where it was answered."""
+    return [*_static(results), *_whole(results)]
+
+
+def _static(results: SlimResults) -> list[Block]:
+    """Ours against the fixed model, at every batch size."""
+    fixed = results.all.find("static_plan")
+    pairs = [
+        (batch, ratio, gap)
+        for batch in results.batches
+        if (ratio := results.all.find("static_speed_up", batch=batch))
+        and (gap := results.all.find("static_difference", batch=batch))
+    ]
+    if fixed is None or not pairs:
+        return []
+    plan = plan_of(fixed)
+    explain = (
+        f"The control has {wording.count_of(plan.layers, 'layer')} of {range_of(plan.heads)} heads "
+        f"and {range_of(plan.neurons)} neurons for every input: the best fixed plan of the survey "
+        f"that takes no more arithmetic than the chosen one ({per_cent(fixed.value or 0.0)} of "
+        "dense), cut from the same dense model and distilled alone for as many steps. Positive is "
+        "in favour of adapting; differences have their 90 % interval."
+    )
+    scale = scale_of(results)
+    heads = ("Batch", "Slim beside the control", "Interval", score_name(results).capitalize())
+    rows = tuple(
+        (
+            str(batch),
+            speed_text(ratio.value or 0.0, ratio.interval),
+            speed_interval(ratio.interval),
+            _gap(scale, gap),
+        )
+        for batch, ratio, gap in pairs
+    )
+    return [Block("static", f"What adapting is worth: {_verdict(pairs[0])}", explain, heads, rows)]
+
+
+def _verdict(pair: tuple[int, Record, Record]) -> str:
+    """Whether adapting beats the fixed model at the batch size that decides."""
+    _, ratio, gap = pair
+    faster, better = _sign(ratio, 1.0), _sign(gap, 0.0)
+    if faster >= 0 and better >= 0 and faster + better > 0:
+        return "it beats the fixed model"
+    if faster <= 0 and better <= 0 and faster + better < 0:
+        return "the fixed model beats it"
+    return "no clear difference" if faster == better == 0 else "one is faster, the other better"
+
+
+def _sign(record: Record, even: float) -> int:
+    """Which side of ``even`` the whole interval lies on; 0 where it holds it."""
+    low, high = record.interval or (even, even)
+    return 1 if low > even else -1 if high < even else 0
+
+
+def _whole(results: SlimResults) -> list[Block]:
+    """Every form's score on all test inputs."""
+    scores = results.all.all("whole_score")
+    if not scores:
+        return []
+    own = scale_of(results).metric
+    rows = []
+    for score in scores:
+        arm, metric = str(score.labels.get("arm")), str(score.labels.get("metric"))
+        scale = Scale(metric)
+        gap = results.all.find("whole_difference", arm=arm, metric=metric)
+        name = arm.replace("int8", "INT8") + ("" if metric == own else f", {metric}")
+        told = _gap(scale, gap) if gap else ("the rival" if arm == DENSE else "not measured")
+        rows.append((name, scale.text(score.value or 0.0), told))
+    explain = (
+        f"All {wording.count_of(scores[0].count, 'test input')}, answered one at a time by each "
+        "form; the logits lie in answers.safetensors. Differences are to the dense rival, with "
+        "their 90 % interval over inputs, whose lower end is the one-sided 95 % bound."
+    )
+    heads = ("Form", "Score", "Difference")
+    return [Block("whole", "On the whole test split", explain, heads, tuple(rows))]
+
+
+def _gap(scale: Scale, gap: Record) -> str:
+    value, interval = gap.value or 0.0, gap.interval
+    text = scale.difference(value, interval)
+    return f"{text} ({scale.interval(value, interval)})" if interval else text

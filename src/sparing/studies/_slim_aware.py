@@ -1,0 +1,114 @@
+"""Training for INT8, once the plan is chosen: the plan's own small model, and the dense one too."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparing.core.errors import UsageError
+from sparing.layers.plan import Plan
+from sparing.studies._slim_models import FOLLOW, Models, Telling
+from sparing.train import TrainResult, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.train.objective import Objective, TeacherLoss
+from sparing.train.quantised import Int8Loss
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.families import require_classifier
+from sparing.transfer.freezing import freeze
+from sparing.transfer.opening import open_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# The model is near its goal already: half the rate that it was distilled with.
+RATE_SHARE = 0.5
+DROPOUTS = ("attention_probs_dropout_prob", "hidden_dropout_prob")
+
+
+def train_slim(
+    models: Models,
+    plan: Plan,
+    place: Path,
+    epochs: int,
+    tell: Telling,
+    rate: float | None = None,
+    *,
+    rounded: bool = True,
+) -> TrainResult:
+    """Freeze a plan, so that its widths are final, and distil it while it imitates INT8.
+
+    All its exits learn; embeddings, which INT8 does not touch, stay as they are. A training that
+    ``place`` holds already goes on, or is read back. ``rate`` is the learning rate, half of that of
+    distillation unless given. Not ``rounded``, it is distilled as long in float32: the control.
+    """
+    model = models.adaptive()
+    for name in DROPOUTS:
+        setattr(model.config, name, 0.0)
+    frozen = freeze(model, plan)
+    whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
+    objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
+    frozen.embeddings.requires_grad_(False)
+    return _train(models, frozen, objective, place, epochs, tell, rate)
+
+
+def train_dense(
+    models: Models, place: Path, epochs: int, tell: Telling, rate: float | None = None
+) -> TrainResult:
+    """The same for the dense rival, which follows its own float32 form for as many steps."""
+    rival = models.rival()
+    config = copy.deepcopy(rival.config)
+    for name in DROPOUTS:
+        setattr(config, name, 0.0)
+    model = type(rival)(config)
+    model.load_state_dict(rival.state_dict())
+    model.base_model.embeddings.requires_grad_(False)
+    objective = Int8Loss(TeacherLoss(rival, FOLLOW))
+    return _train(models, model, objective, place, epochs, tell, rate)
+
+
+def trained_slim(place: Path) -> AdaptiveClassifier:
+    """What ``train_slim`` left: plain float32, ready to be exported and quantised."""
+    model = open_model(str(_finished(place)))
+    assert isinstance(model, AdaptiveClassifier)
+    model.eval()
+    return model
+
+
+def trained_dense(place: Path) -> PreTrainedModel:
+    """What ``train_dense`` left."""
+    return require_classifier(open_model(str(_finished(place)))).eval()
+
+
+def _train(
+    models: Models,
+    model: PreTrainedModel,
+    objective: Objective,
+    place: Path,
+    epochs: int,
+    tell: Telling,
+    rate: float | None,
+) -> TrainResult:
+    """No dropout: what is to be learned is the rounding, in few steps."""
+    recipe = replace(
+        models.recipe,
+        epochs=epochs,
+        learning_rate=rate or RATE_SHARE * models.recipe.learning_rate,
+        distillation=FOLLOW,
+        patience=None,
+    )
+    return train(
+        model,
+        models.task,
+        recipe,
+        output_dir=place,
+        objective=objective,
+        on_progress=tell,
+    )
+
+
+def _finished(place: Path) -> Path:
+    if not (place / "result.json").is_file():
+        raise UsageError(f"the {place.name} model of this run has not been trained to its end yet")
+    return place

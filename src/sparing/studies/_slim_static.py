@@ -1,0 +1,55 @@
+"""The control that adapting must beat: a fixed plan of no more arithmetic, distilled alone."""
+
+from __future__ import annotations
+
+import json
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Record
+from sparing.layers.plan import Plan
+from sparing.studies._run import Run
+from sparing.studies._slim_cells import STATIC, Steps
+from sparing.studies._slim_models import Telling
+
+
+def train_static(steps: Steps, run: Run, tell: Telling) -> list[Record]:
+    """Distil one fixed plan by itself, with the same steps as the adaptive model.
+
+    The plan is the best one without exits that was surveyed and takes no more arithmetic than the
+    chosen one does on average: the adaptive model's own survey says what a fixed model should be.
+    """
+    record = fixed_plan(run)
+    plan = Plan.from_dict(json.loads(str(record.labels["plan"])))
+    result = steps.models.train_static(plan, tell)
+    labels = {"arm": STATIC, "plan": record.labels["plan"]}
+    share = float(str(record.labels["cost_share"]))
+    return [
+        Record("static_plan", share, "share", "measured", labels),
+        Record("train_time_s", result.train_time_s, "s", "measured", {"arm": STATIC}),
+        Record("train_examples", result.examples_seen, "examples", "measured", {"arm": STATIC}),
+    ]
+
+
+def fixed_plan(run: Run) -> Record:
+    """The best surveyed plan without exits that costs no more than the chosen one, or the cheapest.
+
+    Raises ``UsageError`` where nothing was surveyed or chosen.
+    """
+    records = run.records()
+    chosen = next((record for record in records if record.name == "chosen_plan"), None)
+    fixed = [
+        record
+        for record in records
+        if record.name == "frontier_score" and record.labels["kind"] == "depth"
+    ]
+    if chosen is None or not fixed:
+        raise UsageError("there is no chosen plan: an earlier step has failed")
+    most = chosen.value or 0.0
+    affordable = [record for record in fixed if _cost(record) <= most]
+    if not affordable:
+        return min(fixed, key=_cost)
+    return max(affordable, key=lambda record: (record.value or 0.0, -_cost(record)))
+
+
+def _cost(record: Record) -> float:
+    return float(str(record.labels["cost_share"]))
