@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tasks.test_squad import write_questions
+from tests.tasks.tokenizers import save_tokenizer
+
 SMALL = ("--set", "sizes.layers=1", "--set", "sizes.width=8", "--set", "sizes.heads=1")
 
 
@@ -73,3 +76,24 @@ def test_facts_of_all_tasks(command):
     assert "cola: matthews, accuracy; chance 0.000" in shown
     assert "text: accuracy, matthews; chance depends on the data" in shown
     assert command("list", "--facts").code == 2
+
+
+def test_answers_in_passages_are_trained_and_judged(command, tmp_path):
+    write_questions(tmp_path / "squad", 14)
+    words = save_tokenizer(tmp_path / "tokenizer")
+    given = [f"tokenizer={words}", "max_tokens=90", "stride=15", "test_examples=6"]
+    asked = [part for each in given for part in ("--set", f"task_options.{each}")]
+    place, data = tmp_path / "run", ("--data", tmp_path)
+    ended = command(
+        *("train", "squad", "--model", "bert", "--epochs", 1, *SMALL, *asked, *data),
+        *("--mechanism", "window", "--set", "options.radius=8", "--output-dir", place, "--json"),
+    )
+    outcome = ended.json
+    judged = command("evaluate", place, "--task", "squad", *data, "--json").json
+    assert list(judged["scores"]) == ["token_f1", "exact_match"]
+    assert judged["scores"]["token_f1"]["value"] == outcome["score"]["mean"]
+    for score in judged["scores"].values():
+        low, high = score["interval"]
+        assert low <= score["value"] <= high
+    assert "test holds 6 of 9 dev questions" in judged["notes"][-1]
+    assert "of 6 right" in command("evaluate", place, "--task", "squad", *data).out

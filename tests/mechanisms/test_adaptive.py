@@ -303,7 +303,7 @@ def test_inside_a_layer():
     [
         ({"scores": "tokens"}, "token"),
         ({"reduce": "kv"}, "qkv"),
-        ({"scale": "none"}, "unknown scale"),
+        ({"scale": "none"}, "scale is 'none', not one of full"),
         ({"score": 1.0}, "only fixed"),
         ({"scores": "fixed", "score": 0.0}, "in \\(0, 1\\]"),
         ({"threshold": 1.0}, "threshold"),

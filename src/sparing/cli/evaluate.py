@@ -92,7 +92,7 @@ def score_intervals(judged: Evaluation, labels: Tensor) -> Intervals:
 
     They speak of other examples for this one model, not of other seeds.
     """
-    shares = ("accuracy", "top5")
+    shares = ("accuracy", "top5", "exact_match")
     return {
         name: wilson(round(value * judged.count), judged.count)
         if name in shares
@@ -104,18 +104,28 @@ def score_intervals(judged: Evaluation, labels: Tensor) -> Intervals:
 def _resampled(name: str, judged: Evaluation, labels: Tensor) -> tuple[float, float]:
     import torch
 
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(judged.count, (RESAMPLES, judged.count), generator=generator)
+    if name in judged.each:
+        values = torch.tensor(judged.each[name], dtype=torch.float64)[drawn].mean(1)
+    else:
+        values = _scores_of(name, judged, labels, drawn)
+    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
+    # rounding must not leave what is certain outside
+    return min(low, judged.scores[name]), max(high, judged.scores[name])
+
+
+def _scores_of(name: str, judged: Evaluation, labels: Tensor, drawn: Tensor) -> Tensor:
+    """The metric of each row of drawn examples."""
+    import torch
+
     from sparing.tasks._scores import metric
 
     outputs = torch.tensor(judged.predictions)
     if judged.right is not None:
         outputs = torch.nn.functional.one_hot(outputs).float()
     outputs = outputs.reshape(judged.count, -1)
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randint(judged.count, (RESAMPLES, judged.count), generator=generator)
-    values = torch.tensor([metric(name).score(outputs[row], labels[row]) for row in drawn])
-    low, high = values.quantile(torch.tensor([0.025, 0.975])).tolist()
-    # rounding must not leave what is certain outside
-    return min(low, judged.scores[name]), max(high, judged.scores[name])
+    return torch.tensor([metric(name).score(outputs[row], labels[row]) for row in drawn])
 
 
 def wilson(right: int, count: int, confidence: float = 0.95) -> tuple[float, float]:

@@ -32,7 +32,18 @@ class CheckpointError(SparingError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint such as ``; did you mean 'linformer'?``, or the list of what exists."""
     names = sorted(known)
+    hint = _alike(name, names)
+    return hint or ("; known: " + ", ".join(names) if names else "")
+
+
+def require_choice(owner: str, option: str, value: object, known: Iterable[str]) -> None:
+    """Raise ``UsageError`` unless an option's value is one of those known, which the line lists."""
+    names = list(known)
+    if value not in names:
+        hint = _alike(str(value), names)
+        raise UsageError(f"{owner}: {option} is {value!r}, not one of {', '.join(names)}{hint}")
+
+
+def _alike(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
-    if close:
-        return "; did you mean " + " or ".join(repr(match) for match in close) + "?"
-    return "; known: " + ", ".join(names) if names else ""
+    return "; did you mean " + " or ".join(map(repr, close)) + "?" if close else ""

@@ -64,22 +64,32 @@ class ElasticLayer(nn.Module):
         return self._finish(rows, self._attend(self._queries(rows, layout, heads), layout), neurons)
 
     def forward_scored(
-        self, rows: Tensor, layout: Layout, heads: int, neurons: int
+        self,
+        rows: Tensor,
+        layout: Layout,
+        heads: int,
+        neurons: int,
+        paid: Float[Tensor, "batch tokens"] | None = None,
     ) -> tuple[Float[Tensor, "... width"], Float[Tensor, "batch tokens"]]:
         """The output, and the attention that each token received: its mean over heads and queries.
 
         An even share is 1 / tokens of the sequence; pads receive none. Needs the square of scores,
-        of this one layer.
+        of this one layer. ``paid`` (0 at pads) weighs each token, as a key and as one of those that
+        the mean is over: 0 is as if it were not there.
         """
         q, k, v = self._queries(rows, layout, heads)
         scores = (q * self.form.scale) @ k.transpose(-1, -2)
         if layout.visible is not None:
             scores = scores.masked_fill(~layout.visible, float("-inf"))
         weights = scores.softmax(-1)
-        if layout.visible is None:
+        seen = None if layout.visible is None else layout.visible[:, 0, 0, :]
+        if paid is not None:
+            weights = weights * paid[:, None, None, :]
+            weights = weights / weights.sum(-1, keepdim=True)
+            seen = paid
+        if seen is None:
             received = weights.mean((1, 2))
         else:
-            seen = layout.visible[:, 0, 0, :]
             real = weights.mean(1) * seen[:, :, None]
             received = real.sum(1) / seen.sum(1, keepdim=True)
         used = F.dropout(weights, self.form.attention_dropout, self.training)

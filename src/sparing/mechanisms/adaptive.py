@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -244,9 +244,7 @@ class Adaptive(Mechanism):
 
     def _check_options(self) -> None:
         for name, known in (("scores", SCORES), ("reduce", REDUCE), ("scale", SCALE)):
-            value = getattr(self, name)
-            if value not in known:
-                raise UsageError(f"adaptive: unknown {name} {value!r}{nearest(value, known)}")
+            require_choice("adaptive", name, getattr(self, name), known)
         learned = self.scores != "fixed"
         if not 0 < self.score <= 1 or (learned and self.score == 1):
             allowed = "in (0, 1); only fixed scores may be 1" if learned else "in (0, 1]"

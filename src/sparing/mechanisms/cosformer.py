@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -65,9 +65,7 @@ class Cosformer(Mechanism):
         self.activation = activation
         self.length = length
         for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                choices = ", ".join(known)
-                raise UsageError(f"cosformer: {name} is {getattr(self, name)!r}; one of {choices}")
+            require_choice("cosformer", name, getattr(self, name), known)
         if length == "fixed" and heads.tokens is None:
             raise UsageError("cosformer: length='fixed' needs Heads(tokens=...), the longest row")
         self.traits = dataclasses.replace(type(self).traits, any_length=length == "own")

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -74,9 +74,7 @@ class Efficient(Mechanism):
 
     def __init__(self, heads: Heads, *, normalisation: str = "softmax") -> None:
         super().__init__(heads)
-        if normalisation not in NORMALISATIONS:
-            known = ", ".join(NORMALISATIONS)
-            raise UsageError(f"efficient: normalisation is {normalisation!r}; one of {known}")
+        require_choice("efficient", "normalisation", normalisation, NORMALISATIONS)
         self.normalisation = normalisation
 
     def mix(

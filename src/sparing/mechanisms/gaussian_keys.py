@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -71,10 +71,7 @@ class GaussianKeys(Mechanism):
         super().__init__(heads)
         if components < 1:
             raise UsageError(f"gaussian_keys: components must be at least 1, got {components}")
-        if mixture not in MIXTURE:
-            raise UsageError(
-                f"gaussian_keys: unknown mixture {mixture!r}{nearest(mixture, MIXTURE)}"
-            )
+        require_choice("gaussian_keys", "mixture", mixture, MIXTURE)
         if not 0 < narrowing < math.inf:
             raise UsageError(f"gaussian_keys: narrowing must be above 0, got {narrowing}")
         self.components = components

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -144,9 +144,7 @@ class Kerformer(Mechanism):
 
     def _check_options(self) -> None:
         for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                choices = ", ".join(known)
-                raise UsageError(f"kerformer: {name} is {getattr(self, name)!r}; one of {choices}")
+            require_choice("kerformer", name, getattr(self, name), known)
         if self.reduction < 1 or not self.temperature > 0:
             raise UsageError("kerformer: reduction must be at least 1 and temperature above 0")
         if self.axis == "token" and self.se == "content":

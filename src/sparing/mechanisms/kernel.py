@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -62,8 +62,7 @@ class Kernel(Mechanism):
         self, heads: Heads, *, kernel: str = "gaussian", scale: float | None = None
     ) -> None:
         super().__init__(heads)
-        if kernel not in KERNELS:
-            raise UsageError(f"kernel: kernel is {kernel!r}; one of {', '.join(KERNELS)}")
+        require_choice("kernel", "kernel", kernel, KERNELS)
         if scale is not None and not 0 < scale < math.inf:
             raise UsageError(f"kernel: scale must be above 0 and finite, got {scale}")
         self.kernel = kernel

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sparing.core.errors import Unsupported, UsageError, nearest
+from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -226,5 +226,4 @@ def _check_options(slots: int, sharing: str, projection: str, stride: int) -> No
         ("sharing", sharing, SHARING),
         ("projection", projection, PROJECTION),
     ):
-        if value not in known:
-            raise UsageError(f"linformer: unknown {name} {value!r}{nearest(value, known)}")
+        require_choice("linformer", name, value, known)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -164,7 +164,6 @@ def _check_options(landmarks: int, pinv: str, iterations: int, conv_kernel: int 
     for name, number in (("landmarks", landmarks), ("iterations", iterations)):
         if number < 1:
             raise UsageError(f"nystrom: {name} must be at least 1, got {number}")
-    if pinv not in PINV:
-        raise UsageError(f"nystrom: unknown pinv {pinv!r}{nearest(pinv, PINV)}")
+    require_choice("nystrom", "pinv", pinv, PINV)
     if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
         raise UsageError(f"nystrom: conv_kernel must be odd and positive, got {conv_kernel}")

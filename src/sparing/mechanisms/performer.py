@@ -7,7 +7,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -83,9 +83,7 @@ class Performer(Mechanism):
         self.scaling = scaling
         self.seed = seed
         for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                choices = ", ".join(known)
-                raise UsageError(f"performer: {name} is {getattr(self, name)!r}; one of {choices}")
+            require_choice("performer", name, getattr(self, name), known)
         if features is not None and features < 1:
             raise UsageError(f"performer: features must be at least 1, got {features}")
         count = features or max(1, int(heads.dim * math.log(heads.dim)))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -138,8 +138,7 @@ class Probabilistic(Mechanism):
         return 1 / math.sqrt(self.heads.dim) if self.precision is None else self.precision
 
     def _check_options(self) -> None:
-        if self.prior not in ("magnitude", "uniform"):
-            raise UsageError(f"probabilistic: prior is {self.prior!r}; one of magnitude, uniform")
+        require_choice("probabilistic", "prior", self.prior, ("magnitude", "uniform"))
         for name in ("precision", "key_prior", "value_prior"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -85,9 +85,7 @@ class RandomFeatures(Mechanism):
         seed: int = 0,
     ) -> None:
         super().__init__(heads)
-        if feature_map not in _FEATURE_MAPS:
-            choices = ", ".join(_FEATURE_MAPS)
-            raise UsageError(f"random_features: feature_map is {feature_map!r}; one of {choices}")
+        require_choice("random_features", "feature_map", feature_map, _FEATURE_MAPS)
         if features < 1:
             raise UsageError(f"random_features: features must be at least 1, got {features}")
         if not temperature > 0 or not 0 < floor < 1:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -201,5 +201,4 @@ def _check_options(landmarks: int, ridge: float, inverse: str, iterations: int) 
             raise UsageError(f"skyformer: {name} must be at least 1, got {number}")
     if not 0 < ridge < math.inf:
         raise UsageError(f"skyformer: ridge must be above 0, got {ridge}")
-    if inverse not in INVERSE:
-        raise UsageError(f"skyformer: unknown inverse {inverse!r}{nearest(inverse, INVERSE)}")
+    require_choice("skyformer", "inverse", inverse, INVERSE)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -74,12 +74,7 @@ class Strided(Mechanism):
             ("pattern", pattern, PATTERNS),
             ("combine", combine, COMBINATIONS),
         ):
-            if value not in known:
-                choices = ", ".join(known)
-                raise UsageError(
-                    f"strided: {option} must be one of {choices}; got {value!r}"
-                    f"{nearest(value, known)}"
-                )
+            require_choice("strided", option, value, known)
         if stride < 1:
             raise UsageError(f"strided: stride must be at least 1, got {stride}")
         if pattern == "fixed" and not 1 <= summary <= stride:

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from sparing.core.errors import CheckpointError, UsageError
-from sparing.models._shape import TaskShape, label_names
+from sparing.models._shape import TaskShape, image_config, label_names
 
 
 def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
@@ -55,9 +55,10 @@ def _check_fits(path: str, config: Any, task: TaskShape) -> None:
     if getattr(config, "sparing", None):
         raise UsageError(f"{path!r} holds a swapped model: open it with sparing.load")
     if task.kind == "image":
+        sizes = image_config(config)
         for name in ("image_size", "patch_size", "num_channels"):
             wanted = task.channels if name == "num_channels" else getattr(task, name)
-            if (found := getattr(config, name, wanted)) != wanted:
+            if (found := getattr(sizes, name, wanted)) != wanted:
                 raise UsageError(f"{path!r} has {name} {found}, but task {task.name} has {wanted}")
         return
     vocabulary = getattr(config, "vocab_size", None)

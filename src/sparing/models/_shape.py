@@ -96,6 +96,11 @@ def check_sizes(model: str, **sizes: int) -> None:
         )
 
 
+def image_config(config: Any) -> Any:
+    """The part of a configuration that speaks of images; that of a model of two towers has one."""
+    return getattr(config, "vision_config", None) or config
+
+
 def label_names(task: TaskShape) -> dict[str, Any]:
     """The configuration's words for the classes, both ways round."""
     return {

@@ -48,7 +48,7 @@ class Glue:
     ``labels`` are the classes in the hub's order, ``written`` how the files write them (where they
     differ), ``values`` the range where the label is a number; ``dev`` the names of the dev file,
     ``more`` further dev files by split name; ``rows`` how many rows were published in each file;
-    ``hub`` the columns there.
+    ``hub`` the columns there; ``tokenised`` texts have spaces around their marks already.
     """
 
     name: str
@@ -69,6 +69,17 @@ class Glue:
     def answer(self) -> Answer:
         """How a label is read."""
         return number_between(*self.values) if self.values else classes(self.written or self.labels)
+
+    def reading(
+        self,
+        tokenizer: str | None,
+        vocabulary: int,
+        max_tokens: int,
+        examples: int | None,
+        seed: int,
+    ) -> Reading:
+        """How its texts are read."""
+        return Reading(tokenizer, vocabulary, max_tokens, examples, seed, self.tokenised)
 
     @property
     def wanted(self) -> str:
@@ -96,8 +107,53 @@ def dev_loader(found: Glue) -> Callable[..., Task]:
         ``skip_broken`` leaves them out and says so in the task's notes. Files are looked for in the
         set's folder in glue/ below the data folder; without one the hub is asked.
         """
-        reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        reading = found.reading(tokenizer, vocabulary, max_tokens, examples, seed)
         return glue_task(found, data, reading, test="dev", skip_broken=skip_broken)
+
+    return load
+
+
+def labelled_loader(found: Glue) -> Callable[..., Task]:
+    """The ``load`` of a set that has a labelled test file besides."""
+
+    def load(
+        *,
+        data: Path | None = None,
+        tokenizer: str | None = None,
+        vocabulary: int = 8192,
+        max_tokens: int = 128,
+        examples: int | None = None,
+        test: TestSplit = "dev",
+        skip_broken: bool = False,
+        seed: int = 0,
+    ) -> Task:
+        """As ``dev_loader``'s, but that ``test="labelled"`` takes the set's labelled test file.
+
+        The dev set then becomes the further split ``dev``.
+        """
+        reading = found.reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        return glue_task(found, data, reading, test=test, skip_broken=skip_broken)
+
+    return load
+
+
+def cut_loader(found: Glue) -> Callable[..., Task]:
+    """The ``load`` of a set whose training file is so large that it may be missing."""
+
+    def load(
+        *,
+        data: Path | None = None,
+        tokenizer: str | None = None,
+        vocabulary: int = 8192,
+        max_tokens: int = 128,
+        examples: int | None = None,
+        cut_dev: bool = False,
+        skip_broken: bool = False,
+        seed: int = 0,
+    ) -> Task:
+        """As ``dev_loader``'s, but that ``cut_dev`` cuts all splits from the dev file."""
+        reading = found.reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        return glue_task(found, data, reading, test="dev", skip_broken=skip_broken, cut_dev=cut_dev)
 
     return load
 

@@ -100,16 +100,15 @@ TEXT_METRICS: Mapping[str, Callable[[str, Sequence[str]], float]] = {
 }
 
 
-def text_scores(
+def text_values(
     names: Sequence[str], answers: Sequence[str], questions: Sequence[Question]
-) -> dict[str, float]:
-    """The mean of each metric over the questions."""
+) -> dict[str, list[float]]:
+    """Each metric of each answer; a metric's score is their mean."""
     return {
-        name: sum(
+        name: [
             TEXT_METRICS[name](answer, question.answers)
             for answer, question in zip(answers, questions, strict=True)
-        )
-        / len(questions)
+        ]
         for name in names
     }
 

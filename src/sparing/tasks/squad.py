@@ -50,15 +50,17 @@ def load(
     A passage longer than ``max_tokens`` is seen in windows that share ``stride`` tokens; the answer
     with the highest score of all windows counts. ``tokenizer`` is a pretrained one, which this task
     needs to know where its tokens lie. ``examples`` and ``test_examples`` keep only so many
-    questions. Read from squad/ below the data folder or from it; without one the hub is asked.
+    questions, those of the test drawn from all passages. Read from squad/ below the data folder or
+    from it; without one the hub is asked.
     """
     _check(tokenizer, max_tokens, stride)
     reader = fast_tokenizer(tokenizer or "")
     questions = _from_hub() if given_folder(data) is None else _from_files(data)
     train, validation = _cut(questions["train"], examples, seed)
-    parts = {"train": train, "validation": validation, "test": questions["dev"][:test_examples]}
+    test = _drawn(questions["dev"], test_examples, seed)
+    parts = {"train": train, "validation": validation, "test": test}
     splits = {name: _examples(part, reader, max_tokens, stride) for name, part in parts.items()}
-    return _task(splits, reader, _notes(questions))
+    return _task(splits, reader, _notes(questions, test))
 
 
 def _task(splits: dict[str, Examples], reader: Any, notes: tuple[str, ...]) -> Task:
@@ -93,12 +95,25 @@ def _check(tokenizer: str | None, max_tokens: int, stride: int) -> None:
         )
 
 
-def _notes(questions: dict[str, list[Question]]) -> tuple[str, ...]:
-    return tuple(
+def _notes(questions: dict[str, list[Question]], test: list[Question]) -> tuple[str, ...]:
+    notes = [
         f"subset: {part} holds {len(found)} of {PUBLISHED[part]} published questions"
         for part, found in questions.items()
         if len(found) < PUBLISHED[part]
-    )
+    ]
+    if len(test) < len(questions["dev"]):
+        notes.append(f"subset: test holds {len(test)} of {len(questions['dev'])} dev questions")
+    return tuple(notes)
+
+
+def _drawn(questions: list[Question], count: int | None, seed: int) -> list[Question]:
+    """So many questions from all over the list, in its order."""
+    if count is None:
+        return questions
+    if not 1 <= count <= len(questions):
+        raise UsageError(f"squad: test_examples must be 1 to {len(questions)}, got {count}")
+    order = hashed_order([question.key for question in questions], seed)
+    return [questions[index] for index in sorted(order[:count])]
 
 
 def _cut(

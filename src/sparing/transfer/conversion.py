@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import ExitHead
 from sparing.transfer.blocks import Block, find_blocks
-from sparing.transfer.families import Family, family_of
+from sparing.transfer.families import Family, NormedEmbeddings, family_of
 from sparing.transfer.families import require_classifier as require_classifier
 
 if TYPE_CHECKING:
@@ -24,14 +24,21 @@ if TYPE_CHECKING:
 def fill(adaptive: AdaptiveClassifier, dense: PreTrainedModel) -> None:
     """Copy all weights across; every exit head begins as the model's own."""
     family = family_of(dense.config)
-    base = dense.base_model
-    adaptive.embeddings.load_state_dict(base.embeddings.state_dict())
+    base = family.base(dense)
+    _fill_embeddings(adaptive.embeddings, base, family)
     blocks = find_blocks(dense)
     for number, (layer, block) in enumerate(zip(adaptive.encoder.layers, blocks, strict=True)):
         home = base.get_submodule(f"{family.layers}.{number}")
         _fill_layer(layer, block, home, family)  # type: ignore[arg-type]
     for head in adaptive.encoder.heads.values():
         _fill_head(head, dense, family)  # type: ignore[arg-type]
+
+
+def _fill_embeddings(ours: nn.Module, base: nn.Module, family: Family) -> None:
+    if isinstance(ours, NormedEmbeddings):
+        _copy(ours.norm, base.get_submodule(family.embedding_norm))
+        ours = ours.embeddings
+    ours.load_state_dict(base.get_submodule("embeddings").state_dict())
 
 
 def _fill_layer(layer: ElasticLayer, block: Block, home: nn.Module, family: Family) -> None:
@@ -57,7 +64,7 @@ def _fill_head(head: ExitHead, dense: PreTrainedModel, family: Family) -> None:
     if head.dense is not None:
         _copy(head.dense, dense.get_submodule(family.head_dense))
     if head.norm is not None:
-        _copy(head.norm, dense.base_model.get_submodule(family.final_norm))
+        _copy(head.norm, family.base(dense).get_submodule(family.final_norm))
 
 
 def _copy(ours: nn.Module, theirs: nn.Module) -> None:

@@ -20,9 +20,10 @@ from sparing.transfer.registry import NAME
 class Distance:
     """How far apart two models are on the same inputs, at real tokens.
 
-    ``output_error`` is |after - before| / |before| over the models' outputs (logits, or the last
+    ``output_error`` is |after - before| / |before| over the models' outputs (logits, of CLIP those
+    of its texts over the images, of a model of answers those of first and last tokens; or the last
     hidden states where there are none); ``divergence`` the mean Kullback-Leibler divergence from
-    the first model's predicted distribution to the second's, in nats (None without logits);
+    the first model's predicted distribution to the second's, in nats (None without classes);
     ``layers`` the relative error of each swapped attention layer's output, with what the layers
     below it have already changed.
     """
@@ -141,9 +142,11 @@ def _run(model: nn.Module, names: list[str], batch: Mapping[str, Any]) -> _Outpu
     finally:
         for handle in handles:
             handle.remove()
-    for field in ("logits", "last_hidden_state"):
+    for field in ("logits", "logits_per_text", "last_hidden_state"):
         if getattr(output, field, None) is not None:
-            return output[field], field == "logits", layers
+            return output[field], field != "last_hidden_state", layers
+    if getattr(output, "start_logits", None) is not None:
+        return torch.stack((output.start_logits, output.end_logits), -1), False, layers
     raise UsageError(f"{type(model).__name__} gives neither logits nor last_hidden_state")
 
 

@@ -6,7 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
@@ -14,14 +15,18 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.elastic import LayerForm
 from sparing.layers.encoder import HeadForm
 from sparing.layers.plan import LayerSizes
+from sparing.models._shape import image_config
 
 
 @dataclass(frozen=True)
 class Family:
     """One family's names: of its norms and layers below the base model, and of its head.
 
-    ``head_activation`` is that of the head's dense layer, which ``head_dense`` names; both empty
-    where the classes follow at once.
+    ``home`` is where the base model stands in the classifier, empty where transformers knows it.
+    ``norm_first`` says that norms come before attention and feed-forward. ``head_activation`` is
+    that of the head's dense layer, which ``head_dense`` names; both empty where the classes follow
+    at once. ``embedding_norm`` and ``final_norm`` come before the first and after the last layer.
+    ``averages`` says that the head reads the mean of all tokens but the class token.
     """
 
     embeddings: str
@@ -31,29 +36,63 @@ class Family:
     classifier: str
     head_dense: str = ""
     head_activation: str = ""
+    norm_first: bool = False
+    embedding_norm: str = ""
     final_norm: str = ""
+    averages: bool = False
     reads: str = "input_ids"
+    home: str = ""
 
-    @property
-    def norm_first(self) -> bool:
-        """Whether norms come before attention and feed-forward; such families end with one."""
-        return bool(self.final_norm)
+    def encoder_config(self, config: Any) -> Any:
+        """The part of a configuration that sizes the encoder."""
+        return image_config(config) if self.reads == "pixel_values" else config
+
+    def base(self, dense: PreTrainedModel) -> nn.Module:
+        """The model below the classifier."""
+        found: nn.Module = dense.get_submodule(self.home) if self.home else dense.base_model
+        return found
 
     def new_embeddings(self, config: Any) -> nn.Module:
         """transformers' own embeddings, with weights still to be read."""
         home, _, name = self.embeddings.rpartition(".")
-        module: nn.Module = getattr(importlib.import_module(home), name)(config)
-        return module
+        sizes = self.encoder_config(config)
+        module: nn.Module = getattr(importlib.import_module(home), name)(sizes)
+        if not self.embedding_norm:
+            return module
+        return NormedEmbeddings(module, nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps))
 
 
-def _bert_like(kind: str, **head: str) -> Family:
+class NormedEmbeddings(nn.Module):
+    """Embeddings and the norm that a family puts between them and its first layer."""
+
+    def __init__(self, embeddings: nn.Module, norm: nn.LayerNorm) -> None:
+        super().__init__()
+        self.embeddings, self.norm = embeddings, norm
+
+    @property
+    def position_embeddings(self) -> nn.Module:
+        """One row for each place of a token."""
+        found: nn.Module = self.embeddings.position_embedding  # type: ignore[assignment]
+        return found
+
+    def forward(
+        self, pixel_values: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch tokens hidden_width"]:
+        """The normed embeddings of the class token and the patches."""
+        rows: Tensor = self.norm(self.embeddings(pixel_values))
+        return rows
+
+
+def _bert_like(kind: str, classifier: str, head_dense: str, head_activation: str) -> Family:
     return Family(
         embeddings=f"transformers.models.{kind}.modeling_{kind}."
         f"{''.join(part.title() for part in kind.split('_')).replace('Xlm', 'XLM')}Embeddings",
         layers="encoder.layer",
         attention_norm="attention.output.LayerNorm",
         feed_forward_norm="output.LayerNorm",
-        **head,
+        classifier=classifier,
+        head_dense=head_dense,
+        head_activation=head_activation,
     )
 
 
@@ -64,11 +103,13 @@ def _vit_like(embeddings: str) -> Family:
         attention_norm="layernorm_before",
         feed_forward_norm="layernorm_after",
         classifier="classifier",
+        norm_first=True,
         final_norm="layernorm",
         reads="pixel_values",
     )
 
 
+ATTENTION_DROPOUT = "attention_probs_dropout_prob"
 _SEPARATE_HEAD = {"classifier": "classifier.out_proj", "head_dense": "classifier.dense"}
 FAMILIES = {
     "bert": _bert_like(
@@ -80,6 +121,18 @@ FAMILIES = {
     "electra": _bert_like("electra", **_SEPARATE_HEAD, head_activation="gelu"),
     "vit": _vit_like("transformers.models.vit.modeling_vit.ViTEmbeddings"),
     "deit": _vit_like("transformers.models.deit.modeling_deit.DeiTEmbeddings"),
+    "clip": Family(
+        embeddings="transformers.models.clip.modeling_clip.CLIPVisionEmbeddings",
+        layers="encoder.layers",
+        attention_norm="layer_norm1",
+        feed_forward_norm="layer_norm2",
+        classifier="classifier",
+        norm_first=True,
+        embedding_norm="pre_layrnorm",
+        averages=True,
+        reads="pixel_values",
+        home="vision_model",
+    ),
 }
 
 
@@ -90,11 +143,12 @@ def family_of(config: Any) -> Family:
         raise Unsupported(
             f"{kind or 'this model'} has no adaptive form; there is one for {', '.join(FAMILIES)}"
         )
-    embedding_dim = getattr(config, "embedding_size", config.hidden_size)
-    if embedding_dim != config.hidden_size:
+    width = FAMILIES[kind].encoder_config(config).hidden_size
+    embedding_dim = getattr(config, "embedding_size", width)
+    if embedding_dim != width:
         raise Unsupported(
             f"this {kind} has embeddings of width {embedding_dim} below layers of width "
-            f"{config.hidden_size}; an adaptive form needs one width"
+            f"{width}; an adaptive form needs one width"
         )
     if getattr(config, "is_decoder", False):
         raise Unsupported(f"this {kind} is a decoder; an adaptive form needs an encoder")
@@ -126,37 +180,43 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
 
 def layer_form(config: Any, family: Family) -> LayerForm:
     """What all layers share, from a configuration."""
-    dim = config.hidden_size // config.num_attention_heads
-    activation = config.hidden_act
+    sizes = family.encoder_config(config)
+    dim = sizes.hidden_size // sizes.num_attention_heads
+    activation = sizes.hidden_act
+    # CLIP drops nothing but attention weights, and under a name of its own
+    own = "attention_dropout" if hasattr(sizes, "attention_dropout") else ATTENTION_DROPOUT
     return LayerForm(
-        width=config.hidden_size,
+        width=sizes.hidden_size,
         scale=dim**-0.5,
         norm_first=family.norm_first,
-        norm_epsilon=config.layer_norm_eps,
+        norm_epsilon=sizes.layer_norm_eps,
         activation=ACT2FN[activation] if isinstance(activation, str) else activation,
-        dropout=config.hidden_dropout_prob,
-        attention_dropout=config.attention_probs_dropout_prob,
+        dropout=getattr(sizes, "hidden_dropout_prob", 0.0),
+        attention_dropout=getattr(sizes, own),
     )
 
 
 def layer_sizes(config: Any) -> list[LayerSizes]:
     """What each dense layer has, from a configuration."""
-    dim = config.hidden_size // config.num_attention_heads
-    size = LayerSizes(config.num_attention_heads, dim, dim, config.intermediate_size)
-    return [size] * config.num_hidden_layers
+    sizes = family_of(config).encoder_config(config)
+    dim = sizes.hidden_size // sizes.num_attention_heads
+    size = LayerSizes(sizes.num_attention_heads, dim, dim, sizes.intermediate_size)
+    return [size] * sizes.num_hidden_layers
 
 
 def head_form(config: Any, family: Family) -> HeadForm:
     """The form of the model's head, from a configuration."""
+    sizes = family.encoder_config(config)
     dropout = getattr(config, "classifier_dropout", None)
     if family.norm_first:
         dropout = 0.0
     elif dropout is None:
         dropout = config.hidden_dropout_prob
     return HeadForm(
-        width=config.hidden_size,
+        width=sizes.hidden_size,
         classes=config.num_labels,
         activation=family.head_activation,
-        norm_epsilon=config.layer_norm_eps if family.norm_first else None,
+        norm_epsilon=sizes.layer_norm_eps if family.final_norm else None,
         dropout=dropout,
+        averages=family.averages,
     )

@@ -178,10 +178,36 @@ def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None)
     obstacle = _obstacle(model, name, module)
     if not obstacle and not (heads and dim and width):
         obstacle = "the number or the width of its heads is unknown"
-    causal = bool(getattr(module, "is_causal", True))
     return AttentionLayer(
-        name, module, index, obstacle, heads, dim, width, causal, _dropout(module)
+        name,
+        module,
+        index,
+        obstacle,
+        heads,
+        dim,
+        width,
+        _causal(model, name, module),
+        _dropout(module),
     )
+
+
+def _causal(model: PreTrainedModel, name: str, module: nn.Module) -> bool:
+    """Whether tokens see only what stands before them.
+
+    CLIP's attention is one class for text and images and never says that it is causal: its text
+    tower tells it at each call.
+    """
+    if getattr(module, "is_causal", True):
+        return True
+    parents = name.split(".")
+    while parents:
+        parents.pop()
+        tower = model.get_submodule(".".join(parents))
+        if isinstance(tower, PreTrainedModel):
+            code = getattr(inspect.unwrap(type(tower).forward), "__code__", None)
+            made = () if code is None else code.co_names
+            return "create_causal_mask" in made and "create_bidirectional_mask" not in made
+    return False
 
 
 def _first(module: nn.Module, *names: str) -> int:
