@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from sparing.layers.attention import Attention as Attention
     from sparing.transfer.adaptive import adapt as adapt
     from sparing.transfer.checkpoint import load as load
+    from sparing.transfer.confidence import fit_confidence as fit_confidence
     from sparing.transfer.fitting import fit_budget as fit_budget
+    from sparing.transfer.positions import lengthen as lengthen
     from sparing.transfer.pruning import prune as prune
     from sparing.transfer.swap import swap as swap
     from sparing.transfer.swap import unswap as unswap
@@ -55,6 +57,8 @@ _HOMES = {
     "compare": "sparing.api",
     "compiled": "sparing.core.compiling",
     "fit_budget": "sparing.transfer.fitting",
+    "fit_confidence": "sparing.transfer.confidence",
+    "lengthen": "sparing.transfer.positions",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
     "prune": "sparing.transfer.pruning",
