@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sparing.layers.packing import Padded, pack
+from sparing.layers.elastic import ElasticLayer, LayerForm
+from sparing.layers.packing import Packed, Padded, pack
+from sparing.layers.plan import LayerSizes
 from sparing.measure.flops import count_flops
 from tests.layers.stacks import SIZES, WIDTH, layer, near, packed
 
@@ -166,3 +168,24 @@ def test_a_sequence_that_is_not_a_number_spoils_no_other():
         spoiled = layout.owner == 2
         assert bool(found[spoiled].isnan().all())
         near(found[~spoiled], clean[~spoiled])
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_sequences_scored_one_by_one_give_what_the_batch_gives(monkeypatch, weighed):
+    torch.manual_seed(0)
+    layer = ElasticLayer(
+        LayerSizes(4, 8, 8, 32), LayerForm(32, 8**-0.5, False, 1e-12, F.gelu)
+    ).double()
+    layout = Packed(torch.tensor([7, 3, 5]))
+    rows = torch.randn(15, 32, dtype=torch.float64)
+    paid = torch.rand(3, 7, dtype=torch.float64) * layout.keep if weighed else None
+    with torch.no_grad():
+        whole = layer.forward_scored(rows, layout, 3, 24, paid)
+        monkeypatch.setattr("sparing.layers.elastic.LARGE_SQUARE", 0)
+        calls = []
+        scored = layer._scored
+        monkeypatch.setattr(layer, "_scored", lambda *given: calls.append(1) or scored(*given))
+        parts = layer.forward_scored(rows, layout, 3, 24, paid)
+    assert len(calls) == 3
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from sparing.layers.packing import Layout
 from sparing.layers.plan import LayerSizes
 
+LARGE_SQUARE = 1 << 20
+
 
 @dataclass(frozen=True)
 class LayerForm:
@@ -77,12 +79,30 @@ class ElasticLayer(nn.Module):
         of this one layer. ``paid`` (0 at pads) weighs each token, as a key and as one of those that
         the mean is over: 0 is as if it were not there.
         """
-        q, k, v = self._queries(rows, layout, heads)
+        streams, seen = self._queries(rows, layout, heads), layout.visible
+        if not _in_parts(streams[0]):
+            mixed, received = self._scored(streams, seen, paid)
+            return self._finish(rows, self._join(mixed, layout), neurons), received
+        # one sequence at a time: the squares of a whole batch would be the peak of all memory
+        parts = []
+        for place in range(len(streams[0])):
+            one = slice(place, place + 1)
+            q, k, v = (stream[one] for stream in streams)
+            chosen = [None if mask is None else mask[one] for mask in (seen, paid)]
+            parts.append(self._scored((q, k, v), *chosen))
+        mixed, received = (torch.cat(found) for found in zip(*parts, strict=True))
+        return self._finish(rows, self._join(mixed, layout), neurons), received
+
+    def _scored(
+        self, streams: tuple[Tensor, Tensor, Tensor], visible: Tensor | None, paid: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """What attention gives (batch, heads, tokens, dim), and what each token received."""
+        q, k, v = streams
         scores = (q * self.form.scale) @ k.transpose(-1, -2)
-        if layout.visible is not None:
-            scores = scores.masked_fill(~layout.visible, float("-inf"))
+        if visible is not None:
+            scores = scores.masked_fill(~visible, float("-inf"))
         weights = scores.softmax(-1)
-        seen = None if layout.visible is None else layout.visible[:, 0, 0, :]
+        seen = None if visible is None else visible[:, 0, 0, :]
         if paid is not None:
             weights = weights * paid[:, None, None, :]
             weights = weights / weights.sum(-1, keepdim=True)
@@ -92,9 +112,7 @@ class ElasticLayer(nn.Module):
         else:
             real = weights.mean(1) * seen[:, :, None]
             received = real.sum(1) / seen.sum(1, keepdim=True)
-        used = F.dropout(weights, self.form.attention_dropout, self.training)
-        mixed = self._join(used @ v, layout)
-        return self._finish(rows, mixed, neurons), received
+        return F.dropout(weights, self.form.attention_dropout, self.training) @ v, received
 
     def flops(
         self, tokens: Float[Tensor, " batch"], heads: int, neurons: int
@@ -146,3 +164,11 @@ class ElasticLayer(nn.Module):
 
     def _drop(self, rows: Tensor) -> Tensor:
         return F.dropout(rows, self.form.dropout, self.training) if self.form.dropout else rows
+
+
+def _in_parts(q: Float[Tensor, "batch heads tokens dim"]) -> bool:
+    """Whether sequences are scored one by one: many and long, on a CPU, without gradients."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or q.device.type != "cpu":
+        return False
+    batch, heads, tokens, _ = q.shape
+    return batch > 1 and batch * heads * tokens * tokens > LARGE_SQUARE

@@ -150,10 +150,12 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """The rounded value."""
         return x.round().clamp_(low, high)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient as it came; none for the ends."""
         return gradient, None, None
 
 
