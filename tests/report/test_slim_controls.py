@@ -79,3 +79,17 @@ def test_page_and_twin_hold_both():
     for text in (page, twin):
         assert "it beats the fixed model" in text
         assert "On the whole test split" in text
+
+
+def test_memory_is_held_against_the_dense_form_of_the_same_engine():
+    sizes = {("dense", "eager"): 100, ("slim", "eager"): 60, ("slim", "onnxruntime"): 80}
+    found = [
+        Record(name, scale * size, "bytes", "measured", labels | {"batch": 8})
+        for (arm, engine), size in sizes.items()
+        for labels in [{"arm": arm, "engine": engine}]
+        for name, scale in (("peak_bytes", 2**20), ("weight_bytes", 2**21))
+    ]
+    (block,) = control_blocks(results(*found))
+    assert [row[2] for row in block.rows] == ["the rival", "\u221240 %", ""]
+    assert block.rows[1][1].replace("\u00a0", " ") == "60.0 MiB"
+    assert "batch of 8 test inputs" in block.explain

@@ -28,6 +28,7 @@ SMALL = slim.Options(
     speed=1.05,
     floor=0.5,
     static_control=True,
+    memory=False,
 )
 
 

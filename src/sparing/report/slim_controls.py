@@ -8,6 +8,7 @@ from sparing.report.content import Block
 from sparing.report.slim_results import DENSE, SlimResults, plan_of
 from sparing.report.slim_wording import (
     Scale,
+    engine_name,
     per_cent,
     range_of,
     scale_of,
@@ -19,7 +20,7 @@ from sparing.report.slim_wording import (
 
 def control_blocks(results: SlimResults) -> list[Block]:
     """The fixed control where it was trained, and the whole split where it was answered."""
-    return [*_static(results), *_whole(results)]
+    return [*_static(results), *_whole(results), *_memory(results)]
 
 
 def _static(results: SlimResults) -> list[Block]:
@@ -93,6 +94,36 @@ def _whole(results: SlimResults) -> list[Block]:
     )
     heads = ("Form", "Score", "Difference")
     return [Block("whole", "On the whole test split", explain, heads, tuple(rows))]
+
+
+def _memory(results: SlimResults) -> list[Block]:
+    """What each form adds to its weights at its peak, beside the dense model in the same engine."""
+    peaks = results.all.all("peak_bytes")
+    if not peaks:
+        return []
+    rows = []
+    for peak in peaks:
+        labels = {name: peak.labels.get(name) for name in ("arm", "engine")}
+        weights = results.all.value("weight_bytes", **labels)
+        rival = results.all.value("peak_bytes", arm=DENSE, engine=labels["engine"])
+        own = peak.value or 0.0
+        change = f"{wording.signed(100 * (own / rival - 1), 0)} %" if rival else ""
+        rows.append(
+            (
+                f"{labels['arm']}, {engine_name(str(labels['engine']))}",
+                wording.size_of_bytes(own),
+                "the rival" if labels["arm"] == DENSE else change,
+                wording.size_of_bytes(weights) if weights else "not measured",
+            )
+        )
+    explain = (
+        f"What one call adds at its peak on the longest batch of "
+        f"{wording.count_of(int(str(peaks[0].labels.get('batch'))), 'test input')}, each form in a "
+        "process of its own; the weights come on top. The change is to the dense model in the same "
+        "engine."
+    )
+    heads = ("Form", "Peak", "Change", "Weights")
+    return [Block("memory", "Memory", explain, heads, tuple(rows))]
 
 
 def _gap(scale: Scale, gap: Record) -> str:

@@ -16,7 +16,10 @@ from sparing.export.engine import Chain
 from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.layers.plan import Plan
 from sparing.measure.memory import peak_memory
+from sparing.studies._run import Run
+from sparing.studies._slim_cells import Steps, final_plan
 from sparing.studies._slim_engines import Engines, has_onnx, logits_of, packed
+from sparing.studies._slim_models import inputs_of
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.freezing import freeze
 from sparing.transfer.opening import open_model
@@ -79,6 +82,13 @@ def form_peaks(
             forms += [Form("dense", "onnxruntime", (path,))] if path.is_file() else []
             forms += [Form("slim", "onnxruntime", segments, plan.threshold)] if segments else []
         return peaks(forms, inputs, engines.thread_count)
+
+
+def memory_of(steps: Steps, run: Run, batch: int) -> list[Record]:
+    """The peak of every form on the longest test batch, where the exported files lie already."""
+    models = steps.models
+    _, inputs = inputs_of(steps.task, steps.task.test, batch)[-1]
+    return form_peaks(steps.engines, models.rival(), models.adaptive(), final_plan(run), inputs)
 
 
 def _number(path: Path) -> int:

@@ -22,6 +22,7 @@ from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._slim_answers import answer_all
 from sparing.studies._slim_engines import Engines, has_onnx
 from sparing.studies._slim_int8 import int8_cells
+from sparing.studies._slim_memory import memory_of
 from sparing.studies._slim_models import Models, recipes
 from sparing.studies._slim_saving import save
 from sparing.studies._slim_static import train_static
@@ -35,6 +36,7 @@ from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
+LATER = ("int8_epochs", "memory")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Options:
     and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
     and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed, after
     ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
+    ``memory`` measures every form's peak on the longest test batch, each in a fresh process;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
     ``continue_dense`` trains the dense rival on as long as ours is distilled; ``static_control``
     also trains the best fixed plan of no more arithmetic by itself, with the same steps;
@@ -78,6 +81,7 @@ class Options:
     static_control: bool = False
     choose_on: str = "validation"
     head_dims: float = 1.0
+    memory: bool = True
     int8: bool = True
     int8_epochs: int = 0
     precision: Precision = "auto"
@@ -142,8 +146,9 @@ def run(
     if len(task.split(options.choose_on)) < 4:
         raise UsageError(f"task {task.name} has too few examples to choose a plan on")
     identity = {**asdict(options), "task_options": resolved}
-    if not options.int8_epochs:
-        del identity["int8_epochs"]  # so that runs from before there was this option go on
+    for name in LATER:
+        if identity[name] == getattr(Options, name):
+            del identity[name]  # so that runs from before there was this option go on
     config = base_config("slim", _plain(identity)) | _described(options, task, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
         steps = steps_of(options, task, folder)
@@ -231,6 +236,8 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         told = _within(tell, 0.9, 0.97, "INT8")
         found += int8_cells(steps, opened, options.int8_epochs, told)
     found.append(Cell("answers", lambda: answer_all(steps, opened)))
+    if options.memory:
+        found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
     return found
 
 
