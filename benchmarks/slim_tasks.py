@@ -162,6 +162,9 @@ def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> l
 
     result = slim.run(options_of(task, given.model, seed, given.speed), place, on_progress=tell)
     write_report(place)
+    if result.failures:
+        first = result.failures[0]
+        raise SystemExit(f"{place}: the step {first.cell} failed: {first.error}")
     found = {batch: summary_of(result.records, batch) for batch in (1, 8)}
     return [
         {"task": task, "seed": seed, "batch": batch, **row} for batch, row in found.items() if row
