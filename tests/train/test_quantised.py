@@ -63,7 +63,9 @@ def test_a_product_by_hand():
 
 
 def test_scales_of_a_weight_and_seven_bits():
-    x, weight = torch.randn(4, 6), torch.randn(5, 6) * torch.tensor([[9.0], [1], [1], [1], [1]])
+    torch.manual_seed(0)
+    # whole activations, so that only the weights are rounded
+    x, weight = torch.eye(6), torch.randn(5, 6) * torch.tensor([[9.0], [1], [1], [1], [1]])
     exact = F.linear(x, weight)
     errors = {
         str(rules): (int8_product(x, weight, None, None, rules) - exact)[:, 1:].square().mean()
