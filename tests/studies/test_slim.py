@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -239,3 +241,28 @@ def test_random_generators_are_left_alone(tmp_path, done):
     torch.manual_seed(7)
     slim.run(SMALL, done.folder)
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_the_rival_is_the_better_one_where_plans_are_chosen(done, tmp_path, monkeypatch):
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    source = str(done.folder / "models" / "dense")
+    models = slim.steps_of(replace(SMALL, model=source, choose_on="test"), task, tmp_path).models
+    first = models.dense()
+    assert (models.rival().config.id2label, models.fine_tuned) == (first.config.id2label, True)
+    longer = tmp_path / "models" / "dense-continued"
+    shutil.copytree(source, longer)
+    asked = []
+
+    def evaluate_longer_better(model, task, split):
+        asked.append((model, split))
+        return SimpleNamespace(score=len(asked))
+
+    monkeypatch.setattr("sparing.studies._slim_models.evaluate", evaluate_longer_better)
+    assert models.rival() is asked[1][0]
+    assert [split for _, split in asked] == ["test", "test"]
+    asked.clear()
+    monkeypatch.setattr(
+        "sparing.studies._slim_models.evaluate",
+        lambda model, *_: asked.append(model) or SimpleNamespace(score=-len(asked)),
+    )
+    assert models.rival() is asked[0]

@@ -79,13 +79,14 @@ class Models:
     def rival(self) -> PreTrainedModel:
         """What ours is held against: the dense model, trained on as long as ours where asked.
 
-        Of the two it is the one with the better score on validation: more training may also harm.
+        Of the two it is the one with the better score on the split that plans are chosen on: more
+        training may also harm, and the validation rows need not be like the test's.
         """
         dense = self.dense()
         if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
             return dense
         longer = require_classifier(open_model(str(self._trained("dense-continued")))).eval()
-        before, after = (evaluate(model, self.task, "validation") for model in (dense, longer))
+        before, after = (evaluate(model, self.task, self.choose_on) for model in (dense, longer))
         return longer if after.score > before.score else dense
 
     def adaptive(self) -> AdaptiveClassifier:
