@@ -275,8 +275,8 @@ def test_dropout_drops_in_training_only():
 
 def test_wrong_options_are_named():
     for options, word in (
-        ({"pattern": "stride"}, "pattern must be one of strided, fixed"),
-        ({"combine": "both"}, "combine must be one of merged, heads, first, second"),
+        ({"pattern": "stride"}, "pattern is .stride., not one of strided, fixed"),
+        ({"combine": "both"}, "combine is .both., not one of merged, heads, first, second"),
         ({"stride": 0}, "stride must be at least 1, got 0"),
         ({"pattern": "fixed", "summary": 0}, "summary must be from 1 to stride = 64, got 0"),
         ({"pattern": "fixed", "stride": 4}, "summary must be from 1 to stride = 4, got 8"),
