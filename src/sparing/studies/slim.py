@@ -142,7 +142,8 @@ def run(
     _refuse_model_folder(options.model, folder)
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
-        raise UsageError(f"task {task.name} asks for a number; inputs leave early only by classes")
+        asked = "a number" if task.answer == "number" else "a stretch of its text"
+        raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
     if len(task.split(options.choose_on)) < 4:
         raise UsageError(f"task {task.name} has too few examples to choose a plan on")
     identity = {**asdict(options), "task_options": resolved}
