@@ -243,26 +243,25 @@ def test_random_generators_are_left_alone(tmp_path, done):
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_the_rival_is_the_better_one_where_plans_are_chosen(done, tmp_path, monkeypatch):
+@pytest.mark.parametrize("longer_is_better", [True, False])
+def test_the_rival_is_the_better_one_where_plans_are_chosen(
+    done, tmp_path, monkeypatch, longer_is_better
+):
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     source = str(done.folder / "models" / "dense")
     models = slim.steps_of(replace(SMALL, model=source, choose_on="test"), task, tmp_path).models
-    first = models.dense()
-    assert (models.rival().config.id2label, models.fine_tuned) == (first.config.id2label, True)
-    longer = tmp_path / "models" / "dense-continued"
-    shutil.copytree(source, longer)
-    asked = []
+    dense, longer, asked = models.dense(), models.dense(), []
+    monkeypatch.setattr(type(models), "dense", lambda self: dense)
+    monkeypatch.setattr(type(models), "_longer", lambda self: longer)
 
-    def evaluate_longer_better(model, task, split):
-        asked.append((model, split))
-        return SimpleNamespace(score=len(asked))
+    def judged(model, task, split):
+        asked.append(split)
+        return SimpleNamespace(score=float((model is longer) == longer_is_better))
 
-    monkeypatch.setattr("sparing.studies._slim_models.evaluate", evaluate_longer_better)
-    assert models.rival() is asked[1][0]
-    assert [split for _, split in asked] == ["test", "test"]
-    asked.clear()
-    monkeypatch.setattr(
-        "sparing.studies._slim_models.evaluate",
-        lambda model, *_: asked.append(model) or SimpleNamespace(score=-len(asked)),
-    )
-    assert models.rival() is asked[0]
+    monkeypatch.setattr("sparing.studies._slim_models.evaluate", judged)
+    assert models.rival() is dense
+    assert asked == []
+    shutil.copytree(source, tmp_path / "models" / "dense-continued")
+    assert models.rival() is models.rival()
+    assert models.rival() is (longer if longer_is_better else dense)
+    assert asked == ["test", "test"]

@@ -82,12 +82,21 @@ class Models:
         Of the two it is the one with the better score on the split that plans are chosen on: more
         training may also harm, and the validation rows need not be like the test's.
         """
-        dense = self.dense()
         if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
-            return dense
-        longer = require_classifier(open_model(str(self._trained("dense-continued")))).eval()
-        before, after = (evaluate(model, self.task, self.choose_on) for model in (dense, longer))
-        return longer if after.score > before.score else dense
+            return self.dense()
+        return self._longer() if self._longer_is_better else self.dense()
+
+    @cached_property
+    def _longer_is_better(self) -> bool:
+        """Asked once a process: many steps want the rival."""
+        before, after = (
+            evaluate(model, self.task, self.choose_on) for model in (self.dense(), self._longer())
+        )
+        return after.score > before.score
+
+    def _longer(self) -> PreTrainedModel:
+        """The dense model, trained on."""
+        return require_classifier(open_model(str(self._trained("dense-continued")))).eval()
 
     def adaptive(self) -> AdaptiveClassifier:
         """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
