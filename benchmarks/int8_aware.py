@@ -199,11 +199,20 @@ def main() -> None:
                 train_dense(models, place / name, given.epochs, tell, given.rate)
                 continue
             rounded = name == "slim"
-            train_slim(models, plan, place / name, given.epochs, tell, given.rate, rounded=rounded)
+            train_slim(
+                models,
+                models.served(),
+                plan,
+                place / name,
+                given.epochs,
+                tell,
+                given.rate,
+                rounded=rounded,
+            )
     built = {
         "dense": models.rival(),
         f"dense{TRAINED}": trained_dense(place / "dense"),
-        "slim": models.adaptive(),
+        "slim": models.served(),
         f"slim{CONTROL}": trained_slim(place / "control"),
         f"slim{TRAINED}": trained_slim(place / "slim"),
     }

@@ -55,6 +55,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "dense_epochs": 2,
         "epochs": 3,
         "timed_examples": 500,
+        "attention_dropout": False,
     },
 }
 
@@ -70,7 +71,6 @@ def options_of(task: str, model: str, seed: int, speed: float) -> slim.Options:
         static_control=seed == 0,
         compiled=True,
         precision="bfloat16",
-        attention_dropout=False,
     )
     return replace(common, **TASKS[task])
 

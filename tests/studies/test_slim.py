@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import sparing
 from sparing.core.errors import UsageError
+from sparing.studies import _slim_aware, slim
 from sparing.studies import _slim_cells as cells
-from sparing.studies import slim
 from sparing.studies._run import Run
 from sparing.train import evaluate
 
@@ -103,13 +103,62 @@ def test_the_control_is_fixed_and_no_dearer(done):
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
-    assert of_name(done, "train_examples", arm="static")[0].value == (
-        of_name(done, "train_examples", arm="slim")[0].value
-    )
+    seen = {r.labels["arm"]: r.value for r in of_name(done, "train_examples")}
+    assert seen["static"] == seen["slim"] + seen["slim polished"]
     ratio, gap = (of_name(done, f"static_{n}", batch=1)[0] for n in ("speed_up", "difference"))
     ours, static = (of_name(done, "score", arm=arm, batch=1)[0] for arm in ("slim", "static"))
     assert ratio.interval[0] <= ratio.value <= ratio.interval[1]
     assert gap.value == pytest.approx(ours.value - static.value)
+
+
+def test_the_chosen_plan_is_polished_at_its_final_widths(done):
+    model, chosen = sparing.load(done.folder / "model"), of_name(done, "chosen_plan")[0]
+    plan, polished = (
+        cells.Plan.from_dict(json.loads(of_name(done, name)[0].labels["plan"]))
+        for name in ("chosen_plan", "polished_plan")
+    )
+    assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
+        zip(plan.heads, plan.neurons, strict=True)
+    )
+    assert (polished.heads, polished.neurons) == (plan.heads, plan.neurons)
+    share = of_name(done, "polished_plan")[0].value
+    assert share <= chosen.value * (1 + 1e-9)
+    assert (
+        max(p.value for p in of_name(done, "polished_score"))
+        >= (of_name(done, "polished_plan")[0].labels["score"])
+    )
+    wide = sparing.load(done.folder / "models" / "adaptive")
+    assert not torch.equal(
+        model.encoder.layers[0].output.weight,
+        wide.encoder.layers[0].output.weight[:, : model.encoder.layers[0].output.weight.shape[1]],
+    )
+
+
+def test_the_model_of_any_budget_lies_beside(done):
+    wide = sparing.load(done.folder / "model" / "any-budget")
+    wide.budget = 1.0
+    assert wide.plan.heads == tuple(size.heads for size in wide.encoder.sizes)
+    wide.budget = max(point.cost_share for point in wide.frontier)
+    assert wide.budget < 1
+    assert "any-budget" in (done.folder / "model" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("rounded", [True, False])
+def test_training_on_imitates_int8_only_where_asked(done, tmp_path, monkeypatch, rounded):
+    class Seen(Exception):
+        """Training would begin."""
+
+    def look(*_, objective, **__):
+        raise Seen(type(objective).__name__)
+
+    monkeypatch.setattr(_slim_aware, "train", look)
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    models = slim.steps_of(SMALL, task, done.folder).models
+    plan = cells.chosen_plan(Run(done.folder, done.config))
+    with pytest.raises(Seen, match="Int8Loss" if rounded else "ElasticLoss"):
+        _slim_aware.train_slim(
+            models, models.adaptive(), plan, tmp_path, 1, lambda *_: None, rounded=rounded
+        )
 
 
 def test_answers_to_the_whole_test_split_are_kept(done):

@@ -100,6 +100,7 @@ def notices(results: SlimResults) -> list[str]:
 def _planned(results: SlimResults) -> list[str]:
     steps = ["dense", "distil", "rival", "survey", "choose", "calibrate"]
     steps += ["dense-continued"] if results.identity.get("continue_dense") is True else []
+    steps += ["polish"] if results.option("polish_epochs", 0.0) else []
     steps += ["static"] if results.identity.get("static_control") is True else []
     steps += [f"verify/batch-{batch}" for batch in results.batches]
     if results.identity.get("int8") is True and results.run.config.get("onnxruntime") is True:
@@ -123,6 +124,7 @@ def training(results: SlimResults) -> Block:
     named = {
         DENSE: "fine-tuning the dense model",
         OURS: "distilling the slim model",
+        f"{OURS} polished": "training the chosen plan on",
         f"{DENSE} continued": "training the dense rival on",
         STATIC: "distilling the fixed control",
     }
@@ -168,7 +170,8 @@ def loading(results: SlimResults) -> list[Snippet]:
         return []
     name = " ".join(content.name_of(results.run).split())
     folder = json.dumps(f"{name}/model", ensure_ascii=False)
-    front = sorted(point.cost_share for point in results.points if point.on_front)
+    points = results.polished or results.points
+    front = sorted(point.cost_share for point in points if point.on_front)
     code = f"import sparing\n\nmodel = sparing.load({folder})\nlogits = model(**inputs).logits"
     if front:
         middle = front[len(front) // 2]
@@ -177,7 +180,11 @@ def loading(results: SlimResults) -> list[Snippet]:
             f"\n\nmodel.budget = {budget}  # any share of the dense arithmetic from "
             f"{front[0] + 0.005:.2f} to 1"
         )
-    found = [Snippet("The chosen plan in PyTorch; one checkpoint serves every budget:", code)]
+    if results.polished:
+        code += f"\n\nwide = sparing.load({json.dumps(f'{name}/model/any-budget')})  # all widths"
+    words = "The chosen plan in PyTorch"
+    words += ":" if results.polished else "; one checkpoint serves every budget:"
+    found = [Snippet(words, code)]
     plan = results.final_plan
     if results.run.config.get("onnxruntime") is True and plan:
         code = (

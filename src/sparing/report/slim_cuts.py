@@ -87,8 +87,8 @@ def cut_words(results: SlimResults) -> list[str]:
             f"On the inputs it was chosen on, an input runs {wording.trimmed(point.mean_layers)} "
             f"layers on average: {share} of the dense model's arithmetic."
         )
-    raised = _raised(results, plan)
-    return [sentence for sentence in (*sentences, raised) if sentence]
+    sentences += [_polished(results), _raised(results, plan)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _size_sentence(plan: Plan, whole: Plan | None) -> str:
@@ -122,10 +122,23 @@ def _exit_sentence(plan: Plan) -> str:
     )
 
 
+def _polished(results: SlimResults) -> str:
+    """What training the chosen plan on did where it was chosen."""
+    before, after = results.chosen, results.served
+    if before is None or after is None or after is before:
+        return ""
+    scale = scale_of(results)
+    scores = [scale.text(float(record.labels["score"] or 0.0)) for record in (before, after)]
+    return (
+        f"Then its own small model was trained on, which took its score there from {scores[0]} to "
+        f"{scores[1]} at no more arithmetic."
+    )
+
+
 def _raised(results: SlimResults, plan: Plan) -> str:
     """Where calibration put another threshold than was chosen."""
-    chosen = results.chosen
-    before = plan_of(chosen).threshold if chosen else plan.threshold
+    served = results.served
+    before = plan_of(served).threshold if served else plan.threshold
     if before == plan.threshold:
         return ""
     return (

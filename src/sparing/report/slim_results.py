@@ -113,6 +113,11 @@ class SlimResults:
         """Every plan that was surveyed, with the controls."""
         return [_point(record) for record in self.all.all("frontier_score")]
 
+    @cached_property
+    def polished(self) -> list[Point]:
+        """Every threshold of the chosen plan after it was trained on; empty where it was not."""
+        return [_point(record) for record in self.all.all("polished_score")]
+
     def of_kind(self, kind: str) -> list[Point]:
         """The plans of one kind."""
         return [point for point in self.points if point.kind == kind]
@@ -143,6 +148,11 @@ class SlimResults:
         return self.all.find("chosen_plan")
 
     @property
+    def served(self) -> Record | None:
+        """The chosen plan as it was handed on to calibration: with polishing's threshold."""
+        return self.all.find("polished_plan") or self.chosen
+
+    @property
     def disagreement(self) -> Record | None:
         """The bound on answers that differ from the dense model's, with the final plan."""
         return self.all.find("disagreement_bound")
@@ -150,7 +160,7 @@ class SlimResults:
     @property
     def final_plan(self) -> Plan | None:
         """What the slim model runs: the chosen plan, its threshold as calibration left it."""
-        found = self.disagreement or self.chosen
+        found = self.disagreement or self.served
         return plan_of(found) if found else None
 
     @property
@@ -161,7 +171,8 @@ class SlimResults:
 
     def point_of(self, plan: Plan) -> Point | None:
         """The surveyed point of a plan."""
-        found = (p for p in self.points if p.kind != "random" and same(p.plan, plan))
+        points = self.polished or self.points
+        found = (p for p in points if p.kind != "random" and same(p.plan, plan))
         return next(found, None)
 
     @cached_property

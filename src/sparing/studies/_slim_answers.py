@@ -61,7 +61,7 @@ def _forms(steps: Steps, run: Run) -> Runs:
     dense = engines.dense(steps.models.rival())
     engine = "onnxruntime" if "onnxruntime" in dense else "eager"
     forms = {DENSE: dense[engine]}
-    forms[OURS] = engines.ours(steps.models.adaptive(), final_plan(run), "answers")[engine]
+    forms[OURS] = engines.ours(steps.models.served(), final_plan(run), "answers")[engine]
     static = steps.models.static()
     if static is not None:
         forms[STATIC] = engines.ours(static, static.plan, "answers-static")[engine]

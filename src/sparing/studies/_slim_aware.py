@@ -1,4 +1,4 @@
-"""Training for INT8, once the plan is chosen: the plan's own small model, and the dense one too."""
+"""Training at final widths, once the plan is chosen: on in float32, or for INT8 (dense too)."""
 
 from __future__ import annotations
 
@@ -29,26 +29,28 @@ DROPOUTS = ("attention_probs_dropout_prob", "hidden_dropout_prob")
 
 def train_slim(
     models: Models,
+    model: AdaptiveClassifier,
     plan: Plan,
     place: Path,
     epochs: int,
     tell: Telling,
     rate: float | None = None,
     *,
-    rounded: bool = True,
+    rounded: bool,
 ) -> TrainResult:
-    """Freeze a plan, so that its widths are final, and distil it while it imitates INT8.
+    """Freeze a plan of ``model``, so that its widths are final, and distil what is left.
 
-    All its exits learn; embeddings, which INT8 does not touch, stay as they are. A training that
+    All its exits learn; embeddings, which cost no arithmetic, stay as they are. A training that
     ``place`` holds already goes on, or is read back. ``rate`` is the learning rate, half of that of
-    distillation unless given. Not ``rounded``, it is distilled as long in float32: the control.
+    distillation unless given. ``rounded``, it imitates INT8 all the while.
     """
-    model = models.adaptive()
     for name in DROPOUTS:
         setattr(model.config, name, 0.0)
     frozen = freeze(model, plan)
     whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
-    objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
+    objective: Objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
+    if rounded:
+        objective = Int8Loss(objective)
     frozen.embeddings.requires_grad_(False)
     return _train(models, frozen, objective, place, epochs, tell, rate)
 
@@ -90,7 +92,7 @@ def _train(
     tell: Telling,
     rate: float | None,
 ) -> TrainResult:
-    """No dropout: what is to be learned is the rounding, in few steps."""
+    """No dropout: the model is near its goal, and few steps are left."""
     recipe = replace(
         models.recipe,
         epochs=epochs,

@@ -144,8 +144,8 @@ def calibrate_plan(steps: Steps, run: Run) -> list[Record]:
     the plan as it is, or, where a rate ``epsilon`` is asked for, the boldest threshold, up to the
     chosen one, that keeps it.
     """
-    held, plan = steps.parts[1], chosen_plan(run)
-    found = outcomes(steps.models.adaptive(), steps.task, held, plan)
+    held, plan = steps.parts[1], served_plan(run)
+    found = outcomes(steps.models.served(), steps.task, held, plan)
     dense = _all_logits(steps, held, steps.models.rival()).argmax(-1)
     thresholds = [1.0, *(t for t in reversed(THRESHOLDS) if t > plan.threshold), plan.threshold]
     first = min(plan.stops, default=1)
@@ -171,7 +171,7 @@ def verify_plan(steps: Steps, run: Run, batch: int) -> list[Record]:
     """Time and score of dense and ours on the same test inputs, from the same calls."""
     task, examples = steps.task, timed(steps)
     calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.rival()).items()}
-    ours = steps.engines.ours(steps.models.adaptive(), final_plan(run), "chosen")
+    ours = steps.engines.ours(steps.models.served(), final_plan(run), "chosen")
     calls |= {f"{OURS} {name}": call for name, call in ours.items()}
     static = steps.models.static()
     if static is not None:
@@ -273,7 +273,7 @@ def _score_records(
 def leavers(steps: Steps, run: Run) -> list[Record]:
     """The share of test inputs that leave after each layer, and how the scores of these are."""
     test, plan = timed(steps), final_plan(run)
-    found = outcomes(steps.models.adaptive(), steps.task, test, plan)
+    found = outcomes(steps.models.served(), steps.task, test, plan)
     decision = decide(found, plan.threshold, min(plan.stops, default=1), plan.layers)
     right = (decision.answers == test.labels).double()
     records = []
@@ -313,18 +313,33 @@ def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Te
 
 def front_of(run: Run) -> tuple[list[FrontierPoint], float]:
     """The surveyed plans that nothing beats, cheapest first, and the dense model's score."""
-    dense = _one(run, "dense_score").value
+    return points_of(run, "frontier_score"), float(_one(run, "dense_score").value or 0.0)
+
+
+def points_of(run: Run, name: str) -> list[FrontierPoint]:
+    """Those of the records of a name that nothing beats, cheapest first."""
     points = [
         FrontierPoint(_plan(record), float(str(record.labels["cost_share"])), record.value)
         for record in run.records()
-        if record.name == "frontier_score" and record.labels["on_front"]
+        if record.name == name and record.labels["on_front"]
     ]
-    return sorted(points, key=lambda point: point.cost_share), float(dense or 0.0)
+    return sorted(points, key=lambda point: point.cost_share)
 
 
 def chosen_plan(run: Run) -> Plan:
     """What ``choose_plan`` took."""
     return _plan(_one(run, "chosen_plan"))
+
+
+def chosen_share(run: Run) -> float:
+    """The arithmetic of that plan, as a share of the dense model's."""
+    return float(_one(run, "chosen_plan").value or 0.0)
+
+
+def served_plan(run: Run) -> Plan:
+    """What polishing made of it, where the plan was polished."""
+    polished = (record for record in run.records() if record.name == "polished_plan")
+    return next((_plan(record) for record in polished), None) or chosen_plan(run)
 
 
 def final_plan(run: Run) -> Plan:

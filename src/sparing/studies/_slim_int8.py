@@ -80,7 +80,8 @@ def int8_cells(steps: Steps, run: Run, epochs: int, tell: Progress) -> list[Cell
 
     def ours() -> list[Record]:
         plan, place = final_plan(run), _trained_place(steps, OURS)
-        return _time_records(train_slim(models, plan, place, epochs, tell), OURS)
+        result = train_slim(models, models.served(), plan, place, epochs, tell, rounded=True)
+        return _time_records(result, OURS)
 
     def dense() -> list[Record]:
         return _time_records(train_dense(models, _trained_place(steps, DENSE), epochs, tell), DENSE)
@@ -192,7 +193,7 @@ def _dense_sources(steps: Steps) -> list[Source]:
 
 def _our_sources(steps: Steps, run: Run) -> list[Source]:
     plan = final_plan(run)
-    paths = steps.engines.exported(steps.models.adaptive(), plan, "int8-from")
+    paths = steps.engines.exported(steps.models.served(), plan, "int8-from")
     found = [Source(paths, plan.threshold)]
     if _is_trained(steps, OURS):
         model = trained_slim(_trained_place(steps, OURS))

@@ -88,7 +88,7 @@ def memory_of(steps: Steps, run: Run, batch: int) -> list[Record]:
     """The peak of every form on the longest test batch, where the exported files lie already."""
     models = steps.models
     _, inputs = inputs_of(steps.task, steps.task.test, batch)[-1]
-    return form_peaks(steps.engines, models.rival(), models.adaptive(), final_plan(run), inputs)
+    return form_peaks(steps.engines, models.rival(), models.served(), final_plan(run), inputs)
 
 
 def _number(path: Path) -> int:

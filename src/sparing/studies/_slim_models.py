@@ -42,6 +42,7 @@ class Models:
     ``source`` is the user's model, a name of ours or a path; it is never written to. ``head_dims``
     is the share of every head's coordinates that is kept, ``choose_on`` the split that plans are
     chosen and calibrated on; without ``attention_dropout`` no model is trained with any.
+    ``polish_epochs`` are those that the chosen plan is trained on alone; the rivals get as many.
     """
 
     source: str
@@ -54,6 +55,7 @@ class Models:
     head_dims: float = 1.0
     choose_on: str = "validation"
     attention_dropout: bool = True
+    polish_epochs: int = 0
 
     @cached_property
     def fine_tuned(self) -> bool:
@@ -104,6 +106,24 @@ class Models:
         assert isinstance(model, AdaptiveClassifier)
         return model
 
+    def served(self) -> AdaptiveClassifier:
+        """What runs the chosen plan: its own model where it was polished, else the adaptive one."""
+        if not (self.polished_place / "result.json").is_file():
+            return self.adaptive()
+        model = open_model(str(self.polished_place))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
+
+    @property
+    def polished_place(self) -> Path:
+        """Where the chosen plan is trained on alone."""
+        return self.folder / "models" / "polished"
+
+    @property
+    def whole_recipe(self) -> Recipe:
+        """For who is held against ours: as long as ours is distilled and polished together."""
+        return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
+
     def static(self) -> AdaptiveClassifier | None:
         """The control of one fixed plan; None where it was not trained."""
         if not (self.folder / "models" / "static" / "result.json").is_file():
@@ -122,10 +142,10 @@ class Models:
         return train(model, self.task, self.dense_recipe, output_dir=place, on_progress=tell)
 
     def continue_dense(self, tell: Telling) -> TrainResult:
-        """Train the dense model on as long as ours is distilled, so that the rival is no weaker."""
+        """Train the dense model on as long as ours, so that the rival is no weaker."""
         place = self.folder / "models" / "dense-continued"
         rate = self.dense_recipe.learning_rate
-        recipe = replace(self.recipe, learning_rate=rate)
+        recipe = replace(self.whole_recipe, learning_rate=rate)
         return train(self.dense(), self.task, recipe, output_dir=place, on_progress=tell)
 
     def train_adaptive(self, tell: Telling) -> TrainResult:
@@ -139,7 +159,7 @@ class Models:
         model = self.ordered(dense)
         model.embeddings.requires_grad_(False)
         model.plan = self.draw.typical(model)
-        return self._distil(model, self.draw, "adaptive", tell)
+        return self._distil(model, self.draw, self.recipe, "adaptive", tell)
 
     def train_static(self, plan: Plan, tell: Telling) -> TrainResult:
         """Distil one plan alone: cut from the dense model in the same order, trained as long."""
@@ -148,19 +168,20 @@ class Models:
         model = freeze(self.ordered(dense, exits=[plan.layers]), fixed)
         model.embeddings.requires_grad_(False)
         draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
-        return self._distil(model, draw, "static", tell)
+        return self._distil(model, draw, self.whole_recipe, "static", tell)
 
     def _distil(
         self,
         model: AdaptiveClassifier,
         draw: Draw,
+        recipe: Recipe,
         name: str,
         tell: Telling,
     ) -> TrainResult:
         return train(
             model,
             self.task,
-            replace(self.recipe, distillation=FOLLOW),
+            replace(recipe, distillation=FOLLOW),
             output_dir=self.folder / "models" / name,
             objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),
             on_progress=tell,

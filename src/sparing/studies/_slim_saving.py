@@ -10,7 +10,7 @@ from pathlib import Path
 from sparing.core.record import Record
 from sparing.export.folder import DESCRIPTION
 from sparing.studies._run import Run, write_atomically
-from sparing.studies._slim_cells import OURS, Steps, final_plan, front_of
+from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
 from sparing.studies._slim_engines import has_onnx
 from sparing.studies._slim_int8 import int8_folder
 
@@ -20,6 +20,14 @@ import sparing
 model = sparing.load("model")
 model.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers
 ```"""
+POLISHED_LOADING = """```python
+import sparing
+
+model = sparing.load("model")  # the chosen widths
+wide = sparing.load("model/any-budget")  # all widths, not polished
+wide.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers
+```"""
+ANY_BUDGET = "any-budget"
 INT8 = "onnx-int8"
 INT8_LOADING = f"""```python
 from pathlib import Path
@@ -37,14 +45,17 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     beside = run.folder / f".model.{os.getpid()}"
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        model = steps.models.adaptive()
-        model.set_frontier(front_of(run)[0])
+        model = steps.models.served()
+        polished = points_of(run, "polished_score")
+        model.set_frontier(polished or front_of(run)[0])
         plan = final_plan(run)
         if has_onnx():
             steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
         _keep_int8(int8_folder(steps, run) or target / INT8, beside / INT8)
         model.plan = plan
         model.save_pretrained(beside)
+        if polished:
+            _save_any_budget(steps, run, beside / ANY_BUDGET)
         if steps.task.tokenizer is not None:
             steps.task.tokenizer.save_pretrained(beside)
         write_atomically(beside / "README.md", model_card(run, steps, source))
@@ -53,6 +64,14 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _save_any_budget(steps: Steps, run: Run, place: Path) -> None:
+    """The model with all widths, which the chosen plan was cut from."""
+    model = steps.models.adaptive()
+    model.set_frontier(front_of(run)[0])
+    model.plan = chosen_plan(run)
+    model.save_pretrained(place)
 
 
 def _keep_int8(source: Path, place: Path) -> None:
@@ -91,7 +110,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         f"inputs like those of the task are answered otherwise than by the dense model "
         f"({bound.labels['disagreements']} of {bound.count} held-out inputs were).",
         "",
-        LOADING,
+        POLISHED_LOADING if points_of(run, "polished_score") else LOADING,
         "",
         *_int8_lines(records),
         f"Data: {task.source}; licence: {task.licence}.{subset}",

@@ -24,6 +24,7 @@ from sparing.studies._slim_engines import Engines, has_onnx
 from sparing.studies._slim_int8 import int8_cells
 from sparing.studies._slim_memory import memory_of
 from sparing.studies._slim_models import Models, recipes
+from sparing.studies._slim_polish import polish
 from sparing.studies._slim_saving import save
 from sparing.studies._slim_static import train_static
 from sparing.studies._study import StudyResult, base_config, write_goals
@@ -53,7 +54,8 @@ class Options:
     ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
     ``memory`` measures every form's peak on the longest test batch, each in a fresh process;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
-    ``continue_dense`` trains the dense rival on as long as ours is distilled; ``static_control``
+    ``polish_epochs`` train the chosen plan on by itself, at its final widths;
+    ``continue_dense`` trains the dense rival on as long as ours is trained; ``static_control``
     also trains the best fixed plan of no more arithmetic by itself, with the same steps;
     ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
     the share of every head's coordinates to keep. ``precision`` is that of training; without
@@ -77,6 +79,7 @@ class Options:
     rounds: int = 3
     timed_examples: int = 2000
     compiled: bool = False
+    polish_epochs: int = 1
     continue_dense: bool = False
     static_control: bool = False
     choose_on: str = "validation"
@@ -102,8 +105,9 @@ class Options:
         for name in ("rounds", "timed_examples", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if min(self.epochs, self.dense_epochs, self.int8_epochs) < 0:
-            raise UsageError("epochs, dense_epochs and int8_epochs must not be negative")
+        for name in ("epochs", "dense_epochs", "int8_epochs", "polish_epochs"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """Which shares of tokens are looked at: of long inputs, where that may pay, several."""
@@ -190,6 +194,7 @@ def steps_of(options: Options, task: Task, folder: Path) -> cells.Steps:
         head_dims=options.head_dims,
         choose_on=options.choose_on,
         attention_dropout=options.attention_dropout,
+        polish_epochs=options.polish_epochs,
     )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
     return cells.Steps(
@@ -214,7 +219,7 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         return _trained(result, "dense continued")
 
     def distil() -> list[Record]:
-        result = steps.models.train_adaptive(_within(tell, 0.4, 0.8, "distil"))
+        result = steps.models.train_adaptive(_within(tell, 0.4, 0.75, "distil"))
         return _trained(result, "slim")
 
     found = [
@@ -224,8 +229,11 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         Cell("rival", lambda: cells.dense_records(steps)),
         Cell("survey", lambda: cells.survey_plans(steps)),
         Cell("choose", lambda: cells.choose_plan(steps, opened)),
-        Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)),
     ]
+    if options.polish_epochs:
+        polished = _within(tell, 0.75, 0.8, "polish")
+        found.append(Cell("polish", lambda: polish(steps, opened, polished), weight=2.0))
+    found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
     if options.static_control:
         told = _within(tell, 0.8, 0.9, "static control")
         found.append(Cell("static", lambda: train_static(steps, opened, told), weight=8.0))

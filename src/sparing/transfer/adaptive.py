@@ -118,7 +118,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         shares = [point.cost_share for point in self._points() if point.plan == self._plan]
         if not shares:
             raise UsageError("the plan was set by hand and is not on the frontier: no budget")
-        return shares[0]
+        return min(shares)
 
     @budget.setter
     def budget(self, share: float) -> None:
@@ -171,9 +171,12 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         part.rmdir()
 
     def _points(self) -> list[FrontierPoint]:
-        """The frontier, after the whole model, which wins ties."""
+        """The frontier, after the whole model, which wins ties.
+
+        A model that was cut, and then surveyed, has its own whole there too, at what it costs.
+        """
         whole = FrontierPoint(full_plan(self.encoder.sizes), 1.0)
-        return [whole, *(p for p in self.frontier if p.plan != whole.plan)]
+        return [whole, *(p for p in self.frontier if p.plan != whole.plan or p.cost_share < 1)]
 
     def set_frontier(self, points: Sequence[FrontierPoint]) -> None:
         """Store what plans cost and how good they are; ``save_pretrained`` keeps it.
