@@ -7,6 +7,7 @@ import dataclasses
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from sparing.export.engine import Chain
 from sparing.export.folder import export_chain, open_chain
 from sparing.export.int8 import quantisable_layers
 from sparing.layers.plan import narrowed
@@ -85,3 +86,31 @@ def test_patches_are_averaged_in_the_exported_segments(tmp_path):
     assert left.tolist() == [0 if layer == 2 else 1 for layer in expected.layers.tolist()]
     assert int(left.sum()) == 4
     torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_a_learned_confidence_is_exported_and_decides(tmp_path):
+    model, inputs = adaptive(), texts()
+    model.encoder.add_confidences((1,))
+    with torch.no_grad():
+        head = model.encoder.confidence_head(1)
+        head.linear.weight.normal_(std=0.3)
+    plan = narrowed(model.encoder.sizes, 0.5)
+    plan = dataclasses.replace(plan, exits=(1,), threshold=0.5, confidence="learned")
+    model.plan = plan
+    with torch.no_grad():
+        expected = model(**inputs)
+    modules = segments(model)
+    export_chain(modules, texts(2, 8), tmp_path, threshold=0.5, longest=TOKENS)
+    for chain in (open_chain(tmp_path), Chain(modules, 0.5, longest=TOKENS)):
+        logits, left = chain(inputs)
+        assert left.tolist() == (expected.layers - 1).tolist()
+        assert 0 < int(left.sum()) < len(left)
+        torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-5)
+        for number, place in enumerate(left.tolist()):
+            keep = inputs["attention_mask"][number].bool()
+            one = {name: value[number, keep][None] for name, value in inputs.items()}
+            assert chain(one)[1].tolist() == [place]
+    model.plan = dataclasses.replace(plan, confidence="softmax")
+    with torch.no_grad():
+        by_probability = model(**inputs)
+    assert by_probability.layers.tolist() != expected.layers.tolist()

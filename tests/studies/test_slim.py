@@ -30,6 +30,7 @@ SMALL = slim.Options(
     speed=1.05,
     floor=0.5,
     static_control=True,
+    learned_confidence=True,
     memory=False,
 )
 
@@ -49,6 +50,10 @@ def done(tmp_path_factory):
 
 def of_name(result, name, **labels):
     return [r for r in result.records if r.name == name and labels.items() <= r.labels.items()]
+
+
+def _confidence(point):
+    return json.loads(point.labels["plan"]).get("confidence", "softmax")
 
 
 def test_every_step_ends(done):
@@ -127,6 +132,9 @@ def test_the_chosen_plan_is_polished_at_its_final_widths(done):
         max(p.value for p in of_name(done, "polished_score"))
         >= (of_name(done, "polished_plan")[0].labels["score"])
     )
+    kinds = {_confidence(p) for p in of_name(done, "polished_score")}
+    assert kinds == ({"softmax", "learned"} if plan.stops else {"softmax"})
+    assert bool(model.encoder.confidences) == bool(plan.stops)
     wide = sparing.load(done.folder / "models" / "adaptive")
     assert not torch.equal(
         model.encoder.layers[0].output.weight,

@@ -24,6 +24,8 @@ from sparing.export.onnx import open_session
 from sparing.measure.machine import threads
 
 BackEnd = Literal["eager", "onnxruntime"]
+Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
+"""Hidden states, logits, and a learned confidence."""
 # Below this a softmax of one row is faster in plain Python than in NumPy.
 FEW_CLASSES = 16
 
@@ -34,9 +36,10 @@ class Chain:
     The first segment takes the model's inputs by name (``input_ids``, ``attention_mask`` and
     perhaps ``token_type_ids``, each (batch, tokens), or ``pixel_values``), each further one
     ``hidden`` (batch, tokens, width) and, for texts, ``attention_mask``. Each returns (hidden,
-    logits); the last may return logits alone. Between two segments the inputs whose largest class
-    probability exceeds ``threshold`` leave; the others go on as a smaller batch, cut to the
-    longest of them. At a threshold of 1 nobody leaves early.
+    logits) or (hidden, logits, confidence); the last may return logits alone. Between two segments
+    the inputs whose confidence (the largest class probability, where none is returned) exceeds
+    ``threshold`` leave; the others go on as a smaller batch, cut to the longest of them. At a
+    threshold of 1 nobody leaves early.
 
     ``segments`` are modules (back end "eager": in inference mode, on their own device) or paths of
     ``export_onnx`` (back end "onnxruntime": on the CPU). ``thread_count`` threads compute.
@@ -79,7 +82,7 @@ class Chain:
 
     @property
     def threshold(self) -> float:
-        """An input leaves when its largest class probability is above this."""
+        """An input leaves when its confidence is above this."""
         return self._threshold
 
     @threshold.setter
@@ -110,7 +113,7 @@ class Chain:
         with torch.inference_mode(), self._pinned():
             values, keep = self._start(inputs, keep)
             for segment in self._segments:
-                hidden, logits = segment.run(values)
+                hidden, logits, _ = segment.run(values)
                 found.append(torch.from_numpy(logits.copy()))
                 values = {**values, "hidden": hidden}
         return torch.stack(found, 1)
@@ -161,8 +164,8 @@ class Chain:
         values, keep = self._start(inputs, keep)
         last = len(self._segments) - 1
         for number, segment in enumerate(self._segments):
-            values["hidden"], logits = segment.run(values)
-            if number == last or _sure(logits[0], self._threshold):
+            values["hidden"], logits, sure = segment.run(values)
+            if number == last or _sure(logits[0], sure, self._threshold):
                 break
         return torch.from_numpy(logits), torch.tensor([number])
 
@@ -171,18 +174,18 @@ class Chain:
     ) -> tuple[Tensor, Tensor]:
         values, keep = self._start(inputs, keep)
         last = len(self._segments) - 1
-        values["hidden"], logits = self._segments[0].run(values)
+        values["hidden"], logits, sure = self._segments[0].run(values)
         answers = np.array(logits)
         places = np.zeros(len(answers), dtype=np.int64)
         going = np.arange(len(answers))
         for number, segment in enumerate(self._segments[1:], start=1):
-            stay = np.flatnonzero(~_all_sure(logits, self._threshold))
+            stay = np.flatnonzero(~_all_sure(logits, sure, self._threshold))
             if not stay.size:
                 break
             if stay.size < going.size:
                 going = going[stay]
                 values, keep = _chosen(segment, values, keep, stay)
-            values["hidden"], logits = segment.run(values)
+            values["hidden"], logits, sure = segment.run(values)
             answers[going], places[going] = logits, number
             if number == last:
                 break
@@ -213,12 +216,12 @@ class _ModuleSegment:
         """What picks rows out of this back end's values."""
         return torch.from_numpy(chosen).to(self.device)
 
-    def run(self, values: dict[str, Any]) -> tuple[Any, NDArray[Any]]:
-        """Hidden states, for the next segment, and logits."""
+    def run(self, values: dict[str, Any]) -> Result:
+        """Hidden states, for the next segment, logits, and the confidence if it is learned."""
         given = {name: values[name] for name in self.takes if name in values}
         found = self.module(**given)
-        hidden, logits = (None, found) if isinstance(found, Tensor) else found
-        return hidden, logits.cpu().numpy()
+        hidden, logits, *sure = (None, found) if isinstance(found, Tensor) else found
+        return hidden, logits.cpu().numpy(), sure[0].cpu().numpy() if sure else None
 
 
 class _OnnxSegment:
@@ -228,8 +231,8 @@ class _OnnxSegment:
         self.session = open_session(path, thread_count)
         self.takes = [given.name for given in self.session.get_inputs()]
         self.needs = self.takes
-        self.gives_hidden = any(made.name == "next_hidden" for made in self.session.get_outputs())
-        self.outputs = ["next_hidden", "logits"] if self.gives_hidden else ["logits"]
+        self.outputs = [made.name for made in self.session.get_outputs()]
+        self.gives_hidden = "next_hidden" in self.outputs
 
     def own(self, value: Tensor) -> NDArray[Any]:
         """An input as an array."""
@@ -240,10 +243,11 @@ class _OnnxSegment:
         """What picks rows out of this back end's values."""
         return chosen
 
-    def run(self, values: dict[str, Any]) -> tuple[Any, NDArray[Any]]:
-        """Hidden states, for the next segment, and logits."""
-        found = self.session.run(self.outputs, {name: values[name] for name in self.takes})
-        return (found[0] if self.gives_hidden else None), found[-1]
+    def run(self, values: dict[str, Any]) -> Result:
+        """Hidden states, for the next segment, logits, and the confidence if it is learned."""
+        given = self.session.run(self.outputs, {name: values[name] for name in self.takes})
+        found = dict(zip(self.outputs, given, strict=True))
+        return found.get("next_hidden"), found["logits"], found.get("confidence")
 
 
 def _chosen(
@@ -268,17 +272,22 @@ def _length(keep: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(keep.any(0))[-1]) + 1
 
 
-def _all_sure(logits: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """Whether the largest probability of each row is above the threshold."""
+def _all_sure(
+    logits: NDArray[Any], learned: NDArray[Any] | None, threshold: float
+) -> NDArray[np.bool_]:
+    """Whether the confidence of each row, its largest probability unless learned, is above it."""
+    if learned is not None:
+        above: NDArray[np.bool_] = learned > threshold
+        return above
     spread = logits - logits.max(1, keepdims=True)
     sure: NDArray[np.bool_] = 1 / np.exp(spread).sum(1) > threshold
     return sure
 
 
-def _sure(row: NDArray[Any], threshold: float) -> bool:
+def _sure(row: NDArray[Any], learned: NDArray[Any] | None, threshold: float) -> bool:
     """The same for one row, without NumPy's overhead where there are few classes."""
-    if len(row) > FEW_CLASSES:
-        return bool(_all_sure(row[None], threshold)[0])
+    if learned is not None or len(row) > FEW_CLASSES:
+        return bool(_all_sure(row[None], learned, threshold)[0])
     values = row.tolist()
     top = max(values)
     return 1 / sum(math.exp(value - top) for value in values) > threshold

@@ -44,7 +44,7 @@ def export_chain(
         paths.append(export_onnx(segment, values, path, tolerance=tolerance))
         if number + 1 < len(segments):
             with torch.no_grad():
-                hidden, _ = segment(**values)
+                hidden = segment(**values)[0]
             mask = {name: value for name, value in values.items() if name == "attention_mask"}
             values = {"hidden": hidden, **mask}
     describe_chain(folder, paths, threshold=threshold, longest=longest)

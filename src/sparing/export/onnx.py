@@ -26,6 +26,7 @@ from sparing.export._extra import require
 OPERATOR_SET = 23
 TOLERANCE = 1e-4
 MOST_ELEMENTS = 2**31
+OUTPUTS = ["next_hidden", "logits", "confidence"]
 
 
 def export_onnx(
@@ -39,9 +40,9 @@ def export_onnx(
 
     ``example_inputs`` go to the segment's ``forward`` by name: token numbers, masks and hidden
     states (batch, tokens, ...) with free tokens, images (batch, channels, height, width) with a
-    fixed size. The segment returns (hidden, logits), or logits alone at the end of a chain, on the
-    CPU in float32. Products with a weight carry the name of the layer that owns it, so that
-    ``export.int8`` can leave layers out by name.
+    fixed size. The segment returns (hidden, logits), or logits alone at the end of a chain, or
+    (hidden, logits, confidence), on the CPU in float32. Products with a weight carry the name of
+    the layer that owns it, so that ``export.int8`` can leave layers out by name.
 
     Before the file is kept it must agree with the segment at the example and at two other batches
     and lengths, pads included: every difference at most ``tolerance`` times the largest value
@@ -156,7 +157,8 @@ def _traced(segment: nn.Module, example: dict[str, Tensor]) -> Any:
         for name, value in example.items()
     }
     with torch.no_grad():
-        names = ["logits"] if isinstance(segment(**example), Tensor) else ["next_hidden", "logits"]
+        given = segment(**example)
+    names = ["logits"] if isinstance(given, Tensor) else OUTPUTS[: len(given)]
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(

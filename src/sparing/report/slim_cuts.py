@@ -116,10 +116,9 @@ def _exit_sentence(plan: Plan) -> str:
     if not plan.stops:
         return "No input leaves early."
     places = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
-    return (
-        f"An input leaves after layer {places} as soon as its largest class probability there is "
-        f"above {plan.threshold:g}."
-    )
+    softmax = plan.confidence == "softmax"
+    sure = "its largest class probability there" if softmax else "the confidence learned for it"
+    return f"An input leaves after layer {places} as soon as {sure} is above {plan.threshold:g}."
 
 
 def _polished(results: SlimResults) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from sparing.train import Auxiliary, Recipe, TrainResult, default_recipe, evalua
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.recipe import Precision
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.dropout import without_dropout
 from sparing.transfer.gradual import labelled_batches, prune_gradually
 from sparing.transfer.opening import open_model
 from sparing.transfer.pruning import prune
@@ -180,19 +180,7 @@ class Work:
         name = self.model or default_model(self.task)
         sizes = {} if self.pretrained else self.sizes
         built = build_model(name, self.task, seed=seed, **sizes)
-        return built if self.length.attention_dropout else without_attention_dropout(built)
-
-
-def without_attention_dropout(model: PreTrainedModel) -> PreTrainedModel:
-    """The model, built anew where its configuration drops attention weights in training."""
-    name = "attention_probs_dropout_prob"
-    if not getattr(model.config, name, 0.0):
-        return model
-    config = copy.deepcopy(model.config)
-    setattr(config, name, 0.0)
-    without: PreTrainedModel = type(model)(config)
-    without.load_state_dict(model.state_dict())
-    return without
+        return built if self.length.attention_dropout else without_dropout(built, hidden=False)
 
 
 def train_dense(work: Work, seed: int) -> TrainResult:

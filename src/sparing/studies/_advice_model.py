@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from sparing.core.errors import Unsupported, UsageError
 from sparing.models import MODELS, build_model
 from sparing.models._quiet import quiet
+from sparing.models._shape import image_config
 from sparing.transfer.layers import AttentionLayer, find_layers, token_limit
 from sparing.transfer.opening import open_model
 from sparing.transfer.swap import is_swapped, unswap
@@ -114,9 +115,10 @@ def random_inputs(subject: Subject, batch: int, tokens: int) -> Inputs:
     model, config = subject.model, subject.model.config
     generator = torch.Generator().manual_seed(0)
     if subject.reads == "images":
-        size = config.image_size
+        sizes = image_config(config)
+        size = sizes.image_size
         height, width = size if isinstance(size, list | tuple) else (size, size)
-        images = torch.randn((batch, config.num_channels, height, width), generator=generator)
+        images = torch.randn((batch, sizes.num_channels, height, width), generator=generator)
         return {"pixel_values": images.to(model.device, model.dtype)}
     text = config.get_text_config()
     special = {
@@ -171,6 +173,11 @@ def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | No
         raise Unsupported(
             f"advise measures models of tokens or images; {type(model).__name__} reads "
             f"{model.main_input_name}"
+        )
+    if all(hasattr(model, f"get_{kind}_features") for kind in ("text", "image")):
+        raise Unsupported(
+            f"{type(model).__name__} reads texts and images together: ask for advice on one of its "
+            "towers, saved by itself"
         )
     layers, obstacle = _layers(model)
     served = [layer for layer in layers if layer.index is not None and not layer.obstacle]

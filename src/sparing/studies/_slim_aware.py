@@ -15,6 +15,7 @@ from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.objective import Objective, TeacherLoss
 from sparing.train.quantised import Int8Loss
 from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.dropout import drop_nothing, without_dropout
 from sparing.transfer.families import require_classifier
 from sparing.transfer.freezing import freeze
 from sparing.transfer.opening import open_model
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 # The model is near its goal already: half the rate that it was distilled with.
 RATE_SHARE = 0.5
-DROPOUTS = ("attention_probs_dropout_prob", "hidden_dropout_prob")
 
 
 def train_slim(
@@ -44,8 +44,7 @@ def train_slim(
     ``place`` holds already goes on, or is read back. ``rate`` is the learning rate, half of that of
     distillation unless given. ``rounded``, it imitates INT8 all the while.
     """
-    for name in DROPOUTS:
-        setattr(model.config, name, 0.0)
+    drop_nothing(model.config)
     frozen = freeze(model, plan)
     whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
     objective: Objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
@@ -60,11 +59,9 @@ def train_dense(
 ) -> TrainResult:
     """The same for the dense rival, which follows its own float32 form for as many steps."""
     rival = models.rival()
-    config = copy.deepcopy(rival.config)
-    for name in DROPOUTS:
-        setattr(config, name, 0.0)
-    model = type(rival)(config)
-    model.load_state_dict(rival.state_dict())
+    model = without_dropout(rival)
+    if model is rival:
+        model = copy.deepcopy(rival)
     model.base_model.embeddings.requires_grad_(False)
     objective = Int8Loss(TeacherLoss(rival, FOLLOW))
     return _train(models, model, objective, place, epochs, tell, rate)

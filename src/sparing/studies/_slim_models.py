@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from sparing.train import Distillation, Recipe, TrainResult, default_recipe, eva
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 from sparing.transfer.dims import narrow_heads
+from sparing.transfer.dropout import without_dropout
 from sparing.transfer.families import layer_sizes, require_classifier
 from sparing.transfer.freezing import freeze
 from sparing.transfer.importance import importance
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 IMPORTANCE_EXAMPLES = 512
 IMPORTANCE_BATCH = 32
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
+# The polished model with its learned confidence, beside the one that was trained.
+SURE = "with-confidence"
 Telling = Callable[[float, str], None]
 
 
@@ -75,7 +77,7 @@ class Models:
         """The dense model; raises ``UsageError`` before it has been trained."""
         if self.fine_tuned:
             given = require_classifier(open_model(self.source)).float()
-            return self._as_trained(given).eval()
+            return self._as_asked(given).eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
     def rival(self) -> PreTrainedModel:
@@ -110,7 +112,8 @@ class Models:
         """What runs the chosen plan: its own model where it was polished, else the adaptive one."""
         if not (self.polished_place / "result.json").is_file():
             return self.adaptive()
-        model = open_model(str(self.polished_place))
+        sure = self.polished_place / SURE
+        model = open_model(str(sure if sure.is_dir() else self.polished_place))
         assert isinstance(model, AdaptiveClassifier)
         return model
 
@@ -136,7 +139,7 @@ class Models:
         """Fine-tune the source where it does not answer the task yet."""
         if self.fine_tuned:
             return None
-        model = self._as_trained(build_model(self.source, self.task, seed=self.seed))
+        model = self._as_asked(build_model(self.source, self.task, seed=self.seed))
         require_classifier(model)
         place = self.folder / "models" / "dense"
         return train(model, self.task, self.dense_recipe, output_dir=place, on_progress=tell)
@@ -210,16 +213,9 @@ class Models:
         inputs = (given for _, given in inputs_of(self.task, self.task.train.subset(chosen), 32))
         return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
 
-    def _as_trained(self, model: PreTrainedModel) -> PreTrainedModel:
+    def _as_asked(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model with or without attention dropout; only training differs."""
-        name = "attention_probs_dropout_prob"
-        if self.attention_dropout or not getattr(model.config, name, 0.0):
-            return model
-        config = copy.deepcopy(model.config)
-        setattr(config, name, 0.0)
-        without: PreTrainedModel = type(model)(config)
-        without.load_state_dict(model.state_dict())
-        return without.to(model.dtype)
+        return model if self.attention_dropout else without_dropout(model, hidden=False)
 
     def _trained(self, name: str) -> Path:
         place = self.folder / "models" / name

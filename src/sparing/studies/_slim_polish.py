@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 from sparing.core.record import Label, Record
 from sparing.studies._exits import dense_flops, outcomes
@@ -11,20 +14,26 @@ from sparing.studies._frontier import Point, Variant, best, points_of
 from sparing.studies._run import Run
 from sparing.studies._slim_aware import train_slim
 from sparing.studies._slim_cells import OURS, Steps, chosen_plan, chosen_share
-from sparing.studies._slim_models import Telling
+from sparing.studies._slim_models import SURE, Telling
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.confidence import fit_confidence
+from sparing.transfer.opening import open_model
 
 POLISHED = f"{OURS} polished"
 
 
-def polish(steps: Steps, run: Run, tell: Telling) -> list[Record]:
+def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> list[Record]:
     """Train the chosen plan on, survey what it has become, and set its threshold anew.
 
     The new threshold is the best one that takes no more arithmetic on the first half of the
-    held-out inputs than the chosen plan did before.
+    held-out inputs than the chosen plan did before. ``learned`` fits confidence heads too, whose
+    thresholds are tried with the others.
     """
     models, plan = steps.models, chosen_plan(run)
     epochs, place = models.polish_epochs, models.polished_place
     result = train_slim(models, models.adaptive(), plan, place, epochs, tell, rounded=False)
+    if learned and plan.stops:
+        _fit(steps, place / SURE)
     points = _points(steps, run)
     final = _within_cost(points, chosen_share(run))
     front = best([point for point in points if point.cost_share < 1])
@@ -46,9 +55,28 @@ def _points(steps: Steps, run: Run) -> list[Point]:
     chosen_on, plan = steps.parts[0], chosen_plan(run)
     whole = float(dense_flops(steps.models.adaptive(), chosen_on).mean())
     model = steps.models.served()
-    variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
-    found = outcomes(model, steps.task, chosen_on, variant.plan(model))
-    return points_of(steps.task, variant, found, whole)
+    kinds = ("softmax", "learned") if model.encoder.confidences else ("softmax",)
+    points: list[Point] = []
+    for kind in kinds:
+        variant = Variant(1.0, plan.tokens_kept, plan.tokens_after, confidence=kind)
+        found = outcomes(model, steps.task, chosen_on, variant.plan(model))
+        points += points_of(steps.task, variant, found, whole)
+    return points
+
+
+def _fit(steps: Steps, place: Path) -> None:
+    """Save the polished model with confidence heads; the folder appears whole or not at all."""
+    model = open_model(str(place.parent))
+    assert isinstance(model, AdaptiveClassifier)
+    fit_confidence(model, steps.task, seed=steps.models.seed)
+    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        model.save_pretrained(beside)
+        beside.rename(place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _within_cost(points: list[Point], share: float) -> Point:

@@ -85,9 +85,10 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
     records, task, plan = run.records(), steps.task, final_plan(run)
     bound = next(record for record in records if record.name == "disagreement_bound")
     width = f"{plan.heads[0]} heads and {plan.neurons[0]} neurons in each of {plan.layers} layers"
+    sure = "largest class probability" if plan.confidence == "softmax" else "learned confidence"
     leaves = (
-        f"an input leaves after layer {', '.join(map(str, plan.stops))} when its largest class "
-        f"probability is above {plan.threshold:g}"
+        f"an input leaves after layer {', '.join(map(str, plan.stops))} when its {sure} is above "
+        f"{plan.threshold:g}"
         if plan.stops
         else "all inputs run all of them"
     )

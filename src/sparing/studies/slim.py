@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,7 +38,7 @@ from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
-LATER = ("int8_epochs", "memory")
+LATER = ("int8_epochs", "memory", "learned_confidence")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Options:
     ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
     ``memory`` measures every form's peak on the longest test batch, each in a fresh process;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
-    ``polish_epochs`` train the chosen plan on by itself, at its final widths;
+    ``polish_epochs`` train the chosen plan on by itself, at its final widths, and with
+    ``learned_confidence`` inputs may then leave by a learned confidence, where that is better;
     ``continue_dense`` trains the dense rival on as long as ours is trained; ``static_control``
     also trains the best fixed plan of no more arithmetic by itself, with the same steps;
     ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
@@ -80,6 +82,7 @@ class Options:
     timed_examples: int = 2000
     compiled: bool = False
     polish_epochs: int = 1
+    learned_confidence: bool = False
     continue_dense: bool = False
     static_control: bool = False
     choose_on: str = "validation"
@@ -108,6 +111,8 @@ class Options:
         for name in ("epochs", "dense_epochs", "int8_epochs", "polish_epochs"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.learned_confidence and not self.polish_epochs:
+            raise UsageError("learned_confidence is fitted to the polished plan: set polish_epochs")
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """Which shares of tokens are looked at: of long inputs, where that may pay, several."""
@@ -232,14 +237,16 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
     ]
     if options.polish_epochs:
         polished = _within(tell, 0.75, 0.8, "polish")
-        found.append(Cell("polish", lambda: polish(steps, opened, polished), weight=2.0))
+        learned = options.learned_confidence
+        work = partial(polish, steps, opened, polished, learned=learned)
+        found.append(Cell("polish", work, weight=2.0))
     found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
     if options.static_control:
         told = _within(tell, 0.8, 0.9, "static control")
         found.append(Cell("static", lambda: train_static(steps, opened, told), weight=8.0))
     for batch in options.batches:
-        work = _verifying(steps, opened, batch)
-        found.append(Cell(f"verify/batch-{batch}", work))
+        verify = partial(cells.verify_plan, steps, opened, batch)
+        found.append(Cell(f"verify/batch-{batch}", verify))
     found.append(Cell("leavers", lambda: cells.leavers(steps, opened)))
     if options.int8 and has_onnx():
         told = _within(tell, 0.9, 0.97, "INT8")
@@ -248,10 +255,6 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
     if options.memory:
         found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
     return found
-
-
-def _verifying(steps: cells.Steps, opened: Run, batch: int) -> Any:
-    return lambda: cells.verify_plan(steps, opened, batch)
 
 
 def _within(tell: Progress, low: float, high: float, name: str) -> Progress:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported
 from sparing.layers.capacity import Capacity, drop_padded
+from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import ExitHead
 from sparing.layers.packing import Padded
@@ -78,11 +79,17 @@ def _narrow(ours: ElasticLayer, theirs: ElasticLayer) -> None:
     ours.feed_forward_norm.load_state_dict(theirs.feed_forward_norm.state_dict())
 
 
+Rows = Float[Tensor, "batch left_tokens hidden_width"]
+Logits = Float[Tensor, "batch classes"]
+Answered = tuple[Rows, Logits] | tuple[Rows, Logits, Float[Tensor, " batch"]]
+
+
 class _Stack(nn.Module):
     """Some consecutive layers and the exit head after them, on padded rows.
 
     ``drop_after`` counts the layers of this stack after which tokens are dropped (0: not here);
-    ``dropped`` says that they were dropped in an earlier one.
+    ``dropped`` says that they were dropped in an earlier one. ``confidence`` is what tells how sure
+    the answer is, where that is not the largest probability.
     """
 
     def __init__(
@@ -92,18 +99,20 @@ class _Stack(nn.Module):
         capacity: Capacity | None = None,
         drop_after: int = 0,
         dropped: bool = False,
+        confidence: ConfidenceHead | None = None,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.exit = head
         self.capacity, self.drop_after, self.dropped = capacity, drop_after, dropped
+        self.confidence = confidence
 
     def run(
         self,
         hidden: Float[Tensor, "batch given_tokens width"],
         keep: Bool[Tensor, "batch tokens"] | None,
-    ) -> tuple[Float[Tensor, "batch left_tokens width"], Float[Tensor, "batch classes"]]:
-        """The rows after the layers, and the logits.
+    ) -> Answered:
+        """The rows after the layers, the logits and, where it is learned, the confidence.
 
         ``keep`` is that of the model's inputs: what is left of it after tokens were dropped follows
         from it, so that no segment need hand it on.
@@ -121,7 +130,11 @@ class _Stack(nn.Module):
             hidden, received = layer.forward_scored(hidden, layout, heads, neurons)
             hidden = drop_padded(hidden, received, keep, self.capacity)
             layout = Padded(None if keep is None else self.capacity.keep_after(keep))
-        return hidden, self.exit(self.exit.pool(hidden, layout))
+        pooled = self.exit.pool(hidden, layout)
+        logits = self.exit(pooled)
+        if self.confidence is None:
+            return hidden, logits
+        return hidden, logits, self.confidence(pooled, logits)
 
 
 class TextSegment(_Stack):
@@ -136,8 +149,8 @@ class TextSegment(_Stack):
         input_ids: Int[Tensor, "batch tokens"],
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
-    ) -> tuple[Float[Tensor, "batch left_tokens width"], Float[Tensor, "batch classes"]]:
-        """Rows and logits; the mask is 1 at real tokens."""
+    ) -> Answered:
+        """See ``run``; the mask is 1 at real tokens."""
         hidden = self.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
         return self.run(hidden, attention_mask.bool())
 
@@ -149,10 +162,8 @@ class ImageSegment(_Stack):
         super().__init__(*stack)
         self.embeddings = embeddings
 
-    def forward(
-        self, pixel_values: Float[Tensor, "batch channels height width"]
-    ) -> tuple[Float[Tensor, "batch tokens hidden_width"], Float[Tensor, "batch classes"]]:
-        """Rows and logits."""
+    def forward(self, pixel_values: Float[Tensor, "batch channels height width"]) -> Answered:
+        """See ``run``."""
         return self.run(self.embeddings(pixel_values), None)
 
 
@@ -163,8 +174,8 @@ class LaterSegment(_Stack):
         self,
         hidden: Float[Tensor, "batch given_tokens width"],
         attention_mask: Int[Tensor, "batch tokens"] | None = None,
-    ) -> tuple[Float[Tensor, "batch left_tokens width"], Float[Tensor, "batch classes"]]:
-        """Rows and logits."""
+    ) -> Answered:
+        """See ``run``."""
         return self.run(hidden, None if attention_mask is None else attention_mask.bool())
 
 
@@ -172,15 +183,11 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     """The frozen form of the model's plan, cut after each of its exits.
 
     Each segment gives (rows, logits) and the next goes on from the rows of the inputs that did not
-    leave. Sizes depend on sizes alone, so each can be exported; tokens are dropped by their share.
-    Raises ``Unsupported`` for a plan with ``tokens_above`` or gates, whose count depends on values,
-    and for one in which inputs go on narrower or leave by a learned confidence.
+    leave; where these leave by a learned confidence, all but the last give it too. Sizes depend on
+    sizes alone, so each can be exported; tokens are dropped by their share. Raises ``Unsupported``
+    for a plan with ``tokens_above`` or gates, whose count depends on values, and for one in which
+    inputs go on narrower.
     """
-    if model.plan.stops and model.plan.confidence != "softmax":
-        raise Unsupported(
-            "what runs a chain of segments decides by the largest probability: set the plan's "
-            "confidence to 'softmax', with a threshold of its own"
-        )
     if model.plan.narrows:
         raise Unsupported(
             "a chain of segments has one width: set model.plan to its plan.wider or plan.narrower, "
@@ -200,7 +207,9 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     for start, end in zip([0, *places], places, strict=False):
         here = plan.tokens_after - start if start < plan.tokens_after <= end else 0
         earlier = plan.tokens_after <= start
-        stack = (layers[start:end], frozen.encoder.head(end), capacity, here, earlier)
+        learned = plan.confidence == "learned" and end < plan.layers
+        sure = frozen.encoder.confidence_head(end) if learned else None
+        stack = (layers[start:end], frozen.encoder.head(end), capacity, here, earlier, sure)
         if found:
             found.append(LaterSegment(*stack))
         elif frozen.main_input_name == "input_ids":

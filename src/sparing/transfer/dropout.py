@@ -1,0 +1,38 @@
+"""Dropout turned off in a configuration, under whatever names the family gives it."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from sparing.models._shape import image_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ATTENTION = ("attention_probs_dropout_prob", "attention_dropout")
+HIDDEN = ("hidden_dropout_prob",)
+
+
+def drop_nothing(config: Any, *, hidden: bool = True) -> bool:
+    """Set attention dropout to 0, with ``hidden`` that of hidden states too; say if any was not."""
+    changed = False
+    for part in (config, image_config(config)):
+        for name in (*ATTENTION, *(HIDDEN if hidden else ())):
+            if getattr(part, name, 0.0):
+                setattr(part, name, 0.0)
+                changed = True
+    return changed
+
+
+def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTrainedModel:
+    """The model, or one built anew with its weights where its configuration drops something.
+
+    Only training differs. ``hidden`` as in ``drop_nothing``.
+    """
+    config = copy.deepcopy(model.config)
+    if not drop_nothing(config, hidden=hidden):
+        return model
+    without: PreTrainedModel = type(model)(config).to(device=model.device, dtype=model.dtype)
+    without.load_state_dict(model.state_dict())
+    return without.train(model.training)
