@@ -169,6 +169,23 @@ def test_training_on_imitates_int8_only_where_asked(done, tmp_path, monkeypatch,
         )
 
 
+def test_plans_of_the_front_are_measured_on_test_inputs(done):
+    front = {p.labels["plan"] for p in of_name(done, "frontier_score") if p.labels["on_front"]}
+    speeds, gaps = of_name(done, "front_speed_up"), of_name(done, "front_difference")
+    assert 1 <= len(speeds) == len(gaps) <= SMALL.front_plans
+    assert {record.labels["plan"] for record in speeds} <= front
+    costs = [record.labels["cost_share"] for record in speeds]
+    every = [
+        p.labels["cost_share"] for p in of_name(done, "frontier_score") if p.labels["on_front"]
+    ]
+    assert (min(costs), max(costs)) == (min(every), max(every))
+    dense = of_name(done, "score", arm="dense", batch=1)[0].value
+    for gap, score in zip(gaps, of_name(done, "front_score"), strict=True):
+        assert gap.count == SMALL.timed_examples
+        assert gap.value == pytest.approx(score.value - dense)
+        assert gap.interval[0] <= gap.value <= gap.interval[1]
+
+
 def test_answers_to_the_whole_test_split_are_kept(done):
     found = load_file(done.folder / "answers.safetensors")
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)

@@ -30,10 +30,12 @@ from sparing.report.slim_forms import (
     form_words,
 )
 from sparing.report.slim_int8 import int8_blocks
+from sparing.report.slim_measured import measured_block, measured_plot
 from sparing.report.slim_results import SlimResults
 from sparing.report.slim_trials import trials
 from sparing.report.slim_verdict import SlimVerdict, judge
 
+LATER_FIGURES = ("measured", "widths", "trials")
 _TITLES = {
     "cuts": "What was cut where",
     "forms": "Every form, timed and scored",
@@ -47,7 +49,8 @@ def render(run: Run) -> tuple[list[Plot], str, str]:
     Raises ``DataError`` where a record is damaged.
     """
     results = SlimResults(run)
-    verdict, drawn = judge(results), [frontier(results), widths(results), trials(results)]
+    verdict = judge(results)
+    drawn = [frontier(results), measured_plot(results), widths(results), trials(results)]
     return drawn, _page(results, verdict, drawn), _markdown(results, verdict, drawn)
 
 
@@ -58,7 +61,7 @@ def _blocks(results: SlimResults) -> list[content.Block]:
 
 def _findings(results: SlimResults) -> list[content.Block]:
     """What was found beyond the table of forms."""
-    return [*control_blocks(results), *int8_blocks(results)]
+    return [*measured_block(results), *control_blocks(results), *int8_blocks(results)]
 
 
 def _page(results: SlimResults, verdict: SlimVerdict, drawn: Sequence[Plot]) -> str:
@@ -103,18 +106,14 @@ def _markdown(results: SlimResults, verdict: SlimVerdict, drawn: Sequence[Plot])
         *(f"> {escape(notice)}" for notice in slim_content.notices(results)),
         picture(by_name["frontier"]),
         folded(front.title, plain_table(front.heads, front.rows)) if front.rows else "",
-        *(picture(by_name[name]) for name in ("widths", "trials") if by_name[name].draw),
+        *(picture(by_name[name]) for name in LATER_FIGURES if by_name[name].draw),
         f"## {_TITLES['cuts']}",
         escape(" ".join([*cut_words(results), leaving_words(results)])),
         _layer_table(results),
         f"## {_TITLES['forms']}",
         escape(form_words(results)),
         comparison(form_columns(results), form_rows(results), "", "Form") if results.forms else "",
-        *(
-            part
-            for block in (*control_blocks(results), *int8_blocks(results))
-            for part in block_parts(block)
-        ),
+        *(part for block in _findings(results) for part in block_parts(block)),
         *block_parts(slim_content.training(results)),
         *_loading(results),
     ]

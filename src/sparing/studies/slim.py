@@ -22,6 +22,7 @@ from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._slim_answers import answer_all
 from sparing.studies._slim_engines import Engines, has_onnx
+from sparing.studies._slim_front import measure_front
 from sparing.studies._slim_int8 import int8_cells
 from sparing.studies._slim_memory import memory_of
 from sparing.studies._slim_models import Models, recipes
@@ -38,7 +39,7 @@ from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
-LATER = ("int8_epochs", "memory", "learned_confidence")
+LATER = ("int8_epochs", "memory", "learned_confidence", "front_plans")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Options:
     and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
     and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed, after
     ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
+    ``front_plans`` of the frontier are timed and scored on test inputs;
     ``memory`` measures every form's peak on the longest test batch, each in a fresh process;
     ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
     ``polish_epochs`` train the chosen plan on by itself, at its final widths, and with
@@ -87,6 +89,7 @@ class Options:
     static_control: bool = False
     choose_on: str = "validation"
     head_dims: float = 1.0
+    front_plans: int = 5
     memory: bool = True
     int8: bool = True
     int8_epochs: int = 0
@@ -108,7 +111,7 @@ class Options:
         for name in ("rounds", "timed_examples", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("epochs", "dense_epochs", "int8_epochs", "polish_epochs"):
+        for name in ("epochs", "dense_epochs", "int8_epochs", "polish_epochs", "front_plans"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.learned_confidence and not self.polish_epochs:
@@ -248,6 +251,9 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         verify = partial(cells.verify_plan, steps, opened, batch)
         found.append(Cell(f"verify/batch-{batch}", verify))
     found.append(Cell("leavers", lambda: cells.leavers(steps, opened)))
+    if options.front_plans:
+        most = options.front_plans
+        found.append(Cell("front", lambda: measure_front(steps, opened, most)))
     if options.int8 and has_onnx():
         told = _within(tell, 0.9, 0.97, "INT8")
         found += int8_cells(steps, opened, options.int8_epochs, told)

@@ -1,0 +1,90 @@
+"""The whole frontier in time: some of its plans, measured on test inputs beside the dense model."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from sparing.core.record import Label, Record
+from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
+from sparing.studies._resampling import score_difference
+from sparing.studies._run import Run
+from sparing.studies._slim_cells import DENSE, Steps, front_of, in_order, timed
+from sparing.studies._slim_engines import Run as Call
+from sparing.studies._slim_models import inputs_of
+from sparing.tasks._scores import metric
+from sparing.transfer.adaptive import FrontierPoint
+
+
+def measure_front(steps: Steps, run: Run, most: int) -> list[Record]:
+    """Speed and score of up to ``most`` plans of the front, one input at a time.
+
+    They are the adaptive model's own, not polished, each in one engine. Speed is over the fastest
+    dense form; score differences are to the same calls of it.
+    """
+    points = _spread(front_of(run)[0], most)
+    calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.rival()).items()}
+    rivals = list(calls)
+    model = steps.models.adaptive()
+    names = [f"plan {number}" for number in range(len(points))]
+    for name, point in zip(names, points, strict=True):
+        forms = steps.engines.ours(model, point.plan, name.replace(" ", "-"))
+        calls[name] = _one_engine(forms)
+    examples = timed(steps)
+    batches = inputs_of(steps.task, examples, 1)
+    random.Random(0).shuffle(batches)
+    inputs = [inputs for _, inputs in batches]
+    times = time_inputs(calls, inputs, rounds=2, threads=steps.engines.thread_count)
+    logits = {name: in_order(batches, found, examples) for name, found in times.items()}
+    rival = fastest(times, rivals)
+    records = []
+    for name, point in zip(names, points, strict=True):
+        pair = (logits[name], logits[rival])
+        gap = score_difference(steps.task.metric, *pair, examples.labels)
+        score = metric(steps.task.metric).score(logits[name], examples.labels)
+        labels: dict[str, Label] = {
+            "plan": json.dumps(point.plan.to_dict()),
+            "cost_share": point.cost_share,
+            "metric": steps.task.metric,
+            "split": "test",
+        }
+        records += [
+            _speed(times[name], times[rival], labels),
+            Record("front_score", score, "score", "measured", labels, count=len(examples)),
+            Record(
+                "front_difference",
+                gap.value,
+                "score",
+                "measured",
+                labels,
+                gap.interval,
+                len(examples),
+            ),
+        ]
+    return records
+
+
+def _speed(ours: InputTimes[Any], dense: InputTimes[Any], labels: dict[str, Label]) -> Record:
+    ratio = speed_up(ours, dense)
+    return Record(
+        "front_speed_up", ratio.value, "ratio", "measured", labels, ratio.interval, ratio.inputs
+    )
+
+
+def _one_engine(forms: dict[str, Call]) -> Call:
+    return forms.get("onnxruntime", forms["eager"])
+
+
+def _spread(points: list[FrontierPoint], most: int) -> list[FrontierPoint]:
+    """Up to ``most`` of them, the cheapest and the dearest among them, by even steps of cost."""
+    if len(points) <= most:
+        return points
+    low, high = points[0].cost_share, points[-1].cost_share
+    chosen = []
+    for number in range(most):
+        aim = low + (high - low) * number / max(1, most - 1)
+        nearest = min(points, key=lambda point: abs(point.cost_share - aim))
+        if nearest not in chosen:
+            chosen.append(nearest)
+    return chosen
