@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from sparing.core.record import Record
+from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.content import Block
@@ -70,7 +70,7 @@ def _served(results: SlimResults) -> Measured | None:
     best = max(speeds, key=lambda record: record.value or 0.0, default=None)
     if best is None:
         return None
-    labels = {"arm": OURS, "batch": batch, "engine": best.labels["engine"]}
+    labels: dict[str, Label] = {"arm": OURS, "batch": batch, "engine": best.labels["engine"]}
     gap = results.all.find("score_difference", **labels)
     return Measured(best, gap, chosen=True) if gap else None
 
