@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+
+from torch import Tensor
 
 from sparing.core.record import Label, Record
 from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
@@ -12,7 +13,9 @@ from sparing.studies._resampling import score_difference
 from sparing.studies._run import Run
 from sparing.studies._slim_cells import DENSE, Steps, front_of, in_order, timed
 from sparing.studies._slim_engines import Run as Call
+from sparing.studies._slim_engines import Runs
 from sparing.studies._slim_models import inputs_of
+from sparing.tasks import Examples
 from sparing.tasks._scores import metric
 from sparing.transfer.adaptive import FrontierPoint
 
@@ -32,47 +35,51 @@ def measure_front(steps: Steps, run: Run, most: int) -> list[Record]:
         forms = steps.engines.ours(model, point.plan, name.replace(" ", "-"))
         calls[name] = _one_engine(forms)
     examples = timed(steps)
-    batches = inputs_of(steps.task, examples, 1)
-    random.Random(0).shuffle(batches)
-    inputs = [inputs for _, inputs in batches]
-    times = time_inputs(calls, inputs, rounds=2, threads=steps.engines.thread_count)
-    logits = {name: in_order(batches, found, examples) for name, found in times.items()}
+    times, logits = _timed(steps, calls, examples)
     rival = fastest(times, rivals)
     records = []
     for name, point in zip(names, points, strict=True):
-        pair = (logits[name], logits[rival])
-        gap = score_difference(steps.task.metric, *pair, examples.labels)
-        score = metric(steps.task.metric).score(logits[name], examples.labels)
         labels: dict[str, Label] = {
             "plan": json.dumps(point.plan.to_dict()),
             "cost_share": point.cost_share,
             "metric": steps.task.metric,
             "split": "test",
         }
-        records += [
-            _speed(times[name], times[rival], labels),
-            Record("front_score", score, "score", "measured", labels, count=len(examples)),
-            Record(
-                "front_difference",
-                gap.value,
-                "score",
-                "measured",
-                labels,
-                gap.interval,
-                len(examples),
-            ),
-        ]
+        records.append(_speed(times[name], times[rival], labels))
+        records += _scores(steps.task.metric, logits[name], logits[rival], examples, labels)
     return records
 
 
-def _speed(ours: InputTimes[Any], dense: InputTimes[Any], labels: dict[str, Label]) -> Record:
+def _timed(
+    steps: Steps, calls: Runs, examples: Examples
+) -> tuple[dict[str, InputTimes[Tensor]], dict[str, Tensor]]:
+    """Times of every call on every example by itself, and its answers in the examples' order."""
+    batches = inputs_of(steps.task, examples, 1)
+    random.Random(0).shuffle(batches)
+    inputs = [inputs for _, inputs in batches]
+    times = time_inputs(calls, inputs, rounds=2, threads=steps.engines.thread_count)
+    return times, {name: in_order(batches, found, examples) for name, found in times.items()}
+
+
+def _scores(
+    name: str, ours: Tensor, dense: Tensor, examples: Examples, labels: dict[str, Label]
+) -> list[Record]:
+    gap, count = score_difference(name, ours, dense, examples.labels), len(examples)
+    score = metric(name).score(ours, examples.labels)
+    return [
+        Record("front_score", score, "score", "measured", labels, count=count),
+        Record("front_difference", gap.value, "score", "measured", labels, gap.interval, count),
+    ]
+
+
+def _speed(ours: InputTimes[Tensor], dense: InputTimes[Tensor], labels: dict[str, Label]) -> Record:
     ratio = speed_up(ours, dense)
     return Record(
         "front_speed_up", ratio.value, "ratio", "measured", labels, ratio.interval, ratio.inputs
     )
 
 
-def _one_engine(forms: dict[str, Call]) -> Call:
+def _one_engine(forms: Runs) -> Call:
     return forms.get("onnxruntime", forms["eager"])
 
 

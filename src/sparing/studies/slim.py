@@ -238,15 +238,21 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         Cell("survey", lambda: cells.survey_plans(steps)),
         Cell("choose", lambda: cells.choose_plan(steps, opened)),
     ]
+    return [*found, *_later_cells(steps, opened, options, tell)]
+
+
+def _later_cells(steps: cells.Steps, opened: Run, options: Options, tell: Progress) -> list[Cell]:
+    """What follows the choice of a plan."""
+    found = []
     if options.polish_epochs:
-        polished = _within(tell, 0.75, 0.8, "polish")
+        told = _within(tell, 0.75, 0.8, "polish")
         learned = options.learned_confidence
-        work = partial(polish, steps, opened, polished, learned=learned)
+        work = partial(polish, steps, opened, told, learned=learned)
         found.append(Cell("polish", work, weight=2.0))
     found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
     if options.static_control:
-        told = _within(tell, 0.8, 0.9, "static control")
-        found.append(Cell("static", lambda: train_static(steps, opened, told), weight=8.0))
+        control = partial(train_static, steps, opened, _within(tell, 0.8, 0.9, "static control"))
+        found.append(Cell("static", control, weight=8.0))
     for batch in options.batches:
         verify = partial(cells.verify_plan, steps, opened, batch)
         found.append(Cell(f"verify/batch-{batch}", verify))
