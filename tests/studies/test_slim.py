@@ -81,6 +81,10 @@ def test_the_front_rises_and_is_beaten_by_none(done):
     points = of_name(done, "frontier_score")
     front = sorted((p.labels["cost_share"], p.value) for p in points if p.labels["on_front"])
     assert front == sorted(front, key=lambda point: point[1])
+    floor = SMALL.floor * of_name(done, "dense_score")[0].value
+    for point in points:
+        assert ("good" in point.labels) == point.labels["on_front"]
+        assert not point.labels["on_front"] or point.labels["good"] or point.value < floor
     shown = [p for p in points if p.labels["kind"] != "random" and p.labels["cost_share"] < 1]
     for share, score in front:
         better = [p for p in shown if p.labels["cost_share"] <= share and p.value > score]

@@ -13,7 +13,8 @@ from sparing.export.folder import open_chain
 from sparing.export.int8 import Int8Settings
 from sparing.measure.inputs import SpeedUp
 from sparing.studies import slim
-from sparing.studies._slim_int8 import Source, Trial, best_trial, good_enough
+from sparing.studies._resampling import good_enough
+from sparing.studies._slim_int8 import Source, Trial, best_trial
 
 SMALL = slim.Options(
     model="vit",

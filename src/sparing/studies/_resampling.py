@@ -11,6 +11,8 @@ from sparing.measure.statistics import Difference
 from sparing.tasks._scores import metric
 
 RESAMPLES = 2_000
+# Two-sided, so that its upper end lies one standard error above the difference.
+ONE_ERROR = 0.6827
 
 
 def score_difference(
@@ -43,3 +45,17 @@ def score_difference(
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
     low, high = spread.double().quantile(ends).tolist()
     return Difference(value, (low, high), len(labels))
+
+
+def good_enough(
+    name: str, logits: Tensor, reference: Tensor, labels: Tensor, floor: float
+) -> tuple[float, float, bool]:
+    """The reference's score, the other's, and whether this one keeps the floor's share of it.
+
+    A set of 200 examples cannot tell a loss of half a point: a loss that lies beyond what the floor
+    allows by no more than one standard error, over examples and paired, is taken as within it.
+    """
+    own, score = (metric(name).score(each, labels) for each in (reference, logits))
+    gap = score_difference(name, logits, reference, labels, confidence=ONE_ERROR)
+    highest = gap.value if gap.interval is None else max(gap.interval[1], gap.value)
+    return own, score, highest >= -(1 - floor) * own

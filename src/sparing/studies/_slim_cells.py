@@ -18,9 +18,9 @@ from sparing.layers.plan import Plan
 from sparing.measure.calibration import calibrate, upper_bound
 from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
 from sparing.measure.statistics import Difference
-from sparing.studies._exits import THRESHOLDS, decide, dense_flops, outcomes
+from sparing.studies._exits import THRESHOLDS, Outcomes, decide, dense_flops, outcomes
 from sparing.studies._frontier import Point, Variant, best, random_control, survey
-from sparing.studies._resampling import score_difference
+from sparing.studies._resampling import good_enough, score_difference
 from sparing.studies._run import Run
 from sparing.studies._slim_engines import Engines, Runs
 from sparing.studies._slim_models import Models, halves, inputs_of
@@ -64,21 +64,31 @@ def survey_plans(steps: Steps) -> list[Record]:
     model, chosen_on = steps.models.adaptive(), steps.parts[0]
     whole = float(dense_flops(model, chosen_on).mean())
     every: list[Point] = []
-    controls = []
-    for _, found, points in survey(model, steps.task, chosen_on, steps.variants):
+    controls: list[Point] = []
+    seen: dict[Variant, Outcomes] = {}
+    for variant, found, points in survey(model, steps.task, chosen_on, steps.variants):
         every += points
+        seen[variant] = found
         leaving = [point for point in best(points) if point.kind == "exits"]
         controls += [random_control(steps.task, found, point, whole) for point in leaving]
     front = best([point for point in every if point.cost_share < 1])
-    records = [point.record(on_front=point in front) for point in [*every, *controls]]
-    dense = _dense_score(steps, chosen_on)
-    return [*records, Record("dense_score", dense, "score", "measured", {"split": "choosing"})]
+    dense = _all_logits(steps, chosen_on, steps.models.rival())
+    good = [point for point in front if _is_good(steps, point, seen[point.variant], dense)]
+    records = []
+    for point in [*every, *controls]:
+        record = point.record(on_front=point in front)
+        own = {"good": point in good} if point in front else {}
+        records.append(replace(record, labels={**record.labels, **own}))
+    score = metric(steps.task.metric).score(dense, chosen_on.labels)
+    return [*records, Record("dense_score", score, "score", "measured", {"split": "choosing"})]
 
 
-def _dense_score(steps: Steps, examples: Examples) -> float:
-    dense = steps.models.rival()
-    logits = _all_logits(steps, examples, dense)
-    return metric(steps.task.metric).score(logits, examples.labels)
+def _is_good(steps: Steps, point: Point, found: Outcomes, dense: Tensor) -> bool:
+    """Whether a plan keeps the floor's share of the dense score, as far as its inputs can tell."""
+    plan = point.plan
+    first = min(plan.stops, default=1)
+    decision = decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
+    return good_enough(steps.task.metric, decision.logits, dense, found.labels, steps.floor)[2]
 
 
 @torch.inference_mode()
@@ -94,10 +104,10 @@ def choose_plan(steps: Steps, run: Run) -> list[Record]:
 
     The front is searched by halves: the dearer a plan, the better it was and the slower it is.
     Where no plan is both fast and good enough, the fastest that is good enough is taken, and
-    where none is that, the best.
+    where none is that, the best. Good enough is what loses no more than the floor allows, or more
+    by no more than one standard error of the paired difference.
     """
-    front, dense = front_of(run)
-    good = [point for point in front if (point.score or 0.0) >= steps.floor * dense]
+    front, good = front_of(run), good_points(run)
     inputs = sample(steps, steps.parts[0], SAMPLE)
     dense_runs = steps.engines.dense(steps.models.rival())
     trials: dict[int, SpeedUp] = {}
@@ -311,17 +321,23 @@ def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Te
     return random.Random(0).sample(inputs, min(count, len(inputs)))
 
 
-def front_of(run: Run) -> tuple[list[FrontierPoint], float]:
-    """The surveyed plans that nothing beats, cheapest first, and the dense model's score."""
-    return points_of(run, "frontier_score"), float(_one(run, "dense_score").value or 0.0)
+def front_of(run: Run) -> list[FrontierPoint]:
+    """The surveyed plans that nothing beats, cheapest first."""
+    return points_of(run, "frontier_score")
 
 
-def points_of(run: Run, name: str) -> list[FrontierPoint]:
-    """Those of the records of a name that nothing beats, cheapest first."""
+def good_points(run: Run) -> list[FrontierPoint]:
+    """Those of them that are good enough, cheapest first."""
+    return points_of(run, "frontier_score", good=True)
+
+
+def points_of(run: Run, name: str, *, good: bool = False) -> list[FrontierPoint]:
+    """Those of the records of a name that nothing beats, cheapest first; ``good`` ones alone."""
     points = [
         FrontierPoint(_plan(record), float(str(record.labels["cost_share"])), record.value)
         for record in run.records()
         if record.name == name and record.labels["on_front"]
+        if not good or record.labels.get("good")
     ]
     return sorted(points, key=lambda point: point.cost_share)
 

@@ -26,7 +26,7 @@ def measure_front(steps: Steps, run: Run, most: int) -> list[Record]:
     They are the adaptive model's own, not polished, each in one engine. Speed is over the fastest
     dense form; score differences are to the same calls of it.
     """
-    points = _spread(front_of(run)[0], most)
+    points = _spread(front_of(run), most)
     calls = {f"{DENSE} {n}": call for n, call in steps.engines.dense(steps.models.rival()).items()}
     rivals = list(calls)
     model = steps.models.adaptive()

@@ -19,7 +19,7 @@ from sparing.export.onnx import export_onnx
 from sparing.export.rivals import dense_segment
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
-from sparing.studies._resampling import score_difference
+from sparing.studies._resampling import good_enough
 from sparing.studies._run import Cell, Progress, Run
 from sparing.studies._slim_aware import train_dense, train_slim, trained_dense, trained_slim
 from sparing.studies._slim_cells import (
@@ -35,15 +35,12 @@ from sparing.studies._slim_cells import (
 from sparing.studies._slim_engines import Runs, logits_of
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples
-from sparing.tasks._scores import metric
 from sparing.train import TrainResult
 
 SCALES = ("tensor", "channel", "blocks")
 SENSITIVE = (2, 4)
 SENSITIVITY_BATCH = 32
 SAMPLE = 60
-# Two-sided, so that its upper end lies one standard error above the difference.
-ONE_ERROR = 0.6827
 # Speeds are known to some per cent from so few inputs: nearer ones count as alike.
 ALIKE = 1.05
 
@@ -122,20 +119,6 @@ def best_trial(trials: Sequence[Trial]) -> Trial:
     top = max(trial.gain.value for trial in good)
     near = [trial for trial in good if ALIKE * trial.gain.value >= top]
     return max(near, key=lambda trial: (trial.score, trial.gain.value))
-
-
-def good_enough(
-    name: str, logits: Tensor, float32: Tensor, labels: Tensor, floor: float
-) -> tuple[float, float, bool]:
-    """The scores in float32 and in INT8, and whether INT8 keeps the floor's share of the other.
-
-    A set of 200 examples cannot tell a loss of half a point: a loss that lies beyond what the floor
-    allows by no more than one standard error, over examples and paired, is taken as within it.
-    """
-    own, score = (metric(name).score(each, labels) for each in (float32, logits))
-    gap = score_difference(name, logits, float32, labels, confidence=ONE_ERROR)
-    highest = gap.value if gap.interval is None else max(gap.interval[1], gap.value)
-    return own, score, highest >= -(1 - floor) * own
 
 
 def int8_folder(steps: Steps, run: Run) -> Path | None:

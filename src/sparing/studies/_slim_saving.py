@@ -47,7 +47,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     try:
         model = steps.models.served()
         polished = points_of(run, "polished_score")
-        model.set_frontier(polished or front_of(run)[0])
+        model.set_frontier(polished or front_of(run))
         plan = final_plan(run)
         if has_onnx():
             steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
@@ -69,7 +69,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
 def _save_any_budget(steps: Steps, run: Run, place: Path) -> None:
     """The model with all widths, which the chosen plan was cut from."""
     model = steps.models.adaptive()
-    model.set_frontier(front_of(run)[0])
+    model.set_frontier(front_of(run))
     model.plan = chosen_plan(run)
     model.save_pretrained(place)
 
