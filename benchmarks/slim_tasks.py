@@ -51,10 +51,10 @@ TASKS: dict[str, dict[str, Any]] = {
         "epochs": 8,
     },
     "imdb": {
-        "task_options": {"max_tokens": 512, "examples": 5000},
+        "task_options": {"max_tokens": 512, "examples": 4000},
         "dense_epochs": 2,
         "epochs": 3,
-        "timed_examples": 500,
+        "timed_examples": 300,
         "attention_dropout": False,
     },
 }
