@@ -24,6 +24,7 @@ SMALL = slim.Options(
     task_options={"patch_size": 4},
     dense_epochs=2,
     epochs=2,
+    polish_epochs=1,
     batches=(1, 4),
     rounds=1,
     timed_examples=40,

@@ -22,6 +22,7 @@ SMALL = slim.Options(
     task_options={"patch_size": 4},
     dense_epochs=2,
     epochs=2,
+    polish_epochs=1,
     widths=(0.5,),
     width_chances=(1.0,),
     batches=(1,),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -15,6 +17,7 @@ LUMA = (0.299, 0.587, 0.114)
 BINS = 16
 # Keeps 0 / 0 out of black patches; far below what one step of 8 bits changes.
 EPSILON = 1e-6
+LN_2 = math.log(2.0)
 
 
 def luminance(
@@ -25,7 +28,7 @@ def luminance(
     if pixels.shape[1] != len(LUMA):
         return pixels.mean(1)
     weights = torch.tensor(LUMA, dtype=pixels.dtype, device=pixels.device)
-    return torch.einsum("bchw,c->bhw", pixels, weights)
+    return (pixels * weights[:, None, None]).sum(1)
 
 
 def patches_of(
@@ -136,14 +139,16 @@ def _variance(parts: Float[Tensor, "batch patches channels pixels"]) -> Tensor:
 
 
 def _entropy(seen: Float[Tensor, "batch patches pixels"], bins: int) -> Tensor:
-    """In bits, from counts of all patches at once; what is never seen adds nothing."""
-    batch, patches, pixels = seen.shape
+    """In bits. A bin at a time: no tensor is larger than the image, and all of it can be exported.
+
+    What is never seen adds nothing.
+    """
     place = (seen * bins).long().clamp(0, bins - 1)
-    own = torch.arange(batch * patches, device=seen.device).view(batch, patches, 1) * bins
-    counts = torch.bincount((place + own).flatten(), minlength=batch * patches * bins)
-    shares = counts.view(batch, patches, bins).to(seen.dtype) / pixels
-    entropy: Tensor = torch.special.entr(shares).sum(-1) / torch.log(shares.new_tensor(2.0))
-    return entropy
+    entropy = torch.zeros_like(seen[..., 0])
+    for number in range(bins):
+        share = (place == number).to(seen.dtype).mean(-1)
+        entropy = entropy + torch.special.entr(share)
+    return entropy / LN_2
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:

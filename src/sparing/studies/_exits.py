@@ -15,6 +15,7 @@ from sparing.tasks import Examples, Task
 from sparing.tasks._scores import metric
 from sparing.train.evaluation import batches_by_length, evaluating
 from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.patching import tokens_left
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 
@@ -236,7 +237,7 @@ def token_counts(model: AdaptiveClassifier, examples: Examples) -> Int[Tensor, "
     """Tokens of each example; for images the patches and the tokens that the model adds."""
     if examples.input_name == "input_ids":
         return torch.tensor(examples.lengths)
-    return torch.full((len(examples),), model.longest)
+    return torch.full((len(examples),), tokens_left(model, model.longest))
 
 
 def score(task: Task, decision: Decision, labels: Int[Tensor, " examples"]) -> float:

@@ -31,7 +31,8 @@ def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> l
     """
     models, plan = steps.models, chosen_plan(run)
     epochs, place = models.polish_epochs, models.polished_place
-    result = train_slim(models, models.adaptive(), plan, place, epochs, tell, rounded=False)
+    rate = models.recipe.learning_rate
+    result = train_slim(models, models.adaptive(), plan, place, epochs, tell, rate, rounded=False)
     if learned and plan.stops:
         _fit(steps, place / SURE)
     points = _points(steps, run)

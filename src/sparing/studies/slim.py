@@ -83,7 +83,7 @@ class Options:
     rounds: int = 3
     timed_examples: int = 2000
     compiled: bool = False
-    polish_epochs: int = 1
+    polish_epochs: int = 3
     learned_confidence: bool = False
     continue_dense: bool = False
     static_control: bool = False
@@ -132,7 +132,7 @@ class Options:
 
 
 BUDGETS = {
-    "quick": Options(epochs=2, timed_examples=300, rounds=2),
+    "quick": Options(epochs=2, polish_epochs=1, timed_examples=300, rounds=2),
     "standard": Options(),
 }
 

@@ -23,6 +23,8 @@ from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
+from sparing.transfer.patching import ENTRY as PATCHES
+from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
 
 ENTRY_VERSION = 1
@@ -92,6 +94,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
             self.encoder.check_runs(point.plan)
         self._plan = Plan.from_dict(entry["plan"]) if "plan" in entry else full_plan(sizes)
         self.encoder.check_runs(self._plan)
+        patches = getattr(config, NAME).get(PATCHES)
+        if patches is not None:
+            select_patches(self, read_selection(patches))
 
     def _init_weights(self, module: nn.Module) -> None:
         """Nothing: weights come from the dense model or from a file."""
@@ -200,7 +205,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         if self.encoder.gates:
             places = [int(place) for place in self.encoder.gates]
             entry["gates"] = {"kind": self.encoder.gate_kind, "places": places}
-        setattr(self.config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+        kept = getattr(self.config, NAME)
+        setattr(self.config, NAME, {**kept, "version": ENTRY_VERSION, "adaptive": entry})
 
     def forward(
         self,
@@ -268,7 +274,8 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     sizes = layer_sizes(config)
     places = range(min(2, len(sizes)), len(sizes) + 1) if exits is None else exits
     entry = {"sizes": [size.to_list() for size in sizes], "exits": sorted({*places, len(sizes)})}
-    setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+    carried = getattr(config, NAME, None) or {}
+    setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
     adaptive = AdaptiveClassifier(config)
     adaptive.to(device=dense.device, dtype=dense.dtype)
     fill(adaptive, dense)

@@ -21,12 +21,14 @@ from transformers import PreTrainedModel
 from sparing.core.errors import CheckpointError, SparingError
 from sparing.transfer.adaptive import load_adaptive
 from sparing.transfer.layers import find_layers
+from sparing.transfer.patching import ENTRY as PATCHES
+from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.plan import Assignment
 from sparing.transfer.pruning import read_rows, remove
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import ENTRY_VERSION, Placement, activate, attach, build, share
 
-_ENTRY_KEYS = {"version", "swap", "pruned"}
+_ENTRY_KEYS = {"version", "swap", "pruned", PATCHES}
 _LAYER_KEYS = {"layer": int, "name": str, "mechanism": str, "options": dict}
 
 
@@ -53,6 +55,8 @@ def load(path: str | Path) -> PreTrainedModel:
         model.__class__ = kind
         if rows:
             _refresh(model, rows)
+        if PATCHES in entry:
+            select_patches(model, read_selection(entry[PATCHES]))
     except CheckpointError:
         raise
     except (SparingError, TypeError) as error:
@@ -93,8 +97,9 @@ def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
         raise CheckpointError(f"{place} is not one that sparing wrote")
     if version > ENTRY_VERSION or not entry.keys() <= _ENTRY_KEYS:
         raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
-    rows = entry.get("swap", [] if "pruned" in entry else None)
-    if not isinstance(rows, list) or not (rows or "pruned" in entry):
+    others = bool(entry.keys() & {"pruned", PATCHES})
+    rows = entry.get("swap", [] if others else None)
+    if not isinstance(rows, list) or not (rows or others):
         raise CheckpointError(f"{place} lists no layers")
     for row in rows:
         good = isinstance(row, dict) and all(

@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from sparing.models._shape import image_config
+from sparing.transfer.patching import select_patches, selector_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,4 +36,7 @@ def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTraine
         return model
     without: PreTrainedModel = type(model)(config).to(device=model.device, dtype=model.dtype)
     without.load_state_dict(model.state_dict())
+    selector = selector_of(model)
+    if selector is not None:
+        select_patches(without, selector.selection)
     return without.train(model.training)

@@ -169,7 +169,8 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
             f"{named} is no classifier; open the checkpoint as "
             "AutoModelForSequenceClassification or AutoModelForImageClassification"
         )
-    if getattr(model.config, "sparing", None):
+    carried = getattr(model.config, "sparing", None) or {}
+    if carried.keys() - {"version", "patches"}:
         raise Unsupported("the model carries a swap or another change already; give the dense one")
     if model.config.num_labels < 2 or model.config.problem_type == "regression":
         raise Unsupported("the model answers with numbers; inputs leave early only by classes")

@@ -45,7 +45,8 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
     places = [int(n) for n in model.encoder.gates if model.encoder.gate(plan, int(n)) is not None]
     if places:
         entry["gates"] = {"kind": model.encoder.gate_kind, "places": places}
-    setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+    carried = getattr(config, NAME)
+    setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
     smaller = AdaptiveClassifier(config)
     smaller.to(device=model.device, dtype=model.dtype)
     smaller.embeddings.load_state_dict(model.embeddings.state_dict())

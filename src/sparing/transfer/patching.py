@@ -1,0 +1,227 @@
+"""Image models that compute some of their patches: chosen by the image, dropped, not zeroed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.core.recording import report
+from sparing.layers.patches import (
+    BINS,
+    SCORES,
+    WAYS,
+    choose_patches,
+    keep_count,
+    patch_scores,
+)
+from sparing.models._shape import image_config
+from sparing.transfer.swap import own_configuration, write_entry
+
+ENTRY, CHILD = "patches", "sparing_patches"
+# What embeds an image: patches in a row behind one or two tokens of the model's own.
+EMBEDDINGS = ("ViTEmbeddings", "DeiTEmbeddings", "CLIPVisionEmbeddings")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which patches go on, and when.
+
+    ``score``, ``way``, ``temperature``, ``floor`` and ``bins`` are those of ``patch_scores`` and
+    ``choose_patches``; ``keep`` is a count, or a share in (0, 1]. ``mean`` and ``deviation`` are
+    what pixels were normalised with, for all channels or for each: scores are of raw pixels.
+    ``chance`` is the probability that a training batch is selected from at all; without
+    ``at_inference`` every patch goes on in evaluation. ``seed`` draws what is drawn in evaluation,
+    alike for every image; training draws from PyTorch's own generator.
+    """
+
+    score: str = "contrast"
+    keep: int | float = 0.7
+    way: str = "top"
+    temperature: float = 1.0
+    floor: float = 0.05
+    bins: int = BINS
+    mean: tuple[float, ...] = (0.5,)
+    deviation: tuple[float, ...] = (0.5,)
+    chance: float = 1.0
+    at_inference: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_choice("patch selection", "score", self.score, SCORES)
+        require_choice("patch selection", "way", self.way, WAYS)
+        keep_count(max(1, int(self.keep)), self.keep)
+        if not 0 <= self.chance <= 1:
+            raise UsageError(f"chance must be in [0, 1], got {self.chance}")
+        if not self.mean or not self.deviation or min(self.deviation) <= 0:
+            raise UsageError("mean and deviation need a number, and deviations are above 0")
+        if not self.temperature > 0 or not self.floor > 0 or self.bins < 2:
+            raise UsageError("temperature and floor must be above 0, bins at least 2")
+
+
+class PatchSelector(nn.Module):
+    """Chooses patches of raw pixels and takes their embeddings; it has no weights.
+
+    ``selection`` may be set anew between steps, by a schedule for instance.
+    """
+
+    def __init__(self, selection: Selection, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.selection, self.size = selection, size
+
+    def forward(
+        self,
+        pixels: Float[Tensor, "batch channels height width"],
+        embedded: Float[Tensor, "batch tokens hidden_width"],
+    ) -> Float[Tensor, "batch kept_tokens hidden_width"]:
+        """The model's own tokens and the embeddings of the patches that are chosen."""
+        if not self._acts():
+            return embedded
+        kept = self.choose(pixels)
+        report(self, "kept", kept)
+        patches = (pixels.shape[2] // self.size[0]) * (pixels.shape[3] // self.size[1])
+        own = embedded.shape[1] - patches
+        index = (kept + own)[:, :, None].expand(-1, -1, embedded.shape[2])
+        return torch.cat([embedded[:, :own], embedded.gather(1, index)], 1)
+
+    def choose(
+        self, pixels: Float[Tensor, "batch channels height width"]
+    ) -> Int[Tensor, "batch kept"]:
+        """The places of the patches that are kept, in their order."""
+        asked = self.selection
+        scores = self.scores(pixels)
+        noise = None if self.training or asked.way == "top" else self._noise(scores)
+        return choose_patches(
+            scores,
+            keep_count(scores.shape[1], asked.keep),
+            asked.way,
+            temperature=asked.temperature,
+            floor=asked.floor,
+            noise=noise,
+        )
+
+    @torch.no_grad()
+    def scores(
+        self, pixels: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch patches"]:
+        """The score of every patch; in evaluation that of "random" is the same for all images."""
+        asked = self.selection
+        like = pixels[:, :1, :1, :1].float()
+        mean, deviation = (
+            like.new_tensor(numbers).view(-1, 1, 1) for numbers in (asked.mean, asked.deviation)
+        )
+        scores = patch_scores(
+            pixels.float() * deviation + mean, self.size, asked.score, bins=asked.bins
+        )
+        if asked.score == "random" and not self.training:
+            return self._noise(scores).expand_as(scores)
+        return scores
+
+    def _acts(self) -> bool:
+        if not self.training:
+            return self.selection.at_inference
+        chance = self.selection.chance
+        return chance >= 1 or bool(torch.rand(()) < chance)
+
+    def _noise(self, like: Tensor) -> Tensor:
+        """One row for all images, so that a neighbour changes nobody's choice."""
+        generator = torch.Generator().manual_seed(self.selection.seed)
+        drawn = torch.rand((1, like.shape[1]), generator=generator)
+        return drawn.to(like.device, like.dtype)
+
+
+def select_patches(
+    model: PreTrainedModel, score: str | Selection = "contrast", **options: Any
+) -> PatchSelector:
+    """Let an image model compute only the patches that a score of the raw image chooses.
+
+    Give a score with ``Selection``'s other fields as options, or a ``Selection``. Patches are
+    dropped behind the embeddings, where they have their positions, so that all layers work on fewer
+    tokens; the class token stays. The model is changed in place and saves what was done; a second
+    call replaces the first. Serves transformers' ViT, DeiT and CLIP image models, swapped or not,
+    and their adaptive forms. Raises ``Unsupported`` for other models, and for masked image
+    modelling, whose decoder wants every place; ``UsageError`` for options that cannot be.
+    """
+    selection = score if isinstance(score, Selection) else Selection(score, **_tuples(options))
+    if isinstance(score, Selection) and options:
+        raise UsageError("give a Selection, or a score with options, not both")
+    embeddings, size = _embeddings(model)
+    own_configuration(model)
+    keep_all_patches(model)
+    selector = PatchSelector(selection, size).train(model.training)
+    embeddings.add_module(CHILD, selector)
+    vars(embeddings)["sparing_hook"] = embeddings.register_forward_hook(_drop, with_kwargs=True)
+    write_entry(model, ENTRY, [asdict(selection)])
+    return selector
+
+
+def keep_all_patches(model: nn.Module) -> None:
+    """Undo ``select_patches``; a model that has every patch is left as it is."""
+    for module in model.modules():
+        hook = vars(module).pop("sparing_hook", None)
+        if hook is not None:
+            hook.remove()
+            del module._modules[CHILD]
+            write_entry(model, ENTRY, [])
+
+
+def selector_of(model: nn.Module) -> PatchSelector | None:
+    """What selects the model's patches; None where all go on."""
+    return next((part for part in model.modules() if isinstance(part, PatchSelector)), None)
+
+
+def tokens_left(model: nn.Module, tokens: int) -> int:
+    """How many of so many tokens, the model's own among them, go on in evaluation."""
+    selector = selector_of(model)
+    if selector is None or not selector.selection.at_inference:
+        return tokens
+    sizes: Any = image_config(model.config)
+    sides = sizes.image_size, sizes.patch_size
+    (height, width), size = (
+        (side, side) if isinstance(side, int) else tuple(side) for side in sides
+    )
+    patches = (height // size[0]) * (width // size[1])
+    return int(tokens - patches) + keep_count(patches, selector.selection.keep)
+
+
+def read_selection(rows: Any) -> Selection:
+    """What a saved entry says; raises ``UsageError`` where it is damaged."""
+    try:
+        (row,) = rows
+        return Selection(**_tuples(row))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the saved selection of patches is damaged: {error}") from error
+
+
+def _tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Numbers for all channels may be given as one, and JSON knows no tuples."""
+    found = dict(options)
+    for name in ("mean", "deviation"):
+        if name in found:
+            value = found[name]
+            found[name] = (value,) if isinstance(value, int | float) else tuple(value)
+    return found
+
+
+def _embeddings(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
+    """The module that embeds images, and the sides of its patches."""
+    named = type(model).__name__
+    if named.endswith("ForMaskedImageModeling"):
+        raise Unsupported(f"{named} rebuilds every patch: it cannot leave any out")
+    found = [part for part in model.modules() if type(part).__name__ in EMBEDDINGS]
+    if len(found) != 1:
+        raise Unsupported(f"{named} has no patches to select; ViT, DeiT and CLIP image models have")
+    first: Any = found[0]
+    place = getattr(first, "patch_embeddings", None)
+    kernel = first.patch_embedding.kernel_size if place is None else place.projection.kernel_size
+    return found[0], (int(kernel[0]), int(kernel[1]))
+
+
+def _drop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Any:
+    pixels = args[0] if args else kwargs["pixel_values"]
+    return module._modules[CHILD](pixels, output)  # type: ignore[misc]
