@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sparing.transfer.checkpoint import load as load
     from sparing.transfer.confidence import fit_confidence as fit_confidence
     from sparing.transfer.fitting import fit_budget as fit_budget
+    from sparing.transfer.patching import keep_all_patches as keep_all_patches
+    from sparing.transfer.patching import select_patches as select_patches
     from sparing.transfer.positions import lengthen as lengthen
     from sparing.transfer.pruning import prune as prune
     from sparing.transfer.swap import swap as swap
@@ -58,11 +60,13 @@ _HOMES = {
     "compiled": "sparing.core.compiling",
     "fit_budget": "sparing.transfer.fitting",
     "fit_confidence": "sparing.transfer.confidence",
+    "keep_all_patches": "sparing.transfer.patching",
     "lengthen": "sparing.transfer.positions",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
     "prune": "sparing.transfer.pruning",
     "record": "sparing.core.recording",
+    "select_patches": "sparing.transfer.patching",
     "slim": "sparing.api",
     "swap": "sparing.transfer.swap",
     "unswap": "sparing.transfer.swap",

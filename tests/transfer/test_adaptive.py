@@ -272,6 +272,24 @@ def test_a_budget_buys_the_best_plan_that_it_pays_for():
     assert adaptive.budget == 1, "a budget that is refused changes nothing"
 
 
+def test_a_cut_model_says_what_all_of_it_costs(tmp_path):
+    cut = adapt(dense())
+    whole, points = full_plan(cut.encoder.sizes), _frontier(cut)
+    cheap = [point for point in points if point.cost_share < 0.4 and point.plan != whole]
+    cut.set_frontier(cheap, whole_share=0.4)
+    cut.save_pretrained(tmp_path)
+    for model in (cut, sparing.load(tmp_path)):
+        model.plan = whole
+        assert model.budget == 0.4
+        model.budget = cheap[0].cost_share
+        assert model.plan == cheap[0].plan
+        for budget in (0.5, 1.0):
+            model.budget = budget
+            assert model.plan == whole
+    with pytest.raises(UsageError, match="whole_share"):
+        cut.set_frontier([], whole_share=1.5)
+
+
 def test_a_budget_without_scores_buys_the_dearest():
     adaptive = adapt(dense())
     points = _frontier(adaptive, scores=(None,) * 4)

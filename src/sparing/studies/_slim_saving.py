@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sparing.core.record import Record
 from sparing.export.folder import DESCRIPTION
+from sparing.studies._exits import dense_flops
 from sparing.studies._run import Run, write_atomically
 from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
 from sparing.studies._slim_engines import has_onnx
@@ -47,7 +48,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     try:
         model = steps.models.served()
         polished = points_of(run, "polished_score")
-        model.set_frontier(polished or front_of(run))
+        model.set_frontier(polished or front_of(run), _whole_share(steps) if polished else 1.0)
         plan = final_plan(run)
         if has_onnx():
             steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
@@ -64,6 +65,13 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _whole_share(steps: Steps) -> float:
+    """What all of the polished model costs, as a share of the dense one, on the chosen inputs."""
+    models, inputs = (steps.models.served(), steps.models.adaptive()), steps.parts[0]
+    cut, dense = (float(dense_flops(model, inputs).mean()) for model in models)
+    return cut / dense
 
 
 def _save_any_budget(steps: Steps, run: Run, place: Path) -> None:

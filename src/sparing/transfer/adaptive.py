@@ -92,6 +92,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         self.frontier = [FrontierPoint.from_dict(point) for point in entry.get("frontier", ())]
         for point in self.frontier:
             self.encoder.check_runs(point.plan)
+        self.whole_share = float(entry.get("whole_share", 1.0))
         self._plan = Plan.from_dict(entry["plan"]) if "plan" in entry else full_plan(sizes)
         self.encoder.check_runs(self._plan)
         patches = getattr(config, NAME).get(PATCHES)
@@ -123,7 +124,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         shares = [point.cost_share for point in self._points() if point.plan == self._plan]
         if not shares:
             raise UsageError("the plan was set by hand and is not on the frontier: no budget")
-        return min(shares)
+        return shares[0]
 
     @budget.setter
     def budget(self, share: float) -> None:
@@ -143,7 +144,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
 
         Plans without a score are ordered by what they cost, after those that have one.
         """
-        return sorted(self._points(), key=_by_score, reverse=True)
+        points = self._points()
+        return sorted(points, key=lambda point: _by_score(point, points[0]), reverse=True)
 
     @property
     def longest(self) -> int:
@@ -176,21 +178,22 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         part.rmdir()
 
     def _points(self) -> list[FrontierPoint]:
-        """The frontier, after the whole model, which wins ties.
+        """The frontier, after the whole model, which wins ties."""
+        whole = FrontierPoint(full_plan(self.encoder.sizes), self.whole_share)
+        return [whole, *(p for p in self.frontier if p.plan != whole.plan)]
 
-        A model that was cut, and then surveyed, has its own whole there too, at what it costs.
-        """
-        whole = FrontierPoint(full_plan(self.encoder.sizes), 1.0)
-        return [whole, *(p for p in self.frontier if p.plan != whole.plan or p.cost_share < 1)]
-
-    def set_frontier(self, points: Sequence[FrontierPoint]) -> None:
+    def set_frontier(self, points: Sequence[FrontierPoint], whole_share: float = 1.0) -> None:
         """Store what plans cost and how good they are; ``save_pretrained`` keeps it.
 
-        Raises ``UsageError`` for a plan that the model cannot run.
+        ``whole_share`` is what all of this model costs as a share of the dense one, below 1 where
+        it was cut. Raises ``UsageError`` for a plan that the model cannot run.
         """
         for point in points:
             self.encoder.check_runs(point.plan)
+        if not 0 < whole_share <= 1:
+            raise UsageError(f"whole_share is a share in (0, 1], got {whole_share}")
         self.frontier = sorted(points, key=lambda point: point.cost_share)
+        self.whole_share = whole_share
         self._write_entry()
 
     def _write_entry(self) -> None:
@@ -200,6 +203,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
             "plan": self._plan.to_dict(),
             "frontier": [point.to_dict() for point in self.frontier],
         }
+        if self.whole_share < 1:
+            entry["whole_share"] = self.whole_share
         if self.encoder.confidences:
             entry["confidences"] = [int(place) for place in self.encoder.confidences]
         if self.encoder.gates:
@@ -254,10 +259,10 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         return packed
 
 
-def _by_score(point: FrontierPoint) -> tuple[float, float]:
+def _by_score(point: FrontierPoint, whole: FrontierPoint) -> tuple[float, float]:
     """Unmeasured plans come last, but for the whole model, which is what all are held against."""
-    whole = point.cost_share >= 1
-    return (point.score if point.score is not None else (1.0 if whole else -1.0), point.cost_share)
+    unknown = 1.0 if point is whole else -1.0
+    return (point.score if point.score is not None else unknown, point.cost_share)
 
 
 def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
