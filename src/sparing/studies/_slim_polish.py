@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops, outcomes
 from sparing.studies._frontier import Point, Variant, best, points_of
 from sparing.studies._run import Run
@@ -25,9 +26,10 @@ POLISHED = f"{OURS} polished"
 def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> list[Record]:
     """Train the chosen plan on, survey what it has become, and set its threshold anew.
 
-    The new threshold is the best one that takes no more arithmetic on the first half of the
-    held-out inputs than the chosen plan did before. ``learned`` fits confidence heads too, whose
-    thresholds are tried with the others.
+    The new threshold is the most cautious one that takes no more arithmetic on the first half of
+    the held-out inputs than the chosen plan did before: few inputs cannot tell which of two is
+    better, and what costs more is not the worse. ``learned`` fits confidence heads too; of both
+    kinds the one with the better score is taken.
     """
     models, plan = steps.models, chosen_plan(run)
     epochs, place = models.polish_epochs, models.polished_place
@@ -36,7 +38,7 @@ def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> l
     if learned and plan.stops:
         _fit(steps, place / SURE)
     points = _points(steps, run)
-    final = _within_cost(points, chosen_share(run))
+    final = most_cautious(points, plan, chosen_share(run))
     front = best([point for point in points if point.cost_share < 1])
     labels: dict[str, Label] = {
         "plan": json.dumps(final.plan.to_dict()),
@@ -80,7 +82,17 @@ def _fit(steps: Steps, place: Path) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _within_cost(points: list[Point], share: float) -> Point:
-    """The best that costs no more than a share of the dense model, but for rounding."""
-    affordable = best([point for point in points if point.cost_share <= share * (1 + 1e-9)])
-    return affordable[-1] if affordable else min(points, key=lambda point: point.cost_share)
+def most_cautious(points: list[Point], plan: Plan, share: float) -> Point:
+    """The dearest of a plan's thresholds that costs no more than a share, but for rounding.
+
+    Of each kind of confidence there is one; the better is taken. Where none is so cheap, the
+    cheapest.
+    """
+    same = [p for p in points if (p.plan.layers, p.plan.stops) == (plan.layers, plan.stops)]
+    dearest: dict[str, Point] = {}
+    for point in sorted(same, key=lambda each: each.cost_share):
+        if point.cost_share <= share * (1 + 1e-9):
+            dearest[point.plan.confidence] = point
+    if not dearest:
+        return min(same, key=lambda point: point.cost_share)
+    return max(dearest.values(), key=lambda point: point.score)
