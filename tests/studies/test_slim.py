@@ -15,7 +15,9 @@ import sparing
 from sparing.core.errors import UsageError
 from sparing.studies import _slim_aware, slim
 from sparing.studies import _slim_cells as cells
+from sparing.studies._frontier import Point, Variant
 from sparing.studies._run import Run
+from sparing.studies._slim_polish import most_cautious
 from sparing.train import evaluate
 
 SMALL = slim.Options(
@@ -133,10 +135,7 @@ def test_the_chosen_plan_is_polished_at_its_final_widths(done):
     assert (polished.heads, polished.neurons) == (plan.heads, plan.neurons)
     share = of_name(done, "polished_plan")[0].value
     assert share <= chosen.value * (1 + 1e-9)
-    assert (
-        max(p.value for p in of_name(done, "polished_score"))
-        >= (of_name(done, "polished_plan")[0].labels["score"])
-    )
+    assert (polished.layers, polished.stops) == (plan.layers, plan.stops)
     kinds = {_confidence(p) for p in of_name(done, "polished_score")}
     assert kinds == ({"softmax", "learned"} if plan.stops else {"softmax"})
     assert bool(model.encoder.confidences) == bool(plan.stops)
@@ -145,6 +144,21 @@ def test_the_chosen_plan_is_polished_at_its_final_widths(done):
         model.encoder.layers[0].output.weight,
         wide.encoder.layers[0].output.weight[:, : model.encoder.layers[0].output.weight.shape[1]],
     )
+
+
+def test_polishing_spends_what_the_chosen_plan_did():
+    plan = cells.Plan((2, 2, 2), (8, 8, 8), exits=(1, 2), threshold=0.7)
+    rows = [((1, 2), 0.6, 0.2, 0.95), ((1, 2), 0.9, 0.4, 0.90), ((1, 2), 0.99, 0.6, 0.99)]
+    rows += [((2,), 0.7, 0.5, 0.99)]
+    points = [
+        Point("exits", Variant(1.0), replace(plan, exits=stops, threshold=at), score, cost, 2.0)
+        for stops, at, cost, score in rows
+    ]
+    assert most_cautious(points, plan, 0.5) is points[1]
+    assert most_cautious(points, plan, 0.4) is points[1]
+    assert most_cautious(points, plan, 0.1) is points[0]
+    learned = replace(points[1], plan=replace(points[1].plan, confidence="learned"), score=0.92)
+    assert most_cautious([*points, learned], plan, 0.5) is learned
 
 
 def test_the_model_of_any_budget_lies_beside(done):
