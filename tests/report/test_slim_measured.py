@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -82,6 +83,17 @@ def test_the_figure_holds_every_plan_and_dense(narrow):
         text.text or "" for text in ElementTree.fromstring(svg).iter() if text.tag.endswith("text")
     ]
     assert any("faster" in text for text in texts)
+
+
+def test_plans_far_below_stand_in_the_table_alone():
+    made = front()
+    far = replace(made[2], value=-0.3, interval=(-0.32, -0.28))
+    found = results(*made[:2], far, *made[3:])
+    assert "Not shown: 1 plan far below" in measured_plot(found).description
+    axes = measured_plot(found).draw(LIGHT, False).axes[0]
+    assert axes.get_ylim()[0] > -10
+    assert len(axes.collections) == 2 * len(SPEEDS)
+    assert len(measured_block(found)[0].rows) == len(SPEEDS)
 
 
 def test_page_and_markdown_show_it():

@@ -195,8 +195,12 @@ def _score_axes(
 def _draw_floor(results: SlimResults, sheet: Sheet, axes: Axes) -> None:
     """The score to keep as a line, where the axis reaches it."""
     floor = results.floor * scale_of(results).factor * (results.dense_score or 0.0)
-    if not axes.get_ylim()[0] <= floor <= axes.get_ylim()[1]:
-        return
+    if axes.get_ylim()[0] <= floor <= axes.get_ylim()[1]:
+        floor_line(results, sheet, axes, floor)
+
+
+def floor_line(results: SlimResults, sheet: Sheet, axes: Axes, floor: float) -> None:
+    """What has to be kept, as a line at this height."""
     axes.axhline(floor, color=sheet.look.muted, linewidth=1, linestyle=(0, (4, 4)), zorder=1)
     axes.annotate(
         f"floor, {per_cent(results.floor)} of dense",

@@ -15,7 +15,7 @@ from sparing.report import wording
 from sparing.report.content import Block
 from sparing.report.drawing import Plot, Sheet
 from sparing.report.palette import Look, marker
-from sparing.report.slim_figures import EXITS, POSITIONS, ring
+from sparing.report.slim_figures import EXITS, POSITIONS, floor_line, ring
 from sparing.report.slim_results import DENSE, OURS, SlimResults, number_of, plan_of
 from sparing.report.slim_wording import (
     per_cent,
@@ -113,15 +113,19 @@ def _words(plan: Plan) -> str:
 def measured_plot(results: SlimResults) -> Plot:
     """Score difference against speed, both on test inputs and with intervals."""
     title = "The frontier in time"
-    plans = measured(results)
-    if not plans:
+    every = measured(results)
+    if not every:
         return Plot("measured", title, "", None, missing="No plan was measured on test inputs.")
+    plans = [each for each in every if each.chosen or (each.gap.value or 0.0) >= _lowest(results)]
     description = (
         f"What plans of the frontier lose in {score_name(results)} against how fast they are, both "
         "beside the fastest dense form on the same test inputs one at a time; up and to the right "
         "is better. Bars are 95 % intervals of speed and 90 % intervals of the difference. The "
         "ring is the slim model as it was saved; the others are not polished."
     )
+    if len(plans) < len(every):
+        hidden = wording.count_of(len(every) - len(plans), "plan")
+        description += f" Not shown: {hidden} far below, which the table holds."
 
     def draw(look: Look, narrow: bool) -> Figure:
         sheet = Sheet(350, 320, look, True) if narrow else Sheet(1060, 400, look)
@@ -137,11 +141,10 @@ def _draw(results: SlimResults, sheet: Sheet, plans: Sequence[Measured]) -> Figu
     ends = [each.ends for each in plans]
     factor = scale.factor
     highs, lows = [factor * end[3] for end in ends], [factor * end[2] for end in ends]
-    floor = -(1 - results.floor) * factor * (results.all.value("score", arm=DENSE) or 0.0)
+    floor = factor * _floor(results)
     _limits(axes, [1.0, *(e[0] for e in ends), *(e[1] for e in ends)], [0.0, floor, *lows, *highs])
     axes.axhline(0, color=sheet.look.muted, linewidth=1, zorder=1)
-    axes.axhline(floor, color=sheet.look.muted, linewidth=1, linestyle=(0, (4, 4)), zorder=1)
-    _note(sheet, axes, (1.0, floor), f"floor, {per_cent(results.floor)} of dense")
+    floor_line(results, sheet, axes, floor)
     axes.plot([1], [0], marker=marker(0), markersize=9, color=sheet.look.ink, mew=0, zorder=5)
     for each in plans:
         _draw_one(sheet, axes, each, factor)
@@ -156,6 +159,16 @@ def _draw(results: SlimResults, sheet: Sheet, plans: Sequence[Measured]) -> Figu
     return figure
 
 
+def _floor(results: SlimResults) -> float:
+    """The loss that the floor allows, below 0."""
+    return -(1 - results.floor) * (results.all.value("score", arm=DENSE) or 0.0)
+
+
+def _lowest(results: SlimResults) -> float:
+    """What loses more would squeeze the rest: ten floors, two points at least."""
+    return min(10 * _floor(results), -0.02)
+
+
 def _signed(value: float) -> str:
     return f"{value:+g}".replace("-", wording.MINUS) if value else "0"
 
@@ -165,21 +178,6 @@ def _limits(axes: Axes, across: Sequence[float], up: Sequence[float]) -> None:
         low, high = min(values), max(values)
         room = _ROOM * ((high - low) or 1.0)
         setting(low - room, high + room)
-
-
-def _note(sheet: Sheet, axes: Axes, place: tuple[float, float], text: str) -> None:
-    axes.annotate(
-        text,
-        xy=place,
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, -15),
-        textcoords="offset points",
-        fontsize=sheet.text - 1,
-        color=sheet.look.muted,
-        horizontalalignment="right",
-        parse_math=False,
-        annotation_clip=False,
-    )
 
 
 def _draw_one(sheet: Sheet, axes: Axes, each: Measured, factor: float) -> None:
