@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sparing
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
+from sparing.layers.patches import SCORES
 from sparing.layers.plan import full_plan
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import freeze, segments
@@ -131,6 +132,22 @@ def test_in_evaluation_draws_are_seeded_and_do_not_depend_on_neighbours(score, w
     if (score, way) != ("contrast", "top"):
         many = {tuple(selector.choose(given["pixel_values"])[0].tolist()) for _ in range(20)}
         assert len(many) > 1
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_bad_luck_stays_with_the_image_that_had_it(score):
+    selected, given = model(), pictures(3)
+    select_patches(selected, score, keep=0.5, way="sampled", **RAW)
+    expected = logits(selected, given)
+    # transformers' own ViT takes no empty batch; the selection does
+    assert selector_of(selected).choose(given["pixel_values"][:0]).shape == (0, 8)
+    torn = given["pixel_values"].clone()
+    torn[1] = torch.nan
+    found = logits(selected, {"pixel_values": torn})
+    assert bool(found[1].isnan().all())
+    torch.testing.assert_close(found[[0, 2]], expected[[0, 2]], rtol=0, atol=1e-10)
+    half = copy.deepcopy(selected).bfloat16()
+    assert bool(logits(half, {"pixel_values": given["pixel_values"].bfloat16()}).isfinite().all())
 
 
 def test_when_it_acts():

@@ -44,7 +44,8 @@ def patches_of(
         raise UsageError(f"patches of {size[0]} x {size[1]} in an image of {height} x {width}")
     cut = pixels[:, :, : down * size[0], : across * size[1]]
     cut = cut.reshape(batch, channels, down, size[0], across, size[1])
-    return cut.permute(0, 2, 4, 1, 3, 5).reshape(batch, down * across, channels, -1)
+    pixels = cut.permute(0, 2, 4, 1, 3, 5)
+    return pixels.reshape(batch, down * across, channels, size[0] * size[1])
 
 
 def patch_scores(
@@ -80,7 +81,7 @@ def patch_scores(
         high, low = seen.amax(-1), seen.amin(-1)
         return (high - low) / (high + low + EPSILON)
     if score == "rms":
-        return seen.std(-1, correction=0)
+        return _squares(seen).mean(-1).sqrt()
     if score == "entropy":
         return _entropy(seen, bins)
     return _uniform(seen[..., 0], generator)
@@ -135,7 +136,12 @@ def _variance(parts: Float[Tensor, "batch patches channels pixels"]) -> Tensor:
     """A patch of one pixel has none."""
     if parts.shape[-1] == 1:
         return parts.new_zeros(parts.shape[:2])
-    return parts.var(-1).mean(-1)
+    return (_squares(parts).sum(-1) / (parts.shape[-1] - 1)).mean(-1)
+
+
+def _squares(seen: Tensor) -> Tensor:
+    """Squared distances to the last axis' mean; std and var warn of batches without images."""
+    return (seen - seen.mean(-1, keepdim=True)).square()
 
 
 def _entropy(seen: Float[Tensor, "batch patches pixels"], bins: int) -> Tensor:
