@@ -15,9 +15,8 @@ import sparing
 from sparing.core.errors import UsageError
 from sparing.studies import _slim_aware, slim
 from sparing.studies import _slim_cells as cells
-from sparing.studies._frontier import Point, Variant
 from sparing.studies._run import Run
-from sparing.studies._slim_polish import most_cautious
+from sparing.studies._slim_polish import attempts
 from sparing.train import evaluate
 
 SMALL = slim.Options(
@@ -111,11 +110,13 @@ def test_the_control_is_fixed_and_no_dearer(done):
     chosen, fixed = of_name(done, "chosen_plan")[0], of_name(done, "static_plan")[0]
     plan = cells.Plan.from_dict(json.loads(fixed.labels["plan"]))
     assert not plan.stops
-    assert fixed.value <= chosen.value
+    assert fixed.value <= max(
+        chosen.value, of_name(done, "polished_plan")[0].labels["allowed_share"]
+    )
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
-    seen = {r.labels["arm"]: r.value for r in of_name(done, "train_examples")}
+    seen = {r.labels["arm"]: r.value for r in of_name(done, "train_examples")}  # the last attempt's
     assert seen["static"] == seen["slim"] + seen["slim polished"]
     ratio, gap = (of_name(done, f"static_{n}", batch=1)[0] for n in ("speed_up", "difference"))
     ours, static = (of_name(done, "score", arm=arm, batch=1)[0] for arm in ("slim", "static"))
@@ -123,22 +124,18 @@ def test_the_control_is_fixed_and_no_dearer(done):
     assert gap.value == pytest.approx(ours.value - static.value)
 
 
-def test_the_chosen_plan_is_polished_at_its_final_widths(done):
-    model, chosen = sparing.load(done.folder / "model"), of_name(done, "chosen_plan")[0]
-    plan, polished = (
-        cells.Plan.from_dict(json.loads(of_name(done, name)[0].labels["plan"]))
-        for name in ("chosen_plan", "polished_plan")
-    )
+def test_what_was_polished_is_served_at_its_final_widths(done):
+    model, tried = sparing.load(done.folder / "model"), of_name(done, "attempted_plan")
+    polished = of_name(done, "polished_plan")[0]
+    plan = cells.Plan.from_dict(json.loads(polished.labels["plan"]))
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
-    assert (polished.heads, polished.neurons) == (plan.heads, plan.neurons)
-    share = of_name(done, "polished_plan")[0].value
-    assert share <= chosen.value * (1 + 1e-9)
-    assert (polished.layers, polished.stops) == (plan.layers, plan.stops)
+    assert (polished.value, polished.labels) == (tried[-1].value, tried[-1].labels)
+    assert polished.value <= polished.labels["allowed_share"] * (1 + 1e-9)
     kinds = {_confidence(p) for p in of_name(done, "polished_score")}
-    assert kinds == ({"softmax", "learned"} if plan.stops else {"softmax"})
-    assert bool(model.encoder.confidences) == bool(plan.stops)
+    assert kinds in ({"softmax", "learned"}, {"softmax"})
+    assert bool(model.encoder.confidences) == (kinds == {"softmax", "learned"})
     wide = sparing.load(done.folder / "models" / "adaptive")
     assert not torch.equal(
         model.encoder.layers[0].output.weight,
@@ -146,19 +143,13 @@ def test_the_chosen_plan_is_polished_at_its_final_widths(done):
     )
 
 
-def test_polishing_spends_what_the_chosen_plan_did():
-    plan = cells.Plan((2, 2, 2), (8, 8, 8), exits=(1, 2), threshold=0.7)
-    rows = [((1, 2), 0.6, 0.2, 0.95), ((1, 2), 0.9, 0.4, 0.90), ((1, 2), 0.99, 0.6, 0.99)]
-    rows += [((2,), 0.7, 0.5, 0.99)]
-    points = [
-        Point("exits", Variant(1.0), replace(plan, exits=stops, threshold=at), score, cost, 2.0)
-        for stops, at, cost, score in rows
-    ]
-    assert most_cautious(points, plan, 0.5) is points[1]
-    assert most_cautious(points, plan, 0.4) is points[1]
-    assert most_cautious(points, plan, 0.1) is points[0]
-    learned = replace(points[1], plan=replace(points[1].plan, confidence="learned"), score=0.92)
-    assert most_cautious([*points, learned], plan, 0.5) is learned
+def test_attempts_end_with_the_first_that_is_good(done):
+    tried = of_name(done, "attempted_plan")
+    assert [each.labels["good"] for each in tried[:-1]] == [False] * (len(tried) - 1)
+    assert len(of_name(done, "train_time_s", arm="slim polished")) == len(tried)
+    kinds = [attempt.kind for attempt in attempts(Run(done.folder, done.config))]
+    assert [each.labels["attempt"] for each in tried] == kinds[: len(tried)]
+    assert tried[-1].labels["good"] or len(tried) == len(kinds)
 
 
 def test_the_model_of_any_budget_lies_beside(done):

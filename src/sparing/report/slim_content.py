@@ -130,13 +130,15 @@ def training(results: SlimResults) -> Block:
     }
     rows, total = [], 0.0
     for arm, words in named.items():
-        time_s = results.all.value("train_time_s", arm=arm)
-        examples = results.all.value("train_examples", arm=arm)
-        if time_s is None:
+        times = results.all.all("train_time_s", arm=arm)
+        if not times:
             continue
+        counts = results.all.all("train_examples", arm=arm)
+        time_s = sum(record.value or 0.0 for record in times)
         total += time_s
-        seen = "not recorded" if examples is None else f"{examples:,.0f}"
-        rows.append((words, seen, wording.duration(time_s)))
+        seen = f"{sum(r.value or 0.0 for r in counts):,.0f}" if counts else "not recorded"
+        tried = f", {len(times)} attempts" if len(times) > 1 else ""
+        rows.append((words + tried, seen, wording.duration(time_s)))
     explain = "Examples count each pass over the data anew; times are of this machine."
     if not rows:
         explain = "No training has ended in this run so far."

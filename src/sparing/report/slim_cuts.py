@@ -128,9 +128,22 @@ def _polished(results: SlimResults) -> str:
         return ""
     scale = scale_of(results)
     scores = [scale.text(float(record.labels["score"] or 0.0)) for record in (before, after)]
+    kind = after.labels.get("attempt", "chosen")
+    if kind == "chosen":
+        return (
+            "Then its own small model was trained on, which took its score there from "
+            f"{scores[0]} to {scores[1]} at no more arithmetic."
+        )
+    spent = wording.share(float(before.value or 0.0), 0)
+    if kind == "shallow":
+        return (
+            "It is shallower than the plan chosen from the frontier, which keeps "
+            f"{plan_of(before).layers} layers and {scores[0]} at {spent} of the arithmetic: cut "
+            f"from the same model and trained on by itself it has {scores[1]} there."
+        )
     return (
-        f"Then its own small model was trained on, which took its score there from {scores[0]} to "
-        f"{scores[1]} at no more arithmetic."
+        f"A plan of {spent} of the arithmetic was fast enough, but not good enough, trained on or "
+        f"not; this one has {scores[1]} there, trained on by itself."
     )
 
 

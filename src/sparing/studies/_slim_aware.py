@@ -99,7 +99,7 @@ def _train(
     )
     return train(
         model,
-        models.task,
+        models.taught or models.task,
         recipe,
         output_dir=place,
         objective=objective,

@@ -16,13 +16,13 @@ from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.measure.calibration import calibrate, upper_bound
-from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
+from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
 from sparing.measure.statistics import Difference
 from sparing.studies._exits import THRESHOLDS, Outcomes, decide, dense_flops, outcomes
 from sparing.studies._frontier import Point, Variant, best, random_control, survey
 from sparing.studies._resampling import good_enough, score_difference
 from sparing.studies._run import Run
-from sparing.studies._slim_engines import Engines, Runs
+from sparing.studies._slim_engines import Engines
 from sparing.studies._slim_models import Models, halves, inputs_of
 from sparing.tasks import Examples, Task
 from sparing.tasks._scores import metric
@@ -30,8 +30,6 @@ from sparing.train import evaluate
 from sparing.transfer.adaptive import FrontierPoint
 
 DENSE, OURS, STATIC = "dense", "slim", "static"
-SAMPLE = 60
-MOST_TRIALS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +70,7 @@ def survey_plans(steps: Steps) -> list[Record]:
         leaving = [point for point in best(points) if point.kind == "exits"]
         controls += [random_control(steps.task, found, point, whole) for point in leaving]
     front = best([point for point in every if point.cost_share < 1])
-    dense = _all_logits(steps, chosen_on, steps.models.rival())
+    dense = all_logits(steps, chosen_on, steps.models.rival())
     good = [point for point in front if _is_good(steps, point, seen[point.variant], dense)]
     records = []
     for point in [*every, *controls]:
@@ -92,59 +90,12 @@ def _is_good(steps: Steps, point: Point, found: Outcomes, dense: Tensor) -> bool
 
 
 @torch.inference_mode()
-def _all_logits(steps: Steps, examples: Examples, model: Any) -> Tensor:
+def all_logits(steps: Steps, examples: Examples, model: Any) -> Tensor:
+    """A model's answers to a split, in its order."""
     found = torch.zeros(len(examples), steps.task.classes)
     for indices, inputs in inputs_of(steps.task, examples, 64):
         found[indices] = model(**inputs).logits.float()
     return found
-
-
-def choose_plan(steps: Steps, run: Run) -> list[Record]:
-    """The best plan of the front that is fast enough, by time on real texts, not by arithmetic.
-
-    The front is searched by halves: the dearer a plan, the better it was and the slower it is.
-    Where no plan is both fast and good enough, the fastest that is good enough is taken, and
-    where none is that, the best. Good enough is what loses no more than the floor allows, or more
-    by no more than one standard error of the paired difference.
-    """
-    front, good = front_of(run), good_points(run)
-    inputs = sample(steps, steps.parts[0], SAMPLE)
-    dense_runs = steps.engines.dense(steps.models.rival())
-    trials: dict[int, SpeedUp] = {}
-    low, high = 0, len(front) - 1
-    while low <= high and len(trials) < MOST_TRIALS:
-        middle = (low + high) // 2
-        trials[middle] = _trial(steps, front[middle].plan, dense_runs, inputs)
-        if trials[middle].value >= steps.speed:
-            low = middle + 1
-        else:
-            high = middle - 1
-    fast = [place for place, found in trials.items() if found.value >= steps.speed]
-    place = max(fast, default=0)
-    reached = bool(fast) and front[place] in good
-    if not reached:
-        place = front.index(good[0]) if good else len(front) - 1
-    if place not in trials:
-        trials[place] = _trial(steps, front[place].plan, dense_runs, inputs)
-    records = [
-        Record(
-            "trial_speed", found.value, "ratio", "measured", _place(front[number]), found.interval
-        )
-        for number, found in trials.items()
-    ]
-    labels = {**_place(front[place]), "reached": reached, "good_plans": len(good)}
-    return [*records, Record("chosen_plan", front[place].cost_share, "share", "measured", labels)]
-
-
-def _trial(steps: Steps, plan: Plan, dense: Runs, inputs: Sequence[Any]) -> SpeedUp:
-    """How much faster a plan is than the fastest dense form, each in its fastest engine."""
-    ours = steps.engines.ours(steps.models.adaptive(), plan, "trial")
-    calls = {f"{DENSE} {name}": call for name, call in dense.items()}
-    calls |= {f"{OURS} {name}": call for name, call in ours.items()}
-    times = time_inputs(calls, inputs, rounds=3, threads=steps.engines.thread_count)
-    mine = fastest(times, [name for name in calls if name.startswith(OURS)])
-    theirs = fastest(times, [name for name in calls if name.startswith(DENSE)])
-    return speed_up(times[mine], times[theirs])
 
 
 def calibrate_plan(steps: Steps, run: Run) -> list[Record]:
@@ -156,7 +107,7 @@ def calibrate_plan(steps: Steps, run: Run) -> list[Record]:
     """
     held, plan = steps.parts[1], served_plan(run)
     found = outcomes(steps.models.served(), steps.task, held, plan)
-    dense = _all_logits(steps, held, steps.models.rival()).argmax(-1)
+    dense = all_logits(steps, held, steps.models.rival()).argmax(-1)
     thresholds = [1.0, *(t for t in reversed(THRESHOLDS) if t > plan.threshold), plan.threshold]
     first = min(plan.stops, default=1)
     answers = [decide(found, t, first, plan.layers).answers for t in thresholds]
@@ -315,12 +266,6 @@ def timed(steps: Steps) -> Examples:
     return test.subset(sorted(random.Random(0).sample(range(len(test)), steps.timed_examples)))
 
 
-def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
-    """Some examples, one by one as they are served, always the same."""
-    inputs = [inputs for _, inputs in inputs_of(steps.task, examples, 1)]
-    return random.Random(0).sample(inputs, min(count, len(inputs)))
-
-
 def front_of(run: Run) -> list[FrontierPoint]:
     """The surveyed plans that nothing beats, cheapest first."""
     return points_of(run, "frontier_score")
@@ -352,6 +297,14 @@ def chosen_share(run: Run) -> float:
     return float(_one(run, "chosen_plan").value or 0.0)
 
 
+def fallback(run: Run) -> FrontierPoint | None:
+    """What was good enough, or at least the best, where the chosen plan was not good enough."""
+    found = next((record for record in run.records() if record.name == "fallback_plan"), None)
+    if found is None:
+        return None
+    return FrontierPoint(_plan(found), float(found.value or 0.0), float(str(found.labels["score"])))
+
+
 def served_plan(run: Run) -> Plan:
     """What polishing made of it, where the plan was polished."""
     polished = (record for record in run.records() if record.name == "polished_plan")
@@ -373,14 +326,6 @@ def _one(run: Run, name: str) -> Record:
 
 def _plan(record: Record) -> Plan:
     return Plan.from_dict(json.loads(str(record.labels["plan"])))
-
-
-def _place(point: FrontierPoint) -> dict[str, Label]:
-    return {
-        "plan": json.dumps(point.plan.to_dict()),
-        "cost_share": point.cost_share,
-        "score": point.score,
-    }
 
 
 def dense_records(steps: Steps) -> list[Record]:

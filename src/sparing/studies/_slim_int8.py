@@ -29,9 +29,9 @@ from sparing.studies._slim_cells import (
     final_plan,
     in_order,
     records_of,
-    sample,
     timed,
 )
+from sparing.studies._slim_choose import sample
 from sparing.studies._slim_engines import Runs, logits_of
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples

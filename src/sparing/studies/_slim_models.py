@@ -45,6 +45,7 @@ class Models:
     is the share of every head's coordinates that is kept, ``choose_on`` the split that plans are
     chosen and calibrated on; without ``attention_dropout`` no model is trained with any.
     ``polish_epochs`` are those that the chosen plan is trained on alone; the rivals get as many.
+    ``taught`` is the task that ours is distilled on, where that has more texts, without labels.
     """
 
     source: str
@@ -58,6 +59,7 @@ class Models:
     choose_on: str = "validation"
     attention_dropout: bool = True
     polish_epochs: int = 0
+    taught: Task | None = None
 
     @cached_property
     def fine_tuned(self) -> bool:
@@ -110,17 +112,24 @@ class Models:
 
     def served(self) -> AdaptiveClassifier:
         """What runs the chosen plan: its own model where it was polished, else the adaptive one."""
-        if not (self.polished_place / "result.json").is_file():
-            return self.adaptive()
-        sure = self.polished_place / SURE
-        model = open_model(str(sure if sure.is_dir() else self.polished_place))
+        place, number = None, 0
+        while (self.polishing_place(number) / "result.json").is_file():
+            place, number = self.polishing_place(number), number + 1
+        return self.adaptive() if place is None else self.polished(place)
+
+    def polished(self, place: Path) -> AdaptiveClassifier:
+        """A plan that was trained on alone, with its learned confidence where it has one."""
+        sure = place / SURE
+        model = open_model(str(sure if sure.is_dir() else place))
         assert isinstance(model, AdaptiveClassifier)
         return model
 
-    @property
-    def polished_place(self) -> Path:
-        """Where the chosen plan is trained on alone."""
-        return self.folder / "models" / "polished"
+    def polishing_place(self, number: int) -> Path:
+        """Where the plan of an attempt, counted from 0, is trained on alone.
+
+        An attempt is made only where those before it were not good enough: the last is served.
+        """
+        return self.folder / "models" / (f"polished-{number + 1}" if number else "polished")
 
     @property
     def whole_recipe(self) -> Recipe:
@@ -183,7 +192,7 @@ class Models:
     ) -> TrainResult:
         return train(
             model,
-            self.task,
+            self.taught or self.task,
             replace(recipe, distillation=FOLLOW),
             output_dir=self.folder / "models" / name,
             objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),

@@ -5,66 +5,174 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
-from sparing.studies._exits import dense_flops, outcomes
+from sparing.studies._exits import Decision, Outcomes, decide, dense_flops, outcomes
 from sparing.studies._frontier import Point, Variant, best, points_of
+from sparing.studies._resampling import good_enough
 from sparing.studies._run import Run
 from sparing.studies._slim_aware import train_slim
-from sparing.studies._slim_cells import OURS, Steps, chosen_plan, chosen_share
+from sparing.studies._slim_cells import OURS, Steps, all_logits, chosen_plan, chosen_share, fallback
 from sparing.studies._slim_models import SURE, Telling
+from sparing.studies._slim_static import fixed_plan
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.confidence import fit_confidence
 from sparing.transfer.opening import open_model
 
 POLISHED = f"{OURS} polished"
+# The share of answers that leaving earlier may change beside leaving as late as is affordable.
+CHANGED = 0.01
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A plan to train on, the arithmetic that it may take, and what it is."""
+
+    plan: Plan
+    share: float
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What an attempt came to: its plan with its threshold, all its points, and whether it is good.
+
+    ``good`` is what ``good_enough`` says on the inputs that plans are chosen on.
+    """
+
+    attempt: Attempt
+    final: Point
+    points: list[Point]
+    good: bool
+    train_time_s: float
+    examples: int
+
+
+def attempts(run: Run) -> list[Attempt]:
+    """What is tried, one after the other, until one is good enough.
+
+    First a shallow plan: the best fixed one that takes no more arithmetic than the chosen plan,
+    with exits before its end. Trained by itself, its last layer answers as well as the whole model
+    did, and most inputs need not even go so far. Then the chosen plan; and where that was fast but
+    not good enough before it was trained on, the one that was.
+    """
+    chosen, share = chosen_plan(run), chosen_share(run)
+    found = [Attempt(chosen, share, "chosen")]
+    fixed = Plan.from_dict(json.loads(str(fixed_plan(run).labels["plan"])))
+    exits = tuple(place for place in chosen.exits if place < fixed.layers)
+    if exits and chosen.stops and fixed.layers < chosen.layers:
+        shallow = replace(fixed, exits=exits, threshold=chosen.threshold)
+        found.insert(0, Attempt(shallow, share, "shallow"))
+    safe = fallback(run)
+    if safe is not None:
+        found.append(Attempt(safe.plan, safe.cost_share, "fallback"))
+    return found
 
 
 def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> list[Record]:
-    """Train the chosen plan on, survey what it has become, and set its threshold anew.
+    """Train plans on by themselves until one is good enough, and set its threshold anew.
 
-    The new threshold is the most cautious one that takes no more arithmetic on the first half of
-    the held-out inputs than the chosen plan did before: few inputs cannot tell which of two is
-    better, and what costs more is not the worse. ``learned`` fits confidence heads too; of both
-    kinds the one with the better score is taken.
+    The last one tried is served, good or not; ``served`` reads it. ``learned`` fits confidence
+    heads too; of both kinds the one with the better score is taken.
     """
-    models, plan = steps.models, chosen_plan(run)
-    epochs, place = models.polish_epochs, models.polished_place
-    rate = models.recipe.learning_rate
-    result = train_slim(models, models.adaptive(), plan, place, epochs, tell, rate, rounded=False)
-    if learned and plan.stops:
-        _fit(steps, place / SURE)
-    points = _points(steps, run)
-    final = most_cautious(points, plan, chosen_share(run))
-    front = best([point for point in points if point.cost_share < 1])
+    tried: list[Trained] = []
+    for number, attempt in enumerate(attempts(run)):
+        place = steps.models.polishing_place(number)
+        tried.append(_trained(steps, attempt, place, tell, learned=learned))
+        if tried[-1].good:
+            break
+    last = tried[-1]
+    front = best([point for point in last.points if point.cost_share < 1])
+    return [
+        *(record for each in tried for record in _records(each)),
+        *(replace(p.record(on_front=p in front), name="polished_score") for p in last.points),
+        _plan_record("polished_plan", last),
+    ]
+
+
+def _records(tried: Trained) -> Iterator[Record]:
+    kind = tried.attempt.kind
+    labels: dict[str, Label] = {"arm": POLISHED, "attempt": kind}
+    yield Record("train_time_s", tried.train_time_s, "s", "measured", labels)
+    yield Record("train_examples", tried.examples, "examples", "measured", labels)
+    yield _plan_record("attempted_plan", tried)
+
+
+def _plan_record(name: str, tried: Trained) -> Record:
+    final = tried.final
     labels: dict[str, Label] = {
         "plan": json.dumps(final.plan.to_dict()),
         "cost_share": final.cost_share,
         "score": final.score,
+        "attempt": tried.attempt.kind,
+        "allowed_share": tried.attempt.share,
+        "good": tried.good,
     }
-    return [
-        Record("train_time_s", result.train_time_s, "s", "measured", {"arm": POLISHED}),
-        Record("train_examples", result.examples_seen, "examples", "measured", {"arm": POLISHED}),
-        *(replace(p.record(on_front=p in front), name="polished_score") for p in points),
-        Record("polished_plan", final.cost_share, "share", "measured", labels),
-    ]
+    return Record(name, final.cost_share, "share", "measured", labels)
 
 
-def _points(steps: Steps, run: Run) -> list[Point]:
-    """Every depth and threshold of the polished model; costs are shares of the dense model's."""
-    chosen_on, plan = steps.parts[0], chosen_plan(run)
-    whole = float(dense_flops(steps.models.adaptive(), chosen_on).mean())
-    model = steps.models.served()
+def _trained(
+    steps: Steps, attempt: Attempt, place: Path, tell: Telling, *, learned: bool
+) -> Trained:
+    """Train one plan on, survey what it has become, and choose its threshold."""
+    models, plan = steps.models, attempt.plan
+    epochs, rate = models.polish_epochs, models.recipe.learning_rate
+    result = train_slim(models, models.adaptive(), plan, place, epochs, tell, rate, rounded=False)
+    if learned and plan.stops:
+        _fit(steps, place / SURE)
+    chosen_on = steps.parts[0]
+    whole = float(dense_flops(models.adaptive(), chosen_on).mean())
+    model = models.polished(place)
     kinds = ("softmax", "learned") if model.encoder.confidences else ("softmax",)
     points: list[Point] = []
+    finals: list[tuple[Point, Outcomes]] = []
     for kind in kinds:
         variant = Variant(1.0, plan.tokens_kept, plan.tokens_after, confidence=kind)
         found = outcomes(model, steps.task, chosen_on, variant.plan(model))
-        points += points_of(steps.task, variant, found, whole)
-    return points
+        mine = points_of(steps.task, variant, found, whole)
+        points += mine
+        finals.append((boldest_alike(mine, found, plan, attempt.share), found))
+    final, found = max(finals, key=lambda each: each[0].score)
+    dense = all_logits(steps, chosen_on, models.rival())
+    logits = decided(found, final).logits
+    good = good_enough(steps.task.metric, logits, dense, chosen_on.labels, steps.floor)[2]
+    return Trained(attempt, final, points, good, result.train_time_s, result.examples_seen)
+
+
+def boldest_alike(
+    points: Iterable[Point], found: Outcomes, plan: Plan, share: float, changed: float = CHANGED
+) -> Point:
+    """The cheapest of a plan's thresholds that answers almost as the most cautious one does.
+
+    The most cautious is the dearest that costs no more than ``share``, but for rounding, or the
+    cheapest where none is so cheap. Few inputs cannot tell which of two thresholds is the better,
+    but they tell well how many answers differ: at most ``changed`` of them.
+    """
+    same = [
+        point
+        for point in points
+        if point.plan.layers == plan.layers and point.plan.stops in ((), plan.stops)
+    ]
+    same.sort(key=lambda point: point.cost_share)
+    affordable = [point for point in same if point.cost_share <= share * (1 + 1e-9)]
+    if not affordable:
+        return same[0]
+    cautious = decided(found, affordable[-1]).answers
+    return next(
+        point
+        for point in affordable
+        if float((decided(found, point).answers != cautious).double().mean()) <= changed
+    )
+
+
+def decided(found: Outcomes, point: Point) -> Decision:
+    """What the inputs of a survey do under one of its points."""
+    plan = point.plan
+    return decide(found, plan.threshold, min(plan.stops, default=1), plan.layers)
 
 
 def _fit(steps: Steps, place: Path) -> None:
@@ -80,19 +188,3 @@ def _fit(steps: Steps, place: Path) -> None:
         beside.rename(place)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def most_cautious(points: list[Point], plan: Plan, share: float) -> Point:
-    """The dearest of a plan's thresholds that costs no more than a share, but for rounding.
-
-    Of each kind of confidence there is one; the better is taken. Where none is so cheap, the
-    cheapest.
-    """
-    same = [p for p in points if (p.plan.layers, p.plan.stops) == (plan.layers, plan.stops)]
-    dearest: dict[str, Point] = {}
-    for point in sorted(same, key=lambda each: each.cost_share):
-        if point.cost_share <= share * (1 + 1e-9):
-            dearest[point.plan.confidence] = point
-    if not dearest:
-        return min(same, key=lambda point: point.cost_share)
-    return max(dearest.values(), key=lambda point: point.score)

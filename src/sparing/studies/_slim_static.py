@@ -15,10 +15,12 @@ from sparing.studies._slim_models import Telling
 def train_static(steps: Steps, run: Run, tell: Telling) -> list[Record]:
     """Distil one fixed plan by itself, with the same steps as the adaptive model.
 
-    The plan is the best one without exits that was surveyed and takes no more arithmetic than the
-    chosen one does on average: the adaptive model's own survey says what a fixed model should be.
+    The plan is the best one without exits that was surveyed and takes no more arithmetic than ours
+    was allowed: the adaptive model's own survey says what a fixed model should be.
     """
-    record = fixed_plan(run)
+    served = next((r for r in run.records() if r.name == "polished_plan"), None)
+    allowed = served.labels.get("allowed_share") if served else None
+    record = fixed_plan(run, allowed if isinstance(allowed, float) else None)
     plan = Plan.from_dict(json.loads(str(record.labels["plan"])))
     result = steps.models.train_static(plan, tell)
     labels = {"arm": STATIC, "plan": record.labels["plan"]}
@@ -30,10 +32,11 @@ def train_static(steps: Steps, run: Run, tell: Telling) -> list[Record]:
     ]
 
 
-def fixed_plan(run: Run) -> Record:
-    """The best surveyed plan without exits that costs no more than the chosen one, or the cheapest.
+def fixed_plan(run: Run, most: float | None = None) -> Record:
+    """The best surveyed plan without exits that costs no more than ``most``, or the cheapest.
 
-    Raises ``UsageError`` where nothing was surveyed or chosen.
+    Unless given, that is what the chosen plan costs. Raises ``UsageError`` where nothing was
+    surveyed or chosen.
     """
     records = run.records()
     chosen = next((record for record in records if record.name == "chosen_plan"), None)
@@ -44,7 +47,7 @@ def fixed_plan(run: Run) -> Record:
     ]
     if chosen is None or not fixed:
         raise UsageError("there is no chosen plan: an earlier step has failed")
-    most = chosen.value or 0.0
+    most = chosen.value or 0.0 if most is None else most
     affordable = [record for record in fixed if _cost(record) <= most]
     if not affordable:
         return min(fixed, key=_cost)

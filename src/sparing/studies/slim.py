@@ -21,6 +21,7 @@ from sparing.studies._frontier import Variant
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._slim_answers import answer_all
+from sparing.studies._slim_choose import choose_plan
 from sparing.studies._slim_engines import Engines, has_onnx
 from sparing.studies._slim_front import measure_front
 from sparing.studies._slim_int8 import int8_cells
@@ -32,6 +33,7 @@ from sparing.studies._slim_static import train_static
 from sparing.studies._study import StudyResult, base_config, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task
+from sparing.tasks._unlabelled import with_unlabelled
 from sparing.train import TrainResult
 from sparing.train._surroundings import generators_kept
 from sparing.train.elastic import Draw
@@ -39,7 +41,23 @@ from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
-LATER = ("int8_epochs", "memory", "learned_confidence", "front_plans")
+LATER = (
+    "int8_epochs",
+    "memory",
+    "learned_confidence",
+    "front_plans",
+    "unlabelled",
+    "unlabelled_examples",
+)
+
+COUNTS = (
+    "epochs",
+    "dense_epochs",
+    "int8_epochs",
+    "polish_epochs",
+    "front_plans",
+    "unlabelled_examples",
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +82,9 @@ class Options:
     ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
     the share of every head's coordinates to keep. ``precision`` is that of training; without
     ``attention_dropout`` training drops no attention weights: the fused kernel of the CPU cannot,
-    so that long inputs train several times faster.
+    so that long inputs train several times faster. ``unlabelled`` names further tasks, or files of
+    texts, that ours is distilled on too, without their labels: ``unlabelled_examples`` of each at
+    most (0: all).
     """
 
     model: str = "vit"
@@ -95,6 +115,8 @@ class Options:
     int8_epochs: int = 0
     precision: Precision = "auto"
     attention_dropout: bool = True
+    unlabelled: tuple[str, ...] = ()
+    unlabelled_examples: int = 10000
     thread_count: int = 1
     seed: int = 0
     task_options: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +133,7 @@ class Options:
         for name in ("rounds", "timed_examples", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("epochs", "dense_epochs", "int8_epochs", "polish_epochs", "front_plans"):
+        for name in COUNTS:
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.learned_confidence and not self.polish_epochs:
@@ -162,9 +184,9 @@ def run(
     for name in LATER:
         if identity[name] == getattr(Options, name):
             del identity[name]  # so that runs from before there was this option go on
-    config = base_config("slim", _plain(identity)) | _described(options, task, folder)
+    steps = steps_of(options, task, folder, data)
+    config = base_config("slim", _plain(identity)) | _described(options, steps, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
-        steps = steps_of(options, task, folder)
         failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
         records = opened.records()
         if not failures:
@@ -180,7 +202,7 @@ def _refuse_model_folder(model: str, folder: Path) -> None:
         raise UsageError(f"{folder} is the model itself: choose another folder for the result")
 
 
-def steps_of(options: Options, task: Task, folder: Path) -> cells.Steps:
+def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> cells.Steps:
     """What the steps of a run in this folder work on."""
     dense, ours = recipes(
         options.task, options.model, options.dense_epochs, options.epochs, options.seed
@@ -203,6 +225,7 @@ def steps_of(options: Options, task: Task, folder: Path) -> cells.Steps:
         choose_on=options.choose_on,
         attention_dropout=options.attention_dropout,
         polish_epochs=options.polish_epochs,
+        taught=_taught(options, task, data),
     )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
     return cells.Steps(
@@ -216,6 +239,12 @@ def steps_of(options: Options, task: Task, folder: Path) -> cells.Steps:
         rounds=options.rounds,
         timed_examples=options.timed_examples,
     )
+
+
+def _taught(options: Options, task: Task, data: Path | None) -> Task:
+    """The task with the texts that ours is distilled on besides."""
+    most, seed = options.unlabelled_examples, options.seed
+    return with_unlabelled(task, options.unlabelled, most=most, seed=seed, data=data)
 
 
 def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress) -> list[Cell]:
@@ -236,7 +265,7 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         Cell("distil", distil, weight=10.0),
         Cell("rival", lambda: cells.dense_records(steps)),
         Cell("survey", lambda: cells.survey_plans(steps)),
-        Cell("choose", lambda: cells.choose_plan(steps, opened)),
+        Cell("choose", lambda: choose_plan(steps, opened)),
     ]
     return [*found, *_later_cells(steps, opened, options, tell)]
 
@@ -327,8 +356,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _described(options: Options, task: Task, folder: Path) -> dict[str, Any]:
+def _described(options: Options, steps: cells.Steps, folder: Path) -> dict[str, Any]:
     """What a reader of the page wants to know beside the numbers."""
+    task, taught = steps.task, steps.models.taught
     return {
         "name": folder.name,
         "task": {
@@ -340,7 +370,7 @@ def _described(options: Options, task: Task, folder: Path) -> dict[str, Any]:
             "licence": task.licence,
             "source": task.source,
             "subset": task.subset,
-            "notes": list(task.notes),
+            "notes": list((taught or task).notes),
             "tokens": task.tokens,
             "examples": {name: len(split) for name, split in task.splits.items()},
         },

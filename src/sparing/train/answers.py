@@ -9,6 +9,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+from sparing.tasks._unlabelled import UNLABELLED
+
 
 def outputs_of(answer: Any) -> Float[Tensor, "batch ..."]:
     """The logits of a model's answer; those of first and last tokens are (batch, tokens, 2)."""
@@ -27,11 +29,15 @@ def label_loss(
 
     The labels say which: whole numbers are classes, of as many as there are outputs; others are
     values, and there is one output; two whole numbers a row are the first and last token of an
-    answer, whose logits are (batch, tokens, 2), and count half each. In float32 at least.
+    answer, whose logits are (batch, tokens, 2), and count half each. In float32 at least. Rows
+    without a label (``UNLABELLED``) lose nothing, but count in the mean.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
     if labels.is_floating_point():
         return F.mse_loss(wide[:, 0], labels.to(wide.dtype), reduction=reduction)
+    if reduction == "mean" and labels.ndim == 1 and bool((labels == UNLABELLED).any()):
+        # the mean over labelled rows alone would be 0 / 0 where a batch has none
+        return F.cross_entropy(wide, labels, ignore_index=UNLABELLED, reduction="sum") / len(labels)
     loss = F.cross_entropy(wide, labels, reduction=reduction)
     return loss.mean(-1) if loss.ndim > 1 else loss
 

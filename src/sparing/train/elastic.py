@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan, narrowed, narrowing
+from sparing.train.answers import label_loss
 from sparing.train.distillation import output_divergence
 from sparing.train.recipe import Distillation
 
@@ -141,7 +141,7 @@ class ElasticLoss:
 
     def _of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
         weights = self.weights
-        right = F.cross_entropy(logits, batch["labels"])
+        right = label_loss(logits, batch["labels"])
         close = output_divergence(logits, goal, weights.temperature)
         return weights.labels * right + weights.outputs * close
 

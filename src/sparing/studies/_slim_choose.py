@@ -1,0 +1,92 @@
+"""Which plan of the frontier is taken: by time on real texts, not by arithmetic."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan
+from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
+from sparing.studies._run import Run
+from sparing.studies._slim_cells import DENSE, OURS, Steps, front_of, good_points
+from sparing.studies._slim_engines import Runs
+from sparing.studies._slim_models import inputs_of
+from sparing.tasks import Examples
+from sparing.transfer.adaptive import FrontierPoint
+
+SAMPLE = 60
+MOST_TRIALS = 5
+
+
+def choose_plan(steps: Steps, run: Run) -> list[Record]:
+    """The best plan of the front that is fast enough, by time on real texts, not by arithmetic.
+
+    The front is searched by halves: the dearer a plan, the better it was and the slower it is.
+    Where none is fast enough, the fastest that is good enough is taken, and where none is that, the
+    best. Good enough is what loses no more than the floor allows, or more by no more than one
+    standard error of the paired difference. A plan that is fast but not good enough yet is chosen
+    where it will be trained on; what is good enough already is then recorded beside it.
+    """
+    front, good = front_of(run), good_points(run)
+    inputs = sample(steps, steps.parts[0], SAMPLE)
+    dense_runs = steps.engines.dense(steps.models.rival())
+    trials: dict[int, SpeedUp] = {}
+    low, high = 0, len(front) - 1
+    while low <= high and len(trials) < MOST_TRIALS:
+        middle = (low + high) // 2
+        trials[middle] = _trial(steps, front[middle].plan, dense_runs, inputs)
+        if trials[middle].value >= steps.speed:
+            low = middle + 1
+        else:
+            high = middle - 1
+    fast = [place for place, found in trials.items() if found.value >= steps.speed]
+    place = max(fast, default=0)
+    reached = bool(fast) and front[place] in good
+    safe = front.index(good[0]) if good else len(front) - 1
+    bold = bool(fast) and steps.models.polish_epochs > 0
+    if not reached and not bold:
+        place = safe
+    for number in {place, place if reached else safe} - trials.keys():
+        trials[number] = _trial(steps, front[number].plan, dense_runs, inputs)
+    records = [
+        Record(
+            "trial_speed", found.value, "ratio", "measured", _place(front[number]), found.interval
+        )
+        for number, found in trials.items()
+    ]
+    labels = {**_place(front[place]), "reached": reached, "good_plans": len(good)}
+    records.append(Record("chosen_plan", front[place].cost_share, "share", "measured", labels))
+    if not reached and place != safe:
+        labels = _place(front[safe])
+        records.append(Record("fallback_plan", front[safe].cost_share, "share", "measured", labels))
+    return records
+
+
+def _trial(steps: Steps, plan: Plan, dense: Runs, inputs: Sequence[Any]) -> SpeedUp:
+    """How much faster a plan is than the fastest dense form, each in its fastest engine."""
+    ours = steps.engines.ours(steps.models.adaptive(), plan, "trial")
+    calls = {f"{DENSE} {name}": call for name, call in dense.items()}
+    calls |= {f"{OURS} {name}": call for name, call in ours.items()}
+    times = time_inputs(calls, inputs, rounds=3, threads=steps.engines.thread_count)
+    mine = fastest(times, [name for name in calls if name.startswith(OURS)])
+    theirs = fastest(times, [name for name in calls if name.startswith(DENSE)])
+    return speed_up(times[mine], times[theirs])
+
+
+def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
+    """Some examples, one by one as they are served, always the same."""
+    inputs = [inputs for _, inputs in inputs_of(steps.task, examples, 1)]
+    return random.Random(0).sample(inputs, min(count, len(inputs)))
+
+
+def _place(point: FrontierPoint) -> dict[str, Label]:
+    return {
+        "plan": json.dumps(point.plan.to_dict()),
+        "cost_share": point.cost_share,
+        "score": point.score,
+    }

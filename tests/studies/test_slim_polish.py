@@ -1,0 +1,88 @@
+"""Which plans are trained on by themselves, and where inputs then leave."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import torch
+
+from sparing.core.record import Record
+from sparing.layers.plan import Plan
+from sparing.studies._exits import Outcomes
+from sparing.studies._frontier import Variant, points_of
+from sparing.studies._run import Run
+from sparing.studies._slim_polish import attempts, boldest_alike
+from sparing.tasks import load_task
+
+
+def plan_record(name, plan, cost, **labels):
+    given = {"plan": json.dumps(plan.to_dict()), "cost_share": cost, **labels}
+    return Record(name, labels.get("score", cost), "score", "measured", given)
+
+
+class Recorded(Run):
+    """A run of which only the records are asked for."""
+
+    def __init__(self, *found):
+        self.found = list(found)
+
+    def records(self):
+        """What was given."""
+        return self.found
+
+
+DEEP = Plan((2,) * 4, (8,) * 4, exits=(1, 2, 3), threshold=0.7)
+DEPTHS = [
+    plan_record("frontier_score", DEEP.shortened(n).without_choice, 0.2 * n, kind="depth")
+    for n in (1, 2, 3, 4)
+]
+
+
+def chosen(cost, plan=DEEP):
+    return plan_record("chosen_plan", plan, cost, score=cost)
+
+
+def test_a_shallow_plan_of_no_more_arithmetic_is_tried_first():
+    first, second = attempts(Recorded(*DEPTHS, chosen(0.65)))
+    assert (first.kind, second.kind) == ("shallow", "chosen")
+    assert (first.plan.layers, first.plan.stops) == (3, (1, 2))
+    assert first.plan.threshold == DEEP.threshold
+    assert first.share == second.share == 0.65
+    assert second.plan == DEEP
+
+
+def test_without_a_depth_to_leave_before_there_is_nothing_shallow():
+    assert [each.kind for each in attempts(Recorded(*DEPTHS, chosen(0.25)))] == ["chosen"]
+    fixed = DEEP.shortened(3).without_choice
+    assert [each.kind for each in attempts(Recorded(*DEPTHS, chosen(0.65, fixed)))] == ["chosen"]
+
+
+def test_what_was_good_already_is_tried_last():
+    safe = plan_record("fallback_plan", DEEP, 0.9, score=0.9)
+    found = attempts(Recorded(*DEPTHS, chosen(0.65), safe))
+    assert [(each.kind, each.share) for each in found[1:]] == [("chosen", 0.65), ("fallback", 0.9)]
+
+
+def test_the_threshold_is_the_boldest_that_answers_alike():
+    plan = Plan((2, 2), (8, 8), exits=(1,), threshold=0.7)
+    # two classes; the first exit is sure of 0.6 to 0.99, and wrong where it is least sure
+    sure = torch.tensor([0.6, 0.8, 0.9, 0.96, 0.99])
+    early = torch.stack((sure, 1 - sure), -1).log()
+    late = torch.tensor([0.01, 0.99, 0.99, 0.99, 0.99])
+    late = torch.stack((late, 1 - late), -1).log()
+    whole = replace(plan, exits=(), threshold=1.0)
+    flops = torch.ones(2, 5, dtype=torch.float64)
+    labels = torch.tensor([1, 0, 0, 0, 0])
+    found = Outcomes(whole, (1, 2), torch.stack((early, late)), flops, 0, labels)
+    task = load_task("digits", patch_size=4)
+    points = points_of(task, Variant(1.0), found, 2.0)
+
+    def threshold(share, changed):
+        return boldest_alike(points, found, plan, share, changed).plan.threshold
+
+    assert threshold(1.0, 0.0) == 0.6  # 0.5 lets the wrong one leave
+    assert threshold(1.0, 0.2) == 0.5
+    assert threshold(0.75, 0.0) == 0.6
+    assert threshold(0.5, 0.0) == 0.5  # all leave: nothing else is so cheap
+    assert threshold(0.1, 0.0) == 0.5
