@@ -46,6 +46,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "polish_epochs": 3,
     },
     "mrpc": {
+        "speed": 1.8,  # at half the widths 3,300 pairs do not bring back what is lost
         "task_options": {"test": "labelled"},
         "choose_on": "dev",
         "dense_epochs": 4,
@@ -180,7 +181,9 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a pretrained encoder's folder")
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
-    parser.add_argument("--speed", type=float, default=2.0, help="the speed to aim for")
+    parser.add_argument(
+        "--speed", type=float, default=2.0, help="the speed to aim for, where a task has no own"
+    )
     parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
     given = parser.parse_args()
     tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
