@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -34,37 +34,38 @@ def choose_plan(steps: Steps, run: Run) -> list[Record]:
     """
     front, good = front_of(run), good_points(run)
     inputs = sample(steps, steps.parts[0], SAMPLE)
-    dense_runs = steps.engines.dense(steps.models.rival())
+    dense = steps.engines.dense(steps.models.rival())
+
+    def timed(number: int) -> SpeedUp:
+        return _trial(steps, front[number].plan, dense, inputs)
+
+    trials = _searched(len(front), timed, steps.speed)
+    fast = [place for place, found in trials.items() if found.value >= steps.speed]
+    place, safe = max(fast, default=0), front.index(good[0]) if good else len(front) - 1
+    reached = bool(fast) and front[place] in good
+    if not reached and not (fast and steps.models.polish_epochs):
+        place = safe
+    for number in {place, place if reached else safe} - trials.keys():
+        trials[number] = timed(number)
+    records = [_record("trial_speed", front[n], found) for n, found in trials.items()]
+    records.append(_record("chosen_plan", front[place], reached=reached, good_plans=len(good)))
+    if not reached and place != safe:
+        records.append(_record("fallback_plan", front[safe]))
+    return records
+
+
+def _searched(plans: int, timed: Callable[[int], SpeedUp], speed: float) -> dict[int, SpeedUp]:
+    """The plans that were timed on the way to the dearest one that is fast enough."""
     trials: dict[int, SpeedUp] = {}
-    low, high = 0, len(front) - 1
+    low, high = 0, plans - 1
     while low <= high and len(trials) < MOST_TRIALS:
         middle = (low + high) // 2
-        trials[middle] = _trial(steps, front[middle].plan, dense_runs, inputs)
-        if trials[middle].value >= steps.speed:
+        trials[middle] = timed(middle)
+        if trials[middle].value >= speed:
             low = middle + 1
         else:
             high = middle - 1
-    fast = [place for place, found in trials.items() if found.value >= steps.speed]
-    place = max(fast, default=0)
-    reached = bool(fast) and front[place] in good
-    safe = front.index(good[0]) if good else len(front) - 1
-    bold = bool(fast) and steps.models.polish_epochs > 0
-    if not reached and not bold:
-        place = safe
-    for number in {place, place if reached else safe} - trials.keys():
-        trials[number] = _trial(steps, front[number].plan, dense_runs, inputs)
-    records = [
-        Record(
-            "trial_speed", found.value, "ratio", "measured", _place(front[number]), found.interval
-        )
-        for number, found in trials.items()
-    ]
-    labels = {**_place(front[place]), "reached": reached, "good_plans": len(good)}
-    records.append(Record("chosen_plan", front[place].cost_share, "share", "measured", labels))
-    if not reached and place != safe:
-        labels = _place(front[safe])
-        records.append(Record("fallback_plan", front[safe].cost_share, "share", "measured", labels))
-    return records
+    return trials
 
 
 def _trial(steps: Steps, plan: Plan, dense: Runs, inputs: Sequence[Any]) -> SpeedUp:
@@ -84,9 +85,14 @@ def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Te
     return random.Random(0).sample(inputs, min(count, len(inputs)))
 
 
-def _place(point: FrontierPoint) -> dict[str, Label]:
-    return {
+def _record(name: str, point: FrontierPoint, trial: SpeedUp | None = None, **more: Label) -> Record:
+    """A plan with its speed, where it was timed, else its share of the arithmetic."""
+    labels: dict[str, Label] = {
         "plan": json.dumps(point.plan.to_dict()),
         "cost_share": point.cost_share,
         "score": point.score,
+        **more,
     }
+    if trial is None:
+        return Record(name, point.cost_share, "share", "measured", labels)
+    return Record(name, trial.value, "ratio", "measured", labels, trial.interval)

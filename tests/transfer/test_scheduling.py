@@ -14,8 +14,8 @@ from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.train import Recipe, train
 from sparing.train.objective import LabelLoss
-from sparing.train.patches import PatchSchedule, ScheduledPatches
 from sparing.transfer.patching import Selection
+from sparing.transfer.scheduling import PatchSchedule, ScheduledPatches
 
 RECIPE = Recipe(epochs=4, batch_size=10)
 
