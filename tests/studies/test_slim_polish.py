@@ -34,7 +34,7 @@ class Recorded(Run):
 
 DEEP = Plan((2,) * 4, (8,) * 4, exits=(1, 2, 3), threshold=0.7)
 DEPTHS = [
-    plan_record("frontier_score", DEEP.shortened(n).without_choice, 0.2 * n, kind="depth")
+    plan_record("frontier_score", DEEP.shortened(n).without_choice, 0.2 * n, kind="depth", depth=n)
     for n in (1, 2, 3, 4)
 ]
 
@@ -50,6 +50,14 @@ def test_a_shallow_plan_of_no_more_arithmetic_is_tried_first():
     assert first.plan.threshold == DEEP.threshold
     assert first.share == second.share == 0.65
     assert second.plan == DEEP
+
+
+def test_a_shallow_plan_may_cost_what_its_exits_save():
+    first, _ = attempts(Recorded(*DEPTHS, chosen(0.56)))
+    assert first.plan.layers == 3  # 0.6 of the arithmetic, to be brought down to 0.56
+    late = replace(DEEP, exits=(3,))
+    first, _ = attempts(Recorded(*DEPTHS, chosen(0.56, late)))
+    assert first.plan.stops == (1, 2)  # all the model has, not those of the chosen plan alone
 
 
 def test_without_a_depth_to_leave_before_there_is_nothing_shallow():

@@ -18,7 +18,7 @@ from sparing.studies._run import Run
 from sparing.studies._slim_aware import train_slim
 from sparing.studies._slim_cells import OURS, Steps, all_logits, chosen_plan, chosen_share, fallback
 from sparing.studies._slim_models import SURE, Telling
-from sparing.studies._slim_static import fixed_plan
+from sparing.studies._slim_static import exits_of, fixed_plan
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.confidence import fit_confidence
 from sparing.transfer.opening import open_model
@@ -26,6 +26,8 @@ from sparing.transfer.opening import open_model
 POLISHED = f"{OURS} polished"
 # The share of answers that leaving earlier may change beside leaving as late as is affordable.
 CHANGED = 0.01
+# A fixed plan may cost so much more than what its exits are to bring it down to.
+EXITS_SAVE = 1.1
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,15 @@ class Trained:
 def attempts(run: Run) -> list[Attempt]:
     """What is tried, one after the other, until one is good enough.
 
-    First a shallow plan: the best fixed one that takes no more arithmetic than the chosen plan,
-    with exits before its end. Trained by itself, its last layer answers as well as the whole model
+    First a shallow plan: the best fixed one that takes about the chosen plan's arithmetic, with
+    every exit before its end. Trained by itself, its last layer answers as well as the whole model
     did, and most inputs need not even go so far. Then the chosen plan; and where that was fast but
     not good enough before it was trained on, the one that was.
     """
     chosen, share = chosen_plan(run), chosen_share(run)
     found = [Attempt(chosen, share, "chosen")]
-    fixed = Plan.from_dict(json.loads(str(fixed_plan(run).labels["plan"])))
-    exits = tuple(place for place in chosen.exits if place < fixed.layers)
+    fixed = Plan.from_dict(json.loads(str(fixed_plan(run, EXITS_SAVE * share).labels["plan"])))
+    exits = tuple(place for place in exits_of(run) if place < fixed.layers)
     if exits and chosen.stops and fixed.layers < chosen.layers:
         shallow = replace(fixed, exits=exits, threshold=chosen.threshold)
         found.insert(0, Attempt(shallow, share, "shallow"))

@@ -38,13 +38,8 @@ def fixed_plan(run: Run, most: float | None = None) -> Record:
     Unless given, that is what the chosen plan costs. Raises ``UsageError`` where nothing was
     surveyed or chosen.
     """
-    records = run.records()
-    chosen = next((record for record in records if record.name == "chosen_plan"), None)
-    fixed = [
-        record
-        for record in records
-        if record.name == "frontier_score" and record.labels["kind"] == "depth"
-    ]
+    chosen = next((record for record in run.records() if record.name == "chosen_plan"), None)
+    fixed = _fixed(run)
     if chosen is None or not fixed:
         raise UsageError("there is no chosen plan: an earlier step has failed")
     most = chosen.value or 0.0 if most is None else most
@@ -52,6 +47,20 @@ def fixed_plan(run: Run, most: float | None = None) -> Record:
     if not affordable:
         return min(fixed, key=_cost)
     return max(affordable, key=lambda record: (record.value or 0.0, -_cost(record)))
+
+
+def exits_of(run: Run) -> list[int]:
+    """The layers of the surveyed model that have an exit, the last one among them."""
+    return sorted({int(str(record.labels["depth"])) for record in _fixed(run)})
+
+
+def _fixed(run: Run) -> list[Record]:
+    """The surveyed plans without exits."""
+    return [
+        record
+        for record in run.records()
+        if record.name == "frontier_score" and record.labels["kind"] == "depth"
+    ]
 
 
 def _cost(record: Record) -> float:

@@ -21,7 +21,7 @@ from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxi
 from sparing.train._checkpoints import save_weights
 from sparing.train._metrics import MetricsFile
 from sparing.train.evaluation import Evaluation, evaluate
-from sparing.train.objective import Objective
+from sparing.train.objective import Objective, judge_of
 from sparing.train.order import LengthGrouped
 from sparing.train.recipe import Recipe
 
@@ -211,9 +211,13 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The task's metrics and the loss on the validation split."""
-        start = time.perf_counter()
-        found = evaluate(self.model, self.task, "validation", batch_size=self.args.eval_batch_size)
+        """The task's metrics and the loss on the validation split, or what the objective says."""
+        start, size = time.perf_counter(), self.args.eval_batch_size
+        judge = judge_of(self.objective)
+        if judge is None:
+            found = evaluate(self.model, self.task, "validation", batch_size=size)
+        else:
+            found = judge.validate(self.model, self.task, size)
         time_s = time.perf_counter() - start
         if not math.isfinite(found.loss):
             raise UsageError(

@@ -7,8 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sparing.tasks import Task
 from sparing.train.answers import label_loss, outputs_of
 from sparing.train.distillation import distillation_loss
+from sparing.train.evaluation import Evaluation
 from sparing.train.recipe import Distillation
 
 
@@ -25,6 +27,26 @@ class Objective(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """What makes two runs with this objective the same run, for JSON."""
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """An objective that also says how good a model is, where a task's labels do not."""
+
+    @property
+    def metric(self) -> str:
+        """The score by which the best validation is chosen; higher is better."""
+
+    def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
+        """The model on the task's validation split."""
+
+
+def judge_of(objective: Objective) -> Judge | None:
+    """The objective itself, or one that it wraps (``inner``); None where labels decide."""
+    found: Any = objective
+    while found is not None and not isinstance(found, Judge):
+        found = getattr(found, "inner", None)
+    return found
 
 
 class LabelLoss:

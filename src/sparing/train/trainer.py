@@ -201,7 +201,7 @@ def _finish(
         examples_seen=journal.examples_seen,
         best_step=best_step,
         best_epoch=best["epoch"],
-        metric=task.metric,
+        metric=journal.metric,
         validation_score=best["validation_score"],
         validation_accuracy=best.get("validation_accuracy"),
         validation_loss=best["validation_loss"],

@@ -1,0 +1,104 @@
+"""Training in stages: what one stage leaves to the next, and what stays as it is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForMaskedImageModeling, PreTrainedModel
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.models._shape import image_config, seeded
+from sparing.transfer.families import family_of, require_classifier
+
+MASK_TOKEN = "embeddings.mask_token"
+
+
+def masked_form(model: PreTrainedModel, *, seed: int = 0) -> PreTrainedModel:
+    """A model that rebuilds masked patches around an image classifier's encoder.
+
+    Its encoder starts with the classifier's weights; ``seed`` draws its mask token and decoder.
+    ``sparing.train.masking.MaskedPatches`` trains it, ``carry_encoder`` gives the encoder back.
+    Raises ``Unsupported`` for a model of another kind.
+    """
+    family = family_of(require_classifier(model).config)
+    if family.reads != "pixel_values":
+        raise Unsupported(f"{type(model).__name__} reads texts; patches are masked of images")
+    config = copy.deepcopy(model.config)
+    image_config(config).encoder_stride = image_config(config).patch_size
+    try:
+        with seeded(seed):
+            masked: PreTrainedModel = AutoModelForMaskedImageModeling.from_config(config)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise Unsupported(f"{type(model).__name__} has no masked form: {reason}") from error
+    carry_encoder(model, masked)
+    return masked.train(model.training)
+
+
+@torch.no_grad()
+def carry_encoder(source: PreTrainedModel, target: PreTrainedModel) -> None:
+    """Copy an encoder's weights into another model of the same shape; heads stay as they are.
+
+    A mask token is left out where one of the two has none. Raises ``UsageError`` where the two
+    encoders differ, before anything is copied.
+    """
+    weights, own = source.base_model.state_dict(), target.base_model.state_dict()
+    shared = {name for name in weights.keys() & own.keys() if "pooler" not in name}
+    missing = sorted(
+        name for name in weights.keys() ^ own.keys() if name != MASK_TOKEN and "pooler" not in name
+    )
+    unlike = sorted(name for name in shared if weights[name].shape != own[name].shape)
+    if missing or unlike:
+        first = (missing or unlike)[0]
+        raise UsageError(
+            f"the encoders of {type(source).__name__} and {type(target).__name__} differ, in "
+            f"{first} for one"
+        )
+    target.base_model.load_state_dict({name: weights[name] for name in shared}, strict=False)
+
+
+def freeze_layers(model: PreTrainedModel, layers: int) -> None:
+    """Let the embeddings and so many first layers learn nothing; 0 lets all learn again.
+
+    Raises ``UsageError`` for a number of layers that the model has not.
+    """
+    base, found = _layers(model)
+    if not 0 <= layers <= len(found):
+        raise UsageError(f"the model has {len(found)} layers: {layers} of them cannot be frozen")
+    model.requires_grad_(True)
+    if not layers:
+        return
+    embeddings: Any = base.embeddings
+    embeddings.requires_grad_(False)
+    for layer in found[:layers]:
+        layer.requires_grad_(False)
+
+
+@torch.no_grad()
+def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
+    """Draw the weights of the last layers and of all heads anew, as a new model's.
+
+    Raises ``UsageError`` for a number of layers that the model has not.
+    """
+    _, found = _layers(model)
+    if not 0 <= layers <= len(found):
+        raise UsageError(f"the model has {len(found)} layers: {layers} of them cannot be renewed")
+    with seeded(seed):
+        fresh = type(model)(copy.deepcopy(model.config))
+    for old, new in zip(found[::-1][:layers], _layers(fresh)[1][::-1], strict=False):
+        old.load_state_dict(new.state_dict())
+    encoder = family_of(model.config).base(model)
+    below = {id(part) for part in encoder.modules()}
+    for name, part in model.named_children():
+        if id(part) not in below:
+            part.load_state_dict(fresh.get_submodule(name).state_dict())
+
+
+def _layers(model: PreTrainedModel) -> tuple[nn.Module, list[Any]]:
+    """The model below the classifier, and its layers."""
+    family = family_of(require_classifier(model).config)
+    base = family.base(model)
+    return base, list(base.get_submodule(family.layers).children())
