@@ -1,0 +1,145 @@
+"""Two arms that ran in pairs, compared as a whole: ratio, interval, tests, effect; and the target.
+
+The primary test is declared here, before any data: the sign flip of log ratios. The classical way,
+Shapiro and Wilk's test and then Student's or Wilcoxon's by what it says, is given beside it, as
+many papers plan it; a test chosen by a test on the same data does not hold its level exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from sparing.core.errors import UsageError
+from sparing.measure.statistics import (
+    Array,
+    Ratio,
+    Values,
+    geometric_mean_ratio,
+    sign_flip_p_value,
+)
+
+FEWEST_FOR_A_CLAIM = 10
+NORMAL_LEVEL = 0.05
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """What pairs say about a ratio of two arms' times or energies.
+
+    ``ratio`` is the geometric mean of ours over the baseline's, with its 95 % interval;
+    ``sign_flip_p`` is the primary test. ``normal_p`` is Shapiro and Wilk's of the log ratios (None
+    below three pairs, or where all are equal), ``follow_up`` the test that it leads to and
+    ``follow_up_p`` what that says. ``effect`` is the mean log ratio in its own deviations (Cohen's
+    d_z), ``rank_effect`` the matched-pairs rank-biserial correlation, from -1 to 1, and
+    ``typical_ratio`` the Hodges-Lehmann estimate, which one odd pair hardly moves.
+    """
+
+    ratio: Ratio
+    sign_flip_p: float
+    normal_p: float | None
+    follow_up: Literal["t", "wilcoxon"]
+    follow_up_p: float | None
+    effect: float | None
+    rank_effect: float
+    typical_ratio: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are as many pairs as a claim asks for."""
+        return self.ratio.count >= FEWEST_FOR_A_CLAIM
+
+
+def compare_pairs(ours: Values, baseline: Values, *, seed: int = 0) -> PairedComparison:
+    """Compare two arms whose i-th values share a seed and an order of data.
+
+    Raises ``UsageError`` for unequal lengths, no pairs, or values that are not positive.
+    """
+    ratio = geometric_mean_ratio(ours, baseline, seed=seed)
+    logs = np.log(np.asarray(ours, np.float64)) - np.log(np.asarray(baseline, np.float64))
+    zeros = np.zeros_like(logs)
+    normal = _normal_p(logs)
+    follow_up: Literal["t", "wilcoxon"] = "t"
+    if normal is not None and normal < NORMAL_LEVEL:
+        follow_up = "wilcoxon"
+    return PairedComparison(
+        ratio=ratio,
+        sign_flip_p=sign_flip_p_value(logs, zeros, seed=seed),
+        normal_p=normal,
+        follow_up=follow_up,
+        follow_up_p=_follow_up(logs, follow_up),
+        effect=_effect(logs),
+        rank_effect=_rank_effect(logs),
+        typical_ratio=math.exp(_hodges_lehmann(logs)),
+    )
+
+
+def _normal_p(logs: Array) -> float | None:
+    if len(logs) < 3 or np.ptp(logs) == 0:
+        return None
+    return float(stats.shapiro(logs).pvalue)
+
+
+def _follow_up(logs: Array, name: str) -> float | None:
+    """None from one pair, and where no pair differs from another so that no spread is seen."""
+    if len(logs) < 2 or np.ptp(logs) == 0:
+        return None
+    if name == "t":
+        return float(stats.ttest_1samp(logs, 0.0).pvalue)
+    return float(stats.wilcoxon(logs).pvalue)
+
+
+def _effect(logs: Array) -> float | None:
+    if len(logs) < 2 or np.ptp(logs) == 0:
+        return None
+    return float(logs.mean() / logs.std(ddof=1))
+
+
+def _rank_effect(logs: Array) -> float:
+    """(ranks of pairs that rise less ranks of those that fall) / all ranks; ties rank alike."""
+    told = logs[logs != 0]
+    if not len(told):
+        return 0.0
+    ranks = stats.rankdata(np.abs(told))
+    return float((ranks * np.sign(told)).sum() / ranks.sum())
+
+
+def _hodges_lehmann(logs: Array) -> float:
+    """The median of the means of all pairs of values, each with itself among them."""
+    rows, columns = np.triu_indices(len(logs))
+    return float(np.median((logs[rows] + logs[columns]) / 2))
+
+
+def energy_to_target(
+    scores: Sequence[float], energies_j: Sequence[float], target: float
+) -> float | None:
+    """The energy that a training had taken when a validation first reached a target, in joules.
+
+    ``energies_j`` are the totals up to each validation. Between a validation below and one at or
+    above the target nothing is assumed: it is the later one's total. None where the target is never
+    reached: such a training is censored, and no number stands for it. Raises ``UsageError`` for
+    unequal lengths and totals that fall.
+    """
+    if len(scores) != len(energies_j):
+        raise UsageError(f"{len(scores)} scores but {len(energies_j)} energies")
+    if any(later < before for before, later in itertools.pairwise(energies_j)):
+        raise UsageError("energies are totals up to each validation: they cannot fall")
+    reached = (e for score, e in zip(scores, energies_j, strict=True) if score >= target)
+    return next(reached, None)
+
+
+def carbon_g(energy_j: float, intensity_g_per_kwh: float) -> float:
+    """Grams of CO2 equivalent at a stated intensity of the grid; nothing is looked up.
+
+    Raises ``UsageError`` for an intensity or an energy below 0.
+    """
+    if energy_j < 0 or intensity_g_per_kwh < 0:
+        raise UsageError("energy and intensity must not be negative")
+    return energy_j / JOULES_PER_KWH * intensity_g_per_kwh
