@@ -24,13 +24,16 @@ class Eager(Mechanism):
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q_i . k_j / sqrt(dim).
 
     Symbols: as in ``softmax``. While a log is open (``sparing.record``) the weights are reported
-    under ``weights``, (batch, heads, queries, keys).
+    under ``weights``, (batch, heads, queries, keys). With ``penalise_entropy`` training reports an
+    ``auxiliary_loss``: the mean over queries of -sum_j w_ij log w_ij / log of the keys that i may
+    see, from 0, all weight on one key, to 1; ``Recipe.auxiliary`` says how much it counts.
 
     Cost: 4 dim flops for each pair, hidden ones included; memory grows with the square of the
     tokens. It equals ``softmax`` always.
 
-    Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1. What differs: scores and softmax
-    run in float32 under half precision; a query that may see no key returns zeros.
+    Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1; the penalty is what HuggingGreen
+    (2023) names a sparsity-inducing regularisation and does not spell out. What differs: scores
+    and softmax run in float32 under half precision; a query that may see no key returns zeros.
     """
 
     ignores_pads = True
@@ -44,9 +47,12 @@ class Eager(Mechanism):
         permutable=True,
     )
 
-    def __init__(self, heads: Heads, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, heads: Heads, *, dropout: float = 0.0, penalise_entropy: bool = False
+    ) -> None:
         super().__init__(heads)
         self.dropout = dropout
+        self.penalise_entropy = penalise_entropy
 
     def mix(
         self,
@@ -63,6 +69,8 @@ class Eager(Mechanism):
             scores = scores.masked_fill(~allowed, -torch.inf)
         weights = scores.softmax(-1)
         report(self, "weights", weights)
+        if self.penalise_entropy and self.training:
+            report(self, "auxiliary_loss", _entropy(weights, mask))
         weights = F.dropout(weights, self.dropout, self.training)
         return (weights @ wide(v)).to(q.dtype)
 
@@ -74,3 +82,21 @@ class Eager(Mechanism):
             other_flops=4 * pairs,
             peak_bytes=2 * pairs * max(4, work.element_bytes),
         )
+
+
+def _entropy(
+    weights: Float[Tensor, "batch heads queries keys"], mask: Mask
+) -> Float[Tensor, "batch heads"]:
+    """The mean entropy of a row as a share of what it could be; padded rows do not count."""
+    rows, queries, keys = weights.shape[0], weights.shape[2], weights.shape[3]
+    allowed = mask.dense(queries, keys, weights.device)
+    seen = weights.new_full((rows, 1, queries), float(keys))
+    if allowed is not None:
+        seen = allowed.sum(-1).to(weights.dtype).expand(rows, 1, queries)
+    # a row of one key has no entropy to lose; entr has no gradient at 0
+    entropy = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(-1)
+    share = entropy / seen.clamp_min(2).log() * (seen > 1)
+    real = mask.keep_queries(queries)
+    counted = torch.ones_like(share[:, :1]) if real is None else real[:, None].to(share.dtype)
+    mean: Tensor = (share * counted).sum(-1) / counted.sum(-1).clamp_min(1)
+    return mean
