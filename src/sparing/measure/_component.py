@@ -6,6 +6,7 @@ import abc
 from dataclasses import dataclass
 from typing import Literal
 
+JOULES_PER_KWH = 3.6e6
 EnergyObtained = Literal["measured", "integrated", "estimated"]
 
 

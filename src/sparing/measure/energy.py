@@ -18,7 +18,8 @@ from types import TracebackType
 
 import psutil
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, require_choice
+from sparing.measure._backends import BACKENDS, backend_readers
 from sparing.measure._component import Component, EnergyObtained, Reader
 from sparing.measure._nvml import visible_gpus
 from sparing.measure._rapl import RaplReader
@@ -31,6 +32,8 @@ WATTS_PER_CORE = 5.0
 WATTS_PER_CORE_INTERVAL = (2.0, 10.0)
 WATTS_VARIABLE = "SPARING_WATTS_PER_CORE"
 SHORTEST_COUNTER_WINDOW_S = 10.0
+# What the names of components begin with that have the processor in them.
+PROCESSOR = ("package", "psys", "cpu")
 
 _MEANINGS: dict[EnergyObtained, str] = {
     "measured": "energy, measured by a counter",
@@ -81,23 +84,26 @@ class EnergyMeter:
     """Measures the energy of a ``with`` block; afterwards ``energy`` holds it.
 
     ``watts_per_core`` is the constant for estimates: the argument, else the environment variable
-    ``SPARING_WATTS_PER_CORE``, else 5. ``readers`` replaces the counters that are looked for:
-    RAPL, and NVML for the GPUs that PyTorch sees. ``cpu_seconds`` and ``clock`` give seconds.
-    Accelerators are waited for before both readings. Raises ``UsageError`` for a constant that is
-    not a positive number.
+    ``SPARING_WATTS_PER_CORE``, else 5. ``backend`` "codecarbon" or "zeus" takes that meter's
+    figures instead of our own readers', where it is installed. ``readers`` replaces the counters
+    that are looked for: RAPL, and NVML for the GPUs that PyTorch sees. ``cpu_seconds`` and
+    ``clock`` give seconds. Accelerators are waited for before both readings. Raises ``UsageError``
+    for a constant that is not a positive number and for a backend that is not installed.
     """
 
     def __init__(
         self,
         *,
         watts_per_core: float | None = None,
+        backend: str = "own",
         readers: Sequence[Reader] | None = None,
         cpu_seconds: Callable[[], float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watts = _watts_per_core(watts_per_core)
         self._missing: list[str] = []
-        self._readers = self._find_readers() if readers is None else list(readers)
+        require_choice("energy", "backend", backend, BACKENDS)
+        self._readers = self._find_readers(backend) if readers is None else list(readers)
         self._cpu_seconds = cpu_seconds or process_cpu_seconds
         self._clock = clock
         self._energy: Energy | None = None
@@ -140,11 +146,13 @@ class EnergyMeter:
         notes = self._missing + [note for reader in self._readers for note in reader.notes]
         if any(component.obtained != "estimated" for component in components):
             notes += _coarse(window_s)
-        if not any(component.name.startswith(("package", "psys")) for component in components):
+        if not any(component.name.startswith(PROCESSOR) for component in components):
             components.append(self._estimate(cpu_s))
         self._energy = Energy(window_s, tuple(components), tuple(notes))
 
-    def _find_readers(self) -> list[Reader]:
+    def _find_readers(self, backend: str) -> list[Reader]:
+        if backend != "own":
+            return backend_readers(backend)
         readers: list[Reader] = [RaplReader()]
         gpus = visible_gpus()
         if isinstance(gpus, str):

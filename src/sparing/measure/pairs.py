@@ -17,6 +17,7 @@ import numpy as np
 from scipy import stats
 
 from sparing.core.errors import UsageError
+from sparing.measure._component import JOULES_PER_KWH
 from sparing.measure.statistics import (
     Array,
     Ratio,
@@ -27,7 +28,6 @@ from sparing.measure.statistics import (
 
 FEWEST_FOR_A_CLAIM = 10
 NORMAL_LEVEL = 0.05
-JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
