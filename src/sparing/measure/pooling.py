@@ -30,7 +30,11 @@ class PooledDifference:
 
 
 def pool_differences(
-    tasks: Sequence[Array], *, confidence: float = 0.95, seed: int = 0
+    tasks: Sequence[Array],
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> PooledDifference:
     """The mean of tasks' differences, weighted by their test examples.
 
@@ -55,21 +59,21 @@ def pool_differences(
     generator = np.random.default_rng(seed)
     total = sum(gaps.shape[1] for gaps in found)
     value = float(sum(gaps.mean() * gaps.shape[1] for gaps in found) / total)
-    draws = np.zeros(RESAMPLES)
+    draws = np.zeros(resamples)
     for gaps in found:
-        draws += _resampled(gaps, generator) * gaps.shape[1] / total
+        draws += _resampled(gaps, generator, resamples) * gaps.shape[1] / total
     tail = (1 - confidence) / 2
     low, high, bound = np.quantile(draws, [tail, 1 - tail, 1 - confidence])
     runs = sum(len(gaps) for gaps in found)
     return PooledDifference(value, (float(low), float(high)), float(bound), total, runs)
 
 
-def _resampled(gaps: Array, generator: np.random.Generator) -> Array:
+def _resampled(gaps: Array, generator: np.random.Generator, resamples: int) -> Array:
     """The mean of a task's differences in each resample of its seeds and its examples."""
     seeds, examples = gaps.shape
     means = []
-    for start in range(0, RESAMPLES, AT_ONCE):
-        rows = min(AT_ONCE, RESAMPLES - start)
+    for start in range(0, resamples, AT_ONCE):
+        rows = min(AT_ONCE, resamples - start)
         even = np.full(examples, 1 / examples)
         by_example = generator.multinomial(examples, even, size=rows) / examples
         by_seed = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=rows) / seeds
