@@ -91,7 +91,11 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
     else:
         name = task.tokenizer.name_or_path
         rows = load_task(source, data=data, tokenizer=name, max_tokens=task.tokens).train
-    if (rows.token_types is None) != (task.train.token_types is None):
+    if not len(rows):
+        raise DataError(f"{source} has no texts")
+    # not every tokenizer tells a pair's texts apart by token types
+    texts = [len(_segments(task, part.inputs[0])) for part in (rows, task.train)]
+    if texts[0] != texts[1] or (rows.token_types is None) != (task.train.token_types is None):
         raise UsageError(
             f"{source} and {task.name} differ: one has pairs of texts, the other single texts"
         )
