@@ -221,6 +221,26 @@ def outside(twin):
     return re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", twin)
 
 
+@pytest.mark.parametrize("attempt", ["shallow", "fallback"])
+def test_the_page_says_which_plan_was_built_on(attempt):
+    plain = read()
+    other = next(t for t in plain.trials if t.cost_share != plain.chosen.value)
+    plan = json.dumps(other.plan.to_dict())
+    labels = {"plan": plan, "score": 0.9, "cost_share": other.cost_share}
+    given = {**labels, "attempt": attempt}
+    more = [
+        Record("fallback_plan", other.cost_share, "share", "measured", labels),
+        Record("polished_plan", other.cost_share, "share", "measured", given),
+    ]
+    run = dataclasses.replace(plain.run, records=[*plain.run.records, *more])
+    results = SlimResults(run)
+    built = {"shallow": plain.chosen.value, "fallback": other.cost_share}
+    assert results.taken.value == built[attempt]
+    words = " ".join(cut_words(results))
+    said = {"shallow": "It is shallower than the plan chosen", "fallback": "fast enough, but not"}
+    assert said[attempt] in words
+
+
 @pytest.mark.parametrize(
     ("name", "labels"),
     [

@@ -158,7 +158,7 @@ def _lowest(results: SlimResults) -> float:
     factor = scale_of(results).factor
     dense = factor * (results.dense_score or 0.0)
     scores = [factor * point.score for point in results.points]
-    chosen = results.chosen
+    chosen = results.taken
     kept = [factor * float(chosen.labels["score"] or 0.0)] if chosen else []
     start = min([dense - _SHOWN * abs(dense), *(score - 1e-9 for score in kept)])
     return max(start, min(scores))
@@ -244,7 +244,7 @@ def _draw_dense(results: SlimResults, sheet: Sheet, axes: Axes) -> None:
 
 def _draw_chosen(results: SlimResults, sheet: Sheet, axes: Axes) -> None:
     """A ring around the plan that was chosen."""
-    chosen = results.chosen
+    chosen = results.taken
     if chosen is None or chosen.value is None:
         return
     score = scale_of(results).factor * float(chosen.labels["score"] or 0.0)

@@ -148,6 +148,14 @@ class SlimResults:
         return self.all.find("chosen_plan")
 
     @property
+    def taken(self) -> Record | None:
+        """The surveyed plan that was built on: the chosen one, or what stood in for it."""
+        served = self.all.find("polished_plan")
+        if served is not None and served.labels.get("attempt") == "fallback":
+            return self.all.find("fallback_plan") or self.chosen
+        return self.chosen
+
+    @property
     def served(self) -> Record | None:
         """The chosen plan as it was handed on to calibration: with polishing's threshold."""
         return self.all.find("polished_plan") or self.chosen

@@ -85,7 +85,7 @@ def _draw_trial(results: SlimResults, sheet: Sheet, axes: Axes, trial: Trial) ->
     axes.plot(
         [x], [trial.speed], marker=marker(POSITIONS[EXITS]), markersize=8, color=colour, mew=0
     )
-    chosen = results.chosen
+    chosen = results.taken
     if chosen is not None and chosen.value == trial.cost_share:
         ring(sheet, axes, x, trial.speed)
 
