@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from sparing.cli import main
 from sparing.measure.memory import PeakMemory
@@ -93,20 +92,12 @@ def trained(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory) -> Path:
     """A tiny BERT with random weights and a tokenizer of a few words, as one would download it."""
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertTokenizerFast
+
+    from tests.tasks.tokenizers import save_bert
 
     folder = tmp_path_factory.mktemp("bert") / "bert"
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=48,
-        num_labels=2,
-    )
-    BertForSequenceClassification(config).save_pretrained(folder)
+    save_bert(folder, len(WORDS))
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     BertTokenizerFast(vocab=vocabulary).save_pretrained(folder)
     return folder

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+from transformers import BertTokenizer
 
 from sparing.core.errors import UsageError
 from sparing.studies import _slim_aware, _slim_models, slim
 from sparing.tasks._unlabelled import UNLABELLED
-from tests.tasks.tokenizers import save_tokenizer
+from tests.tasks.tokenizers import save_bert, save_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -17,17 +16,7 @@ def place(tmp_path_factory):
     """A fine-tuned BERT of a few characters, its task, and a file of more texts."""
     root = tmp_path_factory.mktemp("texts")
     tokenizer = BertTokenizer.from_pretrained(save_tokenizer(root / "model"))
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=48,
-        num_labels=2,
-    )
-    BertForSequenceClassification(config).save_pretrained(root / "model")
+    save_bert(root / "model", len(tokenizer))
     rows = [f"{'good' if n % 2 else 'bad'} film {n}\t{n % 2}" for n in range(60)]
     (root / "task").mkdir()
     (root / "task" / "train.tsv").write_text("\n".join(["text\tlabel", *rows[:50]]) + "\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import BertTokenizer
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -16,3 +17,18 @@ def save_tokenizer(place: Path) -> Path:
     place.mkdir(parents=True)
     BertTokenizer({word: number for number, word in enumerate(words)}).save_pretrained(place)
     return place
+
+
+def save_bert(place: Path, words: int) -> None:
+    """A tiny BERT of random weights, two classes and so many words, as one would download it."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=48,
+        num_labels=2,
+    )
+    BertForSequenceClassification(config).save_pretrained(place)

@@ -35,10 +35,12 @@ def test_the_loss_is_that_of_its_definition(kinds):
     assert float(found) == pytest.approx(by_hand(points, kinds, 0.3), abs=1e-9)
 
 
-@pytest.mark.parametrize("kinds", [[0, 0, 0], [0, 1, 2], [0]])
+@pytest.mark.parametrize("kinds", [[0, 0, 0], [0, 1, 2], [0], []])
 def test_without_a_positive_or_a_negative_nothing_is_lost(kinds):
     points = torch.randn(len(kinds), 4, requires_grad=True)
-    loss = triplet_loss(torch.nn.functional.normalize(points, dim=-1), torch.tensor(kinds), 0.3)
+    loss = triplet_loss(
+        torch.nn.functional.normalize(points, dim=-1), torch.tensor(kinds, dtype=torch.long), 0.3
+    )
     loss.backward()
     assert float(loss.detach()) == 0
     assert points.grad is not None

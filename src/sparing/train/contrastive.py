@@ -93,6 +93,8 @@ def triplet_loss(
     points: Float[Tensor, "batch width"], kinds: Int[Tensor, " batch"], margin: float
 ) -> Float[Tensor, ""]:
     """The loss of ``HardNegatives``; 0, with gradients, where no anchor has both."""
+    if not len(points):
+        return points.sum()
     alike = kinds[:, None] == kinds
     itself = torch.eye(len(points), dtype=torch.bool, device=points.device)
     # at unit length; the root has no gradient at 0
