@@ -23,7 +23,7 @@ def tokens():
 
 
 def test_names():
-    assert names() == ["bert", "vit"]
+    assert names() == ["bert", "regnet", "vit"]
 
 
 def test_defaults_suit_the_task(digits, tokens):
@@ -42,9 +42,9 @@ def test_sizes_are_taken(digits):
     assert (config.image_size, config.patch_size, config.num_channels) == (8, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["bert", "vit"])
+@pytest.mark.parametrize("name", ["bert", "regnet", "vit"])
 def test_the_seed_alone_decides_and_no_generator_is_touched(digits, tokens, name):
-    task = digits if name == "vit" else tokens
+    task = tokens if name == "bert" else digits
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = weights(build_model(name, task, seed=5))
@@ -52,6 +52,14 @@ def test_the_seed_alone_decides_and_no_generator_is_touched(digits, tokens, name
     torch.manual_seed(2)
     assert equal(first, weights(build_model(name, task, seed=5)))
     assert not equal(first, weights(build_model(name, task, seed=6)))
+
+
+def test_a_small_convolutional_network_learns_nothing_of_its_batch_in_evaluation(digits):
+    model = build_model("regnet", digits, width=8).double().eval()
+    assert not any("attention" in type(part).__name__.lower() for part in model.modules())
+    batch = digits.collate([digits.train[place] for place in range(4)])["pixel_values"].double()
+    alone = torch.cat([model(batch[place : place + 1]).logits for place in range(4)])
+    torch.testing.assert_close(model(batch).logits, alone, rtol=1e-10, atol=1e-10)
 
 
 def test_pads_change_nothing(tokens):
@@ -69,6 +77,7 @@ def test_pads_change_nothing(tokens):
         ("vit", {"widht": 3}, "no size 'widht'; did you mean 'width'"),
         ("vit", {"heads": 5}, "5 heads do not divide the width 32"),
         ("vit", {"layers": 0}, "layers must be at least 1"),
+        ("regnet", {"width": 0}, "width must be at least 1"),
         ("bert", {}, "reads tokens, but task digits gives images; use vit"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparing.core.record import Record
-from sparing.report import adaattention, content, slim
+from sparing.report import adaattention, content, hugginggreen, slim
 from sparing.report.cells import Failed
 from sparing.report.drawing import Plot
 from sparing.report.figures import plots
@@ -31,7 +31,8 @@ def write_report(folder: Path) -> dict[str, Path]:
     """
     folder = Path(folder)
     run = read_run(folder)
-    render = {"slim": slim.render, "adaattention": adaattention.render}
+    pages = (slim, adaattention, hugginggreen)
+    render = {page.__name__.rpartition(".")[2]: page.render for page in pages}
     drawn, page, markdown = render.get(str(run.config.get("study")), _render)(run)
     files: dict[str, tuple[Path, bytes]] = {}
     for plot in drawn:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -52,7 +51,7 @@ def patch_sheet(pictures: Sequence[Picture]) -> Draw:
             for column, name in enumerate(names, start=1):
                 scored = picture.scored[name]
                 kept = _cell(sheet, figure, 2 * row, column)
-                kept.imshow(_faded(picture.pixels, scored.kept, look), interpolation="nearest")
+                kept.imshow(_faded(picture.pixels, scored.kept), interpolation="nearest")
                 if row == 0:
                     _title(kept, name, look)
                 mapped = _cell(sheet, figure, 2 * row + 1, column)
@@ -99,15 +98,13 @@ def _title(axes: Axes, text: str, look: Look) -> None:
     axes.set_title(text, loc="left", color=look.ink, fontsize=13, pad=7, parse_math=False)
 
 
-def _faded(pixels: Grid, kept: NDArray[np.bool_], look: Look) -> Grid:
-    """The picture with its dropped patches almost gone into the ground."""
+def _faded(pixels: Grid, kept: NDArray[np.bool_]) -> Grid:
+    """The picture with its dropped patches almost gone, whatever ground it lies on."""
     size = pixels.shape[0] // kept.shape[0], pixels.shape[1] // kept.shape[1]
-    whole = np.kron(kept, np.ones(size, dtype=bool))[..., None]
-    ground = np.asarray(to_rgb(look.ground))
-    rows, columns = whole.shape[:2]
+    whole = np.kron(kept, np.ones(size, dtype=bool))
+    rows, columns = whole.shape
     seen = pixels[:rows, :columns]
-    found: Grid = np.where(whole, seen, ground + FAINT * (seen - ground))
-    return found
+    return np.concatenate([seen, np.where(whole, 1.0, FAINT)[..., None]], axis=-1)
 
 
 def _stretched(scores: Grid) -> Grid:

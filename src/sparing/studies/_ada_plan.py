@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,11 +13,11 @@ import torch
 
 from sparing.core.record import Record
 from sparing.studies._ada_arms import ADAPTIVE, Arm, Work
+from sparing.studies._pieces import TIME, Plan, PlannedCell
 from sparing.studies._run import Cell
 from sparing.train.answers import label_loss, outputs_of
 from sparing.train.recipe import Precision
 
-TIME = "cell_time_s"
 TYPICAL_FLOPS = 15e9
 BACKWARD = 3
 # A training step and a forward call over those of the dense model: (training, calling).
@@ -31,43 +30,6 @@ FACTORS = {
     "slim": (2.6, 1.0),
 }
 BIGBIRD = (2.2, 2.0)
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """One cell: whether it is done, and about how many minutes of one core it takes, or took."""
-
-    key: str
-    minutes: float
-    done: bool
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All cells of a run in their order; minutes are estimates but of those that are done.
-
-    ``basis`` says what the estimates rest on.
-    """
-
-    cells: tuple[PlannedCell, ...]
-    basis: str
-
-    @property
-    def minutes_left(self) -> float:
-        """About how long the rest takes."""
-        return sum((cell.minutes for cell in self.cells if not cell.done), 0.0)
-
-    def groups(self) -> dict[str, list[PlannedCell]]:
-        """The cells by the first two parts of their keys: a task, and what is done on it."""
-        found: dict[str, list[PlannedCell]] = {}
-        for cell in self.cells:
-            found.setdefault("/".join(cell.key.split("/")[:2]), []).append(cell)
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        cells = [asdict(cell) for cell in self.cells]
-        return {"minutes_left": self.minutes_left, "basis": self.basis, "cells": cells}
 
 
 def arm_seconds(work: Work, arm: Arm | None) -> float:

@@ -10,14 +10,11 @@ Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import UsageError, nearest
 from sparing.core.record import Record
 from sparing.models import default_model
 from sparing.studies import _ada_speed as shapes
@@ -39,17 +36,11 @@ from sparing.studies._ada_options import BUDGETS as BUDGETS
 from sparing.studies._ada_options import Options, require_machine, works_of
 from sparing.studies._ada_paper import MEAN_SPEED, printed
 from sparing.studies._ada_patterns import kept_cell, patterns_cell
-from sparing.studies._ada_plan import (
-    TIME,
-    Plan,
-    arm_seconds,
-    calls_seconds,
-    make_plan,
-    timed_seconds,
-)
+from sparing.studies._ada_plan import arm_seconds, calls_seconds, make_plan, timed_seconds
 from sparing.studies._ada_throughput import throughput_cell
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._run import Cell, Failure, Progress, Run, open_run, read_config
+from sparing.studies._pieces import Plan, clocked, do_pieces, wanted_cells
+from sparing.studies._run import Cell, Progress, Run, open_run, read_config
 from sparing.studies._study import StudyResult, base_config, write_goals
 
 FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
@@ -123,11 +114,9 @@ def run(
     config |= _described(options, works, folder.name)
     planned = _cells(options, works)
     config["cells"] = [cell.key for cell in planned]
-    wanted = [cell for cell in planned if fnmatchcase(cell.key, cells)]
-    if not wanted:
-        raise UsageError(f"no cell fits {cells!r}{nearest(cells, config['cells'])}")
+    wanted = wanted_cells(planned, cells)
     with open_run(folder, config, overwrite=overwrite) as opened:
-        failures = _do(opened, wanted, minutes, on_progress)
+        failures = do_pieces(opened, wanted, minutes, on_progress)
         return _finish(opened, options, works, failures)
 
 
@@ -145,24 +134,6 @@ def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     return make_plan(_cells(options, works), works, records, finished)
 
 
-def _do(
-    opened: Run, cells: Sequence[Cell], minutes: float | None, on_progress: Progress
-) -> list[Failure]:
-    """The cells in their order, until the time is up."""
-    if minutes is None:
-        return list(opened.do(cells, on_progress))
-    end, finished = time.monotonic() + 60 * minutes, opened.finished()
-    waiting = [cell for cell in cells if cell.key not in finished]
-    total, done = sum(cell.weight for cell in waiting) or 1.0, 0.0
-    for cell in waiting:
-        if time.monotonic() >= end:
-            break
-        on_progress(done / total, cell.key)
-        opened.do([cell], lambda fraction, text: None)
-        done += cell.weight
-    return list(opened.failures)
-
-
 def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
     """The small facts, speeds while nothing has heated the machine, then task by task."""
     found = [Cell("arithmetic", _arithmetic, weight=0.1)]
@@ -177,19 +148,7 @@ def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
             found += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
     for work in works:
         found += _task_cells(options, work)
-    return [_clocked(cell) for cell in found]
-
-
-def _clocked(cell: Cell) -> Cell:
-    """The cell, which also tells how long it took: later plans rest on it."""
-
-    def do() -> list[Record]:
-        start, used = time.perf_counter(), time.process_time()
-        records = cell.work()
-        took, core = time.perf_counter() - start, time.process_time() - used
-        return [*records, Record(TIME, took, "s", "measured", {"core_s": core})]
-
-    return replace(cell, work=do)
+    return [clocked(cell) for cell in found]
 
 
 def _arithmetic() -> list[Record]:

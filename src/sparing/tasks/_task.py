@@ -88,7 +88,8 @@ class Task:
     by, ``metrics`` are all of them. ``more_tests`` are further labelled splits by name.
     ``tokens`` is the longest sequence that a model sees, its class token included. Token tasks
     have a ``vocabulary`` (how many token numbers there are) and a ``pad_id``; image tasks have
-    ``image_size``, ``channels`` and ``patch_size``. ``tokenizer`` is a pretrained one where the
+    ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) /
+    ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the
     task was loaded with it, ``words`` the vocabulary that was made of the training texts.
     ``subset`` says that the data is a part of what was published, and ``notes`` which; they also
     tell what was cut or left out.
@@ -109,6 +110,8 @@ class Task:
     image_size: int = 0
     channels: int = 0
     patch_size: int = 0
+    pixel_mean: float = 0.5
+    pixel_deviation: float = 0.5
     tokenizer: Any = field(default=None, repr=False)
     words: Words | None = field(default=None, repr=False)
     metrics: tuple[str, ...] = ()

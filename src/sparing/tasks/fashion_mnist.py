@@ -79,6 +79,8 @@ def load(
         image_size=SIZE,
         channels=1,
         patch_size=patch_size,
+        pixel_mean=MEAN,
+        pixel_deviation=DEVIATION,
     )
 
 

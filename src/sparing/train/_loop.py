@@ -21,6 +21,7 @@ from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxi
 from sparing.train._checkpoints import save_weights
 from sparing.train._metrics import MetricsFile
 from sparing.train.evaluation import Evaluation, evaluate
+from sparing.train.metering import StepMeter, Totals
 from sparing.train.objective import Objective, judge_of
 from sparing.train.order import LengthGrouped
 from sparing.train.recipe import Recipe
@@ -35,11 +36,16 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
     """
 
     def __init__(
-        self, recipe: Recipe, metrics: MetricsFile, on_progress: Callable[[float, str], None] | None
+        self,
+        recipe: Recipe,
+        metrics: MetricsFile,
+        on_progress: Callable[[float, str], None] | None,
+        meter: StepMeter | None = None,
     ) -> None:
         self.recipe = recipe
         self.metrics = metrics
         self.on_progress = on_progress
+        self.totals = Totals(meter)
         self.sampler: LengthGrouped | None = None
         self.interrupted = False
         self.train_time_s = 0.0
@@ -58,11 +64,14 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         """What a resumed run goes on from."""
         names = ("train_time_s", "examples_seen", "curve", "best", "metric", "waits")
         lists = ("since_log", "since_validation", "head_scores")
-        return {"args": {}, "attributes": {name: getattr(self, name) for name in names + lists}}
+        attributes = {name: getattr(self, name) for name in names + lists}
+        return {"args": {}, "attributes": {**attributes, "spent": self.totals.read()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
-        for name, value in state["attributes"].items():
+        attributes = dict(state["attributes"])
+        self.totals.spent = attributes.pop("spent", {})
+        for name, value in attributes.items():
             setattr(self, name, value)
 
     @property
@@ -78,6 +87,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the clock: the batch has been loaded."""
+        self.totals.go_on()
         self._started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
@@ -107,6 +117,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         }
         if found.right is not None:
             entry["validation_accuracy"] = found.accuracy
+        entry |= self.totals.spent
         if self.head_scores:
             entry["mean_head_score"] = _mean(self.head_scores)
             entry["validation_latency_ms"] = 1e3 * time_s / found.count
@@ -212,6 +223,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """The task's metrics and the loss on the validation split, or what the objective says."""
+        self.journal.totals.read()
         start, size = time.perf_counter(), self.args.eval_batch_size
         judge = judge_of(self.objective)
         if judge is None:

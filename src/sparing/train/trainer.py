@@ -23,6 +23,7 @@ from sparing.train import _checkpoints
 from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
 from sparing.train._surroundings import generators_kept, interrupts_to
+from sparing.train.metering import StepMeter
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import PRECISIONS, Recipe
 
@@ -38,7 +39,8 @@ class TrainResult:
     ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
     ``metric`` is the task's own, by which the best validation was chosen. ``curve`` has one entry
     for each validation: epoch, step, validation_score (that metric), validation_accuracy (where the
-    answer is a class), validation_loss and train_loss (the mean since the last one). The ``best_*``
+    answer is a class), validation_loss, train_loss (the mean since the last one), and what a meter
+    had counted, by the names it gives. The ``best_*``
     and ``validation_*`` fields are of the validation whose weights the model now has;
     ``validation_accuracy`` is None where the answer is a number. ``notes`` tell what was unusual.
     """
@@ -67,6 +69,7 @@ def train(
     objective: Objective | None = None,
     resume: Literal["auto", "never"] = "auto",
     on_progress: Callable[[float, str], None] | None = None,
+    meter: StepMeter | None = None,
 ) -> TrainResult:
     """Train ``model`` in place; at the end it has the weights that did best on validation.
 
@@ -75,7 +78,9 @@ def train(
     from its last sound checkpoint and ends with the same weights, bit for bit, as if it had never
     stopped; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
     distillation weights apply; an ``objective`` replaces the loss altogether. ``on_progress`` is
-    told a fraction and a text. The user's random generators are left as they were.
+    told a fraction and a text. A ``meter`` runs during training steps alone, not while a model is
+    validated or saved, and the curve tells what it had counted by each validation. The user's
+    random generators are left as they were.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
@@ -90,7 +95,7 @@ def train(
         raise UsageError("give train a teacher or an objective, which has its own; not both")
     try:
         with quiet(), generators_kept():
-            return _run(model, task, recipe, folder, objective, resume, on_progress)
+            return _run(model, task, recipe, folder, objective, resume, on_progress, meter)
     except (OSError, SafetensorError) as error:
         raise UsageError(f"cannot write to {folder}: {error}") from error
     except RuntimeError as error:
@@ -107,6 +112,7 @@ def _run(
     objective: Objective,
     resume: str,
     on_progress: Callable[[float, str], None] | None,
+    meter: StepMeter | None,
 ) -> TrainResult:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise Unsupported("train runs in one process: start it without torchrun or accelerate")
@@ -117,7 +123,7 @@ def _run(
     if (folder / RESULT).exists():
         return _read_back(model, folder)
     start, notes = _checkpoints.last_good(folder, model)
-    journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress)
+    journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress, meter)
     steps = 0
     if start is not None:
         state = _checkpoints.read_json(start / _checkpoints.STATE)
@@ -148,8 +154,11 @@ def _train(
             raise _refused(error) from error
         if objective.teacher is not None:
             objective.teacher.to(loop.args.device).eval()
-        with interrupts_to(journal):
-            loop.train(resume_from_checkpoint=None if start is None else str(start))
+        try:
+            with interrupts_to(journal):
+                loop.train(resume_from_checkpoint=None if start is None else str(start))
+        finally:
+            journal.totals.read()
     if journal.interrupted:
         raise KeyboardInterrupt
     steps: int = loop.state.global_step

@@ -131,9 +131,9 @@ class ScheduledPatches:
         ``patches`` are those of an image, ``own`` the model's own tokens beside them. What
         training costs follows from it; the attention core falls faster.
         """
-        return sum(images * (own + kept) for images, kept in self._kept(patches))
+        return sum(images * (own + kept) for images, kept in self.kept(patches))
 
-    def _kept(self, patches: int) -> Iterator[tuple[int, int]]:
+    def kept(self, patches: int) -> Iterator[tuple[int, int]]:
         """Images, and the patches of each that go on, step by step."""
         size = self.recipe.batch_size
         for step in range(self.epoch_steps * self.recipe.epochs):

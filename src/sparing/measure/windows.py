@@ -1,0 +1,35 @@
+"""Energy of work that pauses: windows of one meter, told apart by component."""
+
+from __future__ import annotations
+
+from sparing.measure.energy import Component, Energy, EnergyMeter
+
+SUFFIX = "_j"
+
+
+class EnergyWindows:
+    """Starts and stops a meter any number of times: a training between its validations.
+
+    ``stop`` gives what the window took, in joules by component: ``{"cpu_j": 12.5}``.
+    ``components`` holds those of the last window, and so how each figure was obtained, ``notes``
+    everything that a window had to say.
+    """
+
+    def __init__(self, meter: EnergyMeter | None = None) -> None:
+        self.meter = EnergyMeter() if meter is None else meter
+        self.components: tuple[Component, ...] = ()
+        self.notes: dict[str, None] = {}
+
+    def start(self) -> None:
+        """Begin a window."""
+        self.meter.__enter__()
+
+    def stop(self) -> dict[str, float]:
+        """End the window: joules by component."""
+        self.meter.__exit__(None, None, None)
+        return self._keep(self.meter.energy)
+
+    def _keep(self, energy: Energy) -> dict[str, float]:
+        self.components = energy.components
+        self.notes |= dict.fromkeys(energy.notes)
+        return {f"{each.name}{SUFFIX}": each.energy_j for each in energy.components}

@@ -1,0 +1,263 @@
+"""What the HuggingGreen study runs: its options, its budgets, and the tasks that they name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparing.core.errors import UsageError, nearest, require_choice
+from sparing.layers.patches import SCORES, WAYS
+from sparing.studies._task import load_for
+from sparing.tasks import Examples, Task
+from sparing.train import default_recipe
+from sparing.train.recipe import Precision, Recipe
+from sparing.transfer.scheduling import PatchSchedule
+
+DATA = "SPARING_DATA"
+PATCHES, ATTENTION, STAGES = "patches", "attention", "stages"
+QUESTIONS = (ATTENTION, PATCHES, STAGES)
+# Named ways to change what is selected while training; a keep of 0 stands for that of the arm.
+SCHEDULES: Mapping[str, PatchSchedule] = {
+    "decay": PatchSchedule("decay", start=0.5),
+    "compounding": PatchSchedule("compounding", start=0.5),
+    "linear": PatchSchedule("linear", "keep", start=1.0, end=1.0),
+    "linear-falling": PatchSchedule("linear", "keep", start=1.0, end=1.0),
+    "cosine": PatchSchedule("cosine", "keep", start=1.0, end=1.0),
+    "cosine-falling": PatchSchedule("cosine", "keep", start=1.0, end=1.0),
+}
+TRAINED = ("epochs", "learning_rate", "batch_size")
+NEEDS = ("", "accelerator")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is run, and how long it may take.
+
+    ``tasks`` empty is digits, and fashion-mnist where there is a data folder. ``questions`` are
+    "attention" (RQ1), "patches" (RQ2) and "stages" (RQ3). ``width`` and ``heads`` are those of
+    every ViT; RQ2 runs every one of ``depths``, RQ1 and RQ3 the first, unless ``attention_width``,
+    ``attention_heads`` and ``attention_depth`` say otherwise. ``keeps`` below 1 are shares of
+    patches, or counts; 1 is the dense arm, which always runs. ``grid`` are the tasks that run every
+    score, way and share: the others keep to the first way and share (empty: all are inside).
+    ``schedules`` are further arms of the first score; ``schedule`` is that of every selecting arm.
+    ``network_width`` is that of the convolutional rival, 0 leaves it out, ``halved`` adds half the
+    layers, distilled. ``pairs`` are the seeds of RQ2; the others have their own. ``trained`` gives
+    a task's epochs, learning rate and batch size; without, its default recipe's.
+    ``unlabelled`` is, by task, the task whose images the stages without labels take (a name with
+    options); else its own images. ``stage_epochs`` are those of masked and contrastive training.
+    ``margin`` is the loss of accuracy that is still called none; ``intensity_g_per_kwh`` a stated
+    carbon intensity, ``watts_per_core`` the constant of estimates. ``needs`` is what a budget makes
+    no sense without.
+    """
+
+    tasks: tuple[str, ...] = ()
+    questions: tuple[str, ...] = QUESTIONS
+    width: int = 64
+    heads: int = 4
+    depths: tuple[int, ...] = (4,)
+    attention_width: int = 0
+    attention_heads: int = 0
+    attention_depth: int = 0
+    scores: tuple[str, ...] = ("contrast", "variance", "entropy", "random")
+    ways: tuple[str, ...] = ("top",)
+    keeps: tuple[float | int, ...] = (0.7,)
+    grid: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+    schedule: str = ""
+    network_width: int = 32
+    halved: bool = True
+    pairs: int = 10
+    attention_pairs: int = 10
+    stage_pairs: int = 5
+    epochs: int = 0
+    learning_rate: float = 0.0
+    batch_size: int = 64
+    trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unlabelled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stage_epochs: tuple[int, int] = (5, 3)
+    validation_examples: int = 1000
+    test_examples: int = 0
+    precision: Precision = "auto"
+    margin: float = 0.01
+    inference_seconds: float = 1.0
+    intensity_g_per_kwh: float = 400.0
+    watts_per_core: float = 5.0
+    thread_count: int = 1
+    needs: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "questions", "depths", "scores", "ways", "keeps", "schedules"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
+        chosen = {"questions": QUESTIONS, "scores": SCORES, "ways": WAYS, "schedules": SCHEDULES}
+        for name, known in chosen.items():
+            for value in getattr(self, name):
+                require_choice("the study", name, value, known)
+        if self.schedule:
+            require_choice("the study", "schedule", self.schedule, SCHEDULES)
+        require_choice("the study", "needs", self.needs, NEEDS)
+        for name in ("questions", "depths", "scores", "ways", "keeps"):
+            if not getattr(self, name):
+                raise UsageError(f"the study needs at least one of {name}")
+        for name in ("pairs", "attention_pairs", "stage_pairs", "batch_size", "thread_count"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if any(isinstance(keep, float) and not 0 < keep < 1 for keep in self.keeps):
+            raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
+        for task, given in self.trained.items():
+            for name in given:
+                if name not in TRAINED:
+                    raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
+
+    def recipe(self, task: str, seed: int) -> Recipe:
+        """How a task's dense arm is trained; every arm has the same but for its epochs."""
+        own, given = default_recipe(task), self.trained.get(task, {})
+        return replace(
+            own,
+            epochs=given.get("epochs") or self.epochs or own.epochs,
+            learning_rate=given.get("learning_rate") or self.learning_rate or own.learning_rate,
+            batch_size=given.get("batch_size") or self.batch_size,
+            precision=self.precision,
+            patience=None,
+            seed=seed,
+        )
+
+
+_QUICK = {
+    "digits": {"epochs": 10, "learning_rate": 3e-3},
+    "fashion-mnist": {"epochs": 5, "learning_rate": 2e-3},
+}
+_DIGITS = {"patch_size": 2}
+BUDGETS = {
+    "quick": Options(
+        pairs=6,
+        attention_pairs=2,
+        stage_pairs=2,
+        halved=False,
+        trained=_QUICK,
+        task_options={"digits": _DIGITS, "fashion-mnist": {"examples": 2000}},
+        stage_epochs=(3, 2),
+        validation_examples=500,
+        test_examples=2000,
+        inference_seconds=0.3,
+    ),
+    "standard": Options(
+        tasks=("fashion-mnist", "digits", "cifar10"),
+        grid=("fashion-mnist",),
+        depths=(4, 8),
+        ways=("top", "sampled"),
+        keeps=(0.7, 0.5, 0.9),
+        schedules=("decay", "compounding", "linear", "linear-falling", "cosine", "cosine-falling"),
+        trained={
+            "digits": {"epochs": 20, "learning_rate": 3e-3},
+            "fashion-mnist": {"epochs": 12, "learning_rate": 2e-3},
+            "cifar10": {"epochs": 15, "learning_rate": 1e-3},
+        },
+        task_options={
+            "digits": _DIGITS,
+            "fashion-mnist": {"examples": 2000},
+            "cifar10": {"examples": 4000},
+        },
+        unlabelled={
+            "cifar10": {"task": "tiny-imagenet", "image_size": 32, "patch_size": 4},
+            "fashion-mnist": {"task": "fashion-mnist"},
+        },
+        test_examples=4000,
+    ),
+    "paper": Options(
+        tasks=("cifar10", "cifar100", "tiny-imagenet"),
+        width=64,
+        depths=(4, 8, 12),
+        attention_width=3072,
+        attention_heads=16,
+        attention_depth=16,
+        scores=("contrast", "variance", "entropy", "random"),
+        ways=("sampled",),
+        keeps=(138,),
+        schedule="decay",
+        epochs=5,
+        learning_rate=1e-3,
+        batch_size=512,
+        task_options={
+            name: {"image_size": 224, "patch_size": 16}
+            for name in ("cifar10", "cifar100", "tiny-imagenet")
+        },
+        unlabelled={
+            name: {"task": "tiny-imagenet", "image_size": 224, "patch_size": 16}
+            for name in ("cifar10", "cifar100", "tiny-imagenet")
+        },
+        needs="accelerator",
+    ),
+}
+
+
+def require_machine(options: Options) -> None:
+    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
+    if options.needs == "accelerator" and not torch.accelerator.is_available():
+        raise UsageError(
+            "the paper's own setting (224 pixels, a ViT 3,072 wide for RQ1) needs an accelerator; "
+            "use the budget standard, or --set needs= to run it all the same"
+        )
+
+
+def task_names(options: Options, data: Path | None) -> tuple[str, ...]:
+    """The tasks that are asked for, or those that can be had."""
+    if options.tasks:
+        return options.tasks
+    has_data = data is not None or bool(os.environ.get(DATA))
+    return ("digits", "fashion-mnist") if has_data else ("digits",)
+
+
+def load(options: Options, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
+    """A task of images, its held-out splits limited, and the options it was loaded with.
+
+    Raises ``UsageError`` for a task of texts and for one whose patches cannot be chosen from.
+    """
+    task, told = load_for(name, options.task_options.get(name, {}), "", data)
+    if task.kind != "image":
+        raise UsageError(f"the study selects patches of images; {name} is a task of texts")
+    if task.classes < 2:
+        raise UsageError(f"{name} has one class: there is nothing to learn")
+    splits = {"validation": options.validation_examples, "test": options.test_examples}
+    for split, most in splits.items():
+        whole = task.split(split)
+        if 0 < most < len(whole):
+            note = f"{split}: {most:,} of {len(whole):,} images, drawn at random"
+            parts: dict[str, Any] = {split: _drawn(whole, most)}
+            task = replace(task, **parts, notes=(*task.notes, note))
+    return task, told
+
+
+def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Task:
+    """The images that the stages without labels learn from, of the same size and patches.
+
+    Raises ``UsageError`` where they have others.
+    """
+    given = dict(options.unlabelled.get(name, {}))
+    if not given:
+        return task
+    other = str(given.pop("task", name))
+    own = {"patch_size": task.patch_size} if other == name else {}
+    found, _ = load_for(other, {**own, **given}, "", data)
+    for size in ("image_size", "patch_size", "channels"):
+        if getattr(found, size) != getattr(task, size):
+            raise UsageError(
+                f"unlabelled images of {other} have {size} {getattr(found, size)}, but {name} has "
+                f"{getattr(task, size)}"
+            )
+    most = options.validation_examples
+    if 0 < most < len(found.validation):
+        found = replace(found, validation=_drawn(found.validation, most))
+    return found
+
+
+def _drawn(examples: Examples, most: int) -> Examples:
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))[:most]
+    return examples.subset(sorted(order.tolist()))

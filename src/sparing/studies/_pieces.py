@@ -1,0 +1,120 @@
+"""A study in pieces: some of its cells now, the rest later, and what they will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sparing.core.errors import UsageError, nearest
+from sparing.core.record import Record
+from sparing.studies._run import Cell, Failure, Progress, Run
+
+TIME = "cell_time_s"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell: whether it is done, and about how many minutes of one core it takes, or took."""
+
+    key: str
+    minutes: float
+    done: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of a run in their order; minutes are estimates but of those that are done.
+
+    ``basis`` says what the estimates rest on.
+    """
+
+    cells: tuple[PlannedCell, ...]
+    basis: str
+
+    @property
+    def minutes_left(self) -> float:
+        """About how long the rest takes."""
+        return sum((cell.minutes for cell in self.cells if not cell.done), 0.0)
+
+    def groups(self) -> dict[str, list[PlannedCell]]:
+        """The cells by the first two parts of their keys: a task, and what is done on it."""
+        found: dict[str, list[PlannedCell]] = {}
+        for cell in self.cells:
+            found.setdefault("/".join(cell.key.split("/")[:2]), []).append(cell)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        cells = [asdict(cell) for cell in self.cells]
+        return {"minutes_left": self.minutes_left, "basis": self.basis, "cells": cells}
+
+
+def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:
+    """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+    wanted = [cell for cell in cells if fnmatchcase(cell.key, pattern)]
+    if not wanted:
+        raise UsageError(f"no cell fits {pattern!r}{nearest(pattern, [c.key for c in cells])}")
+    return wanted
+
+
+def do_pieces(
+    opened: Run, cells: Sequence[Cell], minutes: float | None, on_progress: Progress
+) -> list[Failure]:
+    """The cells in their order, until the time is up."""
+    if minutes is None:
+        return list(opened.do(cells, on_progress))
+    end, finished = time.monotonic() + 60 * minutes, opened.finished()
+    waiting = [cell for cell in cells if cell.key not in finished]
+    total, done = sum(cell.weight for cell in waiting) or 1.0, 0.0
+    for cell in waiting:
+        if time.monotonic() >= end:
+            break
+        on_progress(done / total, cell.key)
+        opened.do([cell], lambda fraction, text: None)
+        done += cell.weight
+    return list(opened.failures)
+
+
+def clocked(cell: Cell) -> Cell:
+    """The cell, which also tells how long it took: later plans rest on it."""
+
+    def do() -> list[Record]:
+        start, used = time.perf_counter(), time.process_time()
+        records = cell.work()
+        took, core = time.perf_counter() - start, time.process_time() - used
+        return [*records, Record(TIME, took, "s", "measured", {"core_s": core})]
+
+    return replace(cell, work=do)
+
+
+def plan_by_kind(
+    cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 3
+) -> Plan:
+    """Cells with minutes: their own where they are done, the mean of the done ones of their kind.
+
+    Cells are of one kind whose keys begin with as many equal parts. Where none of a kind is done
+    its ``weight`` stands, in seconds, scaled by what the weights of others turned out to be.
+    """
+    took = {r.cell: float(r.labels["core_s"] or 0.0) for r in records if r.name == TIME}
+    weights = {cell.key: cell.weight for cell in cells}
+    known = [key for key in took if key in weights]
+    scale = sum(took[key] for key in known) / (sum(weights[key] for key in known) or 1.0)
+    by_kind: dict[str, list[float]] = {}
+    for key in known:
+        by_kind.setdefault(_kind(key, parts), []).append(took[key])
+    planned = []
+    for cell in cells:
+        alike = by_kind.get(_kind(cell.key, parts))
+        seconds = sum(alike) / len(alike) if alike else cell.weight * (scale or 1.0)
+        planned.append(
+            PlannedCell(cell.key, took.get(cell.key, seconds) / 60, cell.key in finished)
+        )
+    basis = "what finished cells took" if known else "arithmetic alone: a first guess"
+    return Plan(tuple(planned), basis)
+
+
+def _kind(key: str, parts: int) -> str:
+    return "/".join(key.split("/")[:parts])

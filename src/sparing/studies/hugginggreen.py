@@ -1,0 +1,295 @@
+"""HuggingGreen, performed: does choosing patches, attention or stages save energy in training?
+
+``sparing study hugginggreen`` trains small vision transformers in pairs of equal seed and order of
+data: patches chosen by contrast, variance or entropy against random ones, against the same cost
+spent on a dense model, and against convolutions; probabilistic attention and Gaussian keys; masked
+and contrastive training before fine-tuning. Expected of quick, about a quarter of an hour on one
+core: it shows that all of it runs, and decides nothing.
+
+Source: Limone et al., HuggingGreen (2023), which ends before the experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sparing.core.record import Record
+from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._green_analysis import analyse
+from sparing.studies._green_arms import (
+    DENSE,
+    GAUSSIAN_HALF,
+    Arm,
+    attention_arms,
+    patch_arms,
+    selection_arms,
+    shuffled,
+)
+from sparing.studies._green_cells import arm_cell
+from sparing.studies._green_options import (
+    ATTENTION,
+    PATCHES,
+    STAGES,
+    load,
+    require_machine,
+    task_names,
+    unlabelled,
+)
+from sparing.studies._green_options import BUDGETS as BUDGETS
+from sparing.studies._green_options import Options as Options
+from sparing.studies._green_pictures import pictures_cell
+from sparing.studies._green_stages import MASKED, SCRATCH, Longer, arms_of, stage_cell
+from sparing.studies._green_stages import analyse as analyse_stages
+from sparing.studies._green_train import FORWARD_AND_BACK, Work
+from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
+from sparing.studies._run import Cell, Progress, Run, open_run, read_config
+from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.tasks import Task
+
+SAVED = 0.75
+TYPICAL_FLOPS = 8e9  # of one core on models as small as these
+BESIDE = 1.6  # validations, test and predictions over the training steps
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
+) -> StudyResult:
+    """Run the study in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
+    now (``patches/digits/*``), and after ``minutes`` no further one begins. Raises ``UsageError``
+    for unknown names, for a budget that this machine cannot serve, for a pattern that no cell fits,
+    and for a folder that holds another run; a cell that fails is noted in the result, and the
+    others go on.
+    """
+    require_machine(options)
+    tasks, told = _tasks(options, data)
+    identity = _plain({**asdict(options), "tasks": told})
+    del identity["needs"]
+    config = base_config("hugginggreen", identity) | _described(options, tasks, folder.name)
+    planned = _cells(options, tasks, folder, data)
+    config["cells"] = [cell.key for cell in planned]
+    wanted = wanted_cells(planned, cells)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = do_pieces(opened, wanted, minutes, on_progress)
+        tested = {name: len(task.test) for name, task in tasks.items()}
+        measured = [r for r in opened.records() if r.cell != "analysis"]
+        found = analyse(measured, tested, options.margin)
+        opened.replace_analysis([*found, *analyse_stages(measured, tested, options.margin)])
+        records = opened.records()
+        goals = _judge(options, tasks, records)
+        write_goals(opened.folder, goals)
+        return StudyResult("hugginggreen", folder, opened.config, records, goals, failures)
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
+    tasks, _ = _tasks(options, data)
+    records: list[Record] = []
+    finished: set[str] = set()
+    if (folder / "config.json").is_file():
+        before = Run(folder, read_config(folder))
+        records, finished = before.records(), before.finished()
+    return plan_by_kind(_cells(options, tasks, folder, data), records, finished)
+
+
+def _tasks(
+    options: Options, data: Path | None
+) -> tuple[dict[str, Task], dict[str, dict[str, Any]]]:
+    tasks, told = {}, {}
+    for name in task_names(options, data):
+        tasks[name], told[name] = load(options, name, data)
+    return tasks, told
+
+
+def _cells(
+    options: Options, tasks: Mapping[str, Task], folder: Path, data: Path | None
+) -> list[Cell]:
+    """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
+    found: list[Cell] = []
+    for name, task in tasks.items():
+        if PATCHES in options.questions:
+            for depth in options.depths:
+                found += _patch_cells(options, name, task, folder, depth)
+        if ATTENTION in options.questions:
+            found += _attention_cells(options, name, task, folder)
+        if STAGES in options.questions:
+            work = _work(options, name, task, folder, options.depths[0])
+            images = unlabelled(options, name, task, data)
+            found += [
+                _weighed(stage_cell(work, images, arm, seed), work, 2.0)
+                for seed in range(options.stage_pairs)
+                for arm in arms_of(seed)
+            ]
+    return [clocked(cell) for cell in found]
+
+
+def _patch_cells(options: Options, name: str, task: Task, folder: Path, depth: int) -> list[Cell]:
+    work = _work(options, name, task, folder, depth)
+    arms = patch_arms(options, task, whole=_whole(options, name, depth))
+    found = [pictures_cell(work)] if depth == options.depths[0] else []
+    return found + _in_turns(work, PATCHES, arms, options.pairs)
+
+
+def _whole(options: Options, name: str, depth: int) -> bool:
+    """Whether every way and share is run: at the first depth of the tasks of the grid."""
+    return depth == options.depths[0] and (not options.grid or name in options.grid)
+
+
+def _attention_cells(options: Options, name: str, task: Task, folder: Path) -> list[Cell]:
+    depth = options.attention_depth or options.depths[0]
+    work = _work(options, name, task, folder, depth, attention=True)
+    return _in_turns(work, ATTENTION, attention_arms(work.heads), options.attention_pairs)
+
+
+def _in_turns(work: Work, question: str, arms: Sequence[Arm], pairs: int) -> list[Cell]:
+    return [
+        _weighed(arm_cell(work, question, arm, seed), work, 1.0)
+        for seed in range(pairs)
+        for arm in shuffled(arms, seed, question)
+    ]
+
+
+def _work(
+    options: Options, name: str, task: Task, folder: Path, depth: int, *, attention: bool = False
+) -> Work:
+    width, heads = options.width, options.heads
+    if attention:
+        width, heads = options.attention_width or width, options.attention_heads or heads
+    return Work(name, task, folder, options, width, heads, depth)
+
+
+def _weighed(cell: Cell, work: Work, factor: float) -> Cell:
+    """The cell with its seconds as a weight, by the arithmetic of the dense arm."""
+    images = len(work.task.train) * work.recipe(0).epochs
+    per_image = 24.0 * work.depth * work.width**2 * work.task.tokens
+    seconds = BESIDE * FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS
+    return Cell(cell.key, cell.work, max(0.1, factor * seconds))
+
+
+def _judge(
+    options: Options, tasks: Mapping[str, Task], records: Sequence[Record]
+) -> list[GoalResult]:
+    """What was declared before the first training, task by task."""
+    found = []
+    for name, task in tasks.items():
+        for question, goal, record_name, labels in _goals(options, name, task):
+            if question not in options.questions:
+                continue
+            wanted = {"task": name, "question": question, **labels}.items()
+            fitting = [r for r in records if r.name == record_name and wanted <= r.labels.items()]
+            last = fitting[-1] if fitting else None
+            found.append(goal.judge(last.value, last.interval) if last else goal.judge(None, None))
+    return found
+
+
+def _goals(options: Options, name: str, task: Task) -> list[tuple[str, Goal, str, dict[str, Any]]]:
+    """A task's goals with the record that decides each; they speak of the first depth."""
+    first = selection_arms(options, task, whole=False)[0].name
+    deep = {"depth": options.depths[0]}
+    attention = {"depth": options.attention_depth or options.depths[0], "to": DENSE}
+    longer = Longer(MASKED, "energy").name
+    points = f"{100 * options.margin:g} points"
+    saved = f"{name}: {first} needs {1 - SAVED:.0%} less energy than the better dense arm"
+    return [
+        (
+            PATCHES,
+            Goal(saved, SAVED, "ratio", at_most=True),
+            "target_energy_ratio",
+            {**deep, "arm": first},
+        ),
+        (
+            PATCHES,
+            Goal(f"{name}: {first} loses at most {points}", -options.margin, "score"),
+            "accuracy_difference",
+            {**deep, "arm": first, "to": DENSE},
+        ),
+        (
+            PATCHES,
+            Goal(f"{name}: {first} is better than random patches", 0.0, "score"),
+            "rival_difference",
+            {**deep, "arm": first, "rival": "random"},
+        ),
+        (
+            ATTENTION,
+            Goal(f"{name}: {GAUSSIAN_HALF} lose at most {points}", -options.margin, "score"),
+            "accuracy_difference",
+            {**attention, "arm": GAUSSIAN_HALF},
+        ),
+        (
+            ATTENTION,
+            Goal(f"{name}: {GAUSSIAN_HALF} take less energy", 1.0, "ratio", at_most=True),
+            "energy_ratio",
+            {**attention, "arm": GAUSSIAN_HALF},
+        ),
+        (
+            STAGES,
+            Goal(f"{name}: masked training first beats {longer}", 0.0, "score"),
+            "stage_difference",
+            {**deep, "arm": MASKED, "to": longer},
+        ),
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    first = next(iter(tasks.values()))
+    return {
+        "name": name,
+        "task": {
+            "name": ", ".join(tasks),
+            "kind": "image",
+            "metric": "accuracy",
+            "subset": any(task.subset for task in tasks.values()),
+            "notes": [f"{name}: {note}" for name, task in tasks.items() for note in task.notes],
+            "licence": first.licence if len(tasks) == 1 else "each its own",
+            "source": "; ".join(dict.fromkeys(task.source for task in tasks.values())),
+            "examples": {
+                name: {split: len(rows) for split, rows in task.splits.items()}
+                for name, task in tasks.items()
+            },
+        },
+        "tasks": list(tasks),
+        "classes": {name: list(task.labels) for name, task in tasks.items()},
+        "model": {
+            "name": "vit",
+            "width": options.width,
+            "heads": options.heads,
+            "layers": list(options.depths),
+        },
+        "recipes": {name: _plain(asdict(options.recipe(name, 0))) for name in tasks},
+        "patches": {name: [task.image_size, task.patch_size] for name, task in tasks.items()},
+        "arms": [DENSE, *(arm.name for arm in selection_arms(options, first, whole=True))],
+        "baseline": DENSE,
+        "questions": list(options.questions),
+        "seeds": list(range(options.pairs)),
+        "pairs": {
+            PATCHES: options.pairs,
+            ATTENTION: options.attention_pairs,
+            STAGES: options.stage_pairs,
+        },
+        "margin": options.margin,
+        "intensity_g_per_kwh": options.intensity_g_per_kwh,
+        "watts_per_core": options.watts_per_core,
+        "threads": options.thread_count,
+        "scratch": SCRATCH,
+        "engine": "eager PyTorch, fused attention",
+    }
