@@ -151,7 +151,7 @@ def _restyle(element: ElementTree.Element, name: str) -> None:
     if "id" in attributes:
         attributes["id"] = f"{name}-{attributes['id']}"
     link = attributes.get(f"{{{_LINK}}}href")
-    if link is not None:
+    if link is not None and link.startswith("#"):  # not a picture that lies inside
         attributes[f"{{{_LINK}}}href"] = f"#{name}-{link[1:]}"
     if "clip-path" in attributes:
         attributes["clip-path"] = attributes["clip-path"].replace("url(#", f"url(#{name}-")

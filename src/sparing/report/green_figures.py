@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,7 @@ def figures(results: GreenResults) -> list[Plot]:
 
 def trade(group: Group, results: GreenResults) -> Plot:
     """Accuracy beside dense against energy over dense, each arm with its intervals."""
-    name, title = _name("trade", group), f"What energy buys: {group.name}"
+    name, title = _name("trade", group.task, group.depth), f"What energy buys: {group.name}"
     points = [
         (arm, energy, difference)
         for arm in group.arms
@@ -122,7 +123,7 @@ def _cross(sheet: Sheet, axes: Axes, arm: str, energy: Record, difference: Recor
 
 def curves(group: Group) -> Plot:
     """Validation accuracy against the energy that training had taken by then."""
-    name, title = _name("curves", group), f"Accuracy on the way: {group.name}"
+    name, title = _name("curves", group.task, group.depth), f"Accuracy on the way: {group.name}"
     shown = [arm for arm in group.arms if _is_main(arm, group)]
     lines = {arm: line for arm in shown if (line := group.curve(arm))}
     if not lines:
@@ -216,7 +217,9 @@ def sheets(results: GreenResults, task: str) -> list[Plot]:
         "Test images with the patches that each score keeps, the first in its class; below each "
         "its scores, stretched from the lowest to the highest of the image."
     )
-    return [Plot(f"patches-{task}", f"Kept patches: {task}", description, patch_sheet(found))]
+    return [
+        Plot(_name("patches", task, ""), f"Kept patches: {task}", description, patch_sheet(found))
+    ]
 
 
 def _picture(record: Record, told: Mapping[str, Any]) -> Picture:
@@ -232,5 +235,6 @@ def _picture(record: Record, told: Mapping[str, Any]) -> Picture:
     return Picture(str(record.labels.get("label")), pixels, scored)
 
 
-def _name(kind: str, group: Group) -> str:
-    return f"{kind}-{group.task}-{group.depth}".replace("/", "-")
+def _name(kind: str, task: str, depth: int | str) -> str:
+    """The name of a figure, and so of its file: letters and digits alone, whatever a task's are."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{kind} {task} {depth}".lower()).strip("-")

@@ -206,7 +206,7 @@ def joules(group: Group, entry: Mapping[str, Any]) -> float:
     """What a training had taken at a validation, of the components that count."""
     counted = group.components()
     spent: dict[str, float] = entry["energy"]
-    return sum(value for name, value in spent.items() if name.removesuffix(SUFFIX) in counted)
+    return sum((v for name, v in spent.items() if name.removesuffix(SUFFIX) in counted), 0.0)
 
 
 def _targets(group: Group, margin: float) -> list[Record]:

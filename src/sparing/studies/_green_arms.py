@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -149,12 +148,9 @@ def with_patches(task: Task, size: int) -> Task:
     return replace(task, patch_size=size, tokens=(task.image_size // size) ** 2 + 1)
 
 
-def equal_epochs(epochs: int, cost: float, own_cost: float) -> int:
-    """The epochs that take as much as others at another cost an epoch; rounded up, for the rival.
-
-    What is equal but for rounding counts as equal.
-    """
-    return max(1, math.ceil(epochs * cost / own_cost - 1e-9))
+def equal_epochs(epochs: int, cost: int, own_cost: int) -> int:
+    """The epochs that take as much as others at another cost an image; rounded up, for them."""
+    return max(1, -(-epochs * cost // own_cost))
 
 
 def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:

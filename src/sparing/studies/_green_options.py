@@ -109,6 +109,8 @@ class Options:
         for name in ("pairs", "attention_pairs", "stage_pairs", "batch_size", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.margin > 0:
+            raise UsageError(f"margin must be above 0, got {self.margin}")
         if any(isinstance(keep, float) and not 0 < keep < 1 for keep in self.keeps):
             raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
         for task, given in self.trained.items():

@@ -14,7 +14,7 @@ from sparing.studies._run import Cell
 from sparing.tasks import Task
 from sparing.transfer.patching import PatchSelector, Selection
 
-SHOWN = 4
+SHOWN = 3
 PLACES = 4  # decimals of a score
 
 

@@ -143,7 +143,7 @@ def _epochs(work: Work, images: Task, longer: Longer, seed: int) -> int:
     epochs = work.recipe(seed).epochs
 
     def size(result: TrainResult) -> float:
-        return result.steps if longer.equal == "steps" else sum(spent_in(result).values())
+        return float(result.steps) if longer.equal == "steps" else sum(spent_in(result).values())
 
     return max(1, round(sum(map(size, parts)) / size(scratch) * epochs))
 

@@ -1,0 +1,202 @@
+"""The HuggingGreen page, and the analysis that its figures rest on."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from sparing.core.errors import DataError
+from sparing.core.record import Record
+from sparing.report import write_report
+from sparing.report.green_content import notices, verdict
+from sparing.report.green_figures import figures
+from sparing.report.green_results import GreenResults
+from sparing.report.green_tables import arm_blocks, rival_blocks, stage_blocks
+from sparing.report.run import Run
+from sparing.studies._green_analysis import analyse
+from tests.report import records as make
+from tests.report.green_records import config, measured, picture, records
+from tests.report.test_page import HOSTILE
+from tests.report.test_slim import text_of
+
+
+def read(found: list[Record] | None = None, **changes: object) -> GreenResults:
+    return GreenResults(Run(config(**changes), records() if found is None else found, [], []))
+
+
+def of_name(found, name, **labels):
+    return [r for r in found if r.name == name and labels.items() <= r.labels.items()]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("green")
+    make.write_run(folder, config(), records())
+    files = write_report(folder)
+    return files, files["html"].read_text(), files["md"].read_text()
+
+
+def test_it_writes_page_twin_and_figures(page):
+    files, text, twin = page
+    named = {"trade-digits-4", "curves-digits-4", "patches-digits"}
+    assert {name for name in files if not name.endswith("-dark")} == {"html", "md", *named}
+    for shown in (text_of(text), twin.replace("\\", "")):
+        plain = " ".join(shown.replace("\N{NO-BREAK SPACE}", " ").split())
+        for owed in (
+            "joules are CPU seconds times 5 W, an estimate",
+            "The dense arm, trained twice, takes of its own energy",
+            "Patches: digits, 4 layers",
+            "At the same cost: digits, 4 layers",
+            "Attention: digits, 4 layers",
+            "Stages at equal energy",
+            "Stages at equal steps",
+            "Every test",
+            "Micro-F1 equals accuracy",
+        ):
+            assert owed in plain, owed
+    assert "<script" not in text
+
+
+def test_the_first_notice_says_that_joules_are_estimates(page):
+    assert notices(read())[0].startswith("This machine shows no counter of energy")
+    counted = [
+        replace(r, obtained="measured") if r.obtained == "estimated" else r for r in records()
+    ]
+    assert not any("no counter" in notice for notice in notices(read(counted)))
+
+
+def test_pictures_lie_inside_the_page(page):
+    assert re.search(r'href="data:image/png;base64,', page[1])
+    assert "ata:image" not in page[1].replace("data:image", "")
+
+
+def test_the_target_is_held_against_the_better_dense_arm():
+    found = analyse(measured(), {"digits": 1000}, 0.03)
+    (target,) = of_name(found, "target_energy_ratio", arm="contrast top 0.7", question="patches")
+    assert target.labels["to"] == "fewer steps, as 0.7"
+    assert target.value == pytest.approx(72 / 70, abs=0.02)
+    assert target.interval[0] < target.value < target.interval[1]
+
+
+def test_who_misses_the_target_has_no_ratio():
+    found = analyse(measured(), {"digits": 1000}, 0.005)
+    (missed,) = of_name(found, "target_energy_ratio", arm="random top 0.7")
+    assert (missed.value, missed.labels["reached"], missed.labels["of"]) == (None, 0, 10)
+    (reached,) = of_name(found, "target_energy_ratio", arm="convolutions, as 0.7")
+    assert reached.labels["to"] == "dense"
+    assert reached.value < 0.8
+
+
+def test_differences_are_paired_and_held_against_the_margin():
+    found = analyse(measured(), {"digits": 1000}, 0.01)
+    (ours,) = of_name(found, "accuracy_difference", arm="contrast top 0.7")
+    (random,) = of_name(found, "accuracy_difference", arm="random top 0.7")
+    assert ours.value == pytest.approx(-0.005, abs=0.002)
+    assert ours.labels["non_inferior_p"] < 0.05 < random.labels["non_inferior_p"]
+    (rival,) = of_name(found, "rival_difference", arm="contrast top 0.7", rival="random")
+    assert rival.interval[0] > 0
+    (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
+    assert ratio.value == pytest.approx(0.72, abs=0.02)
+    assert ratio.labels["sign_flip_p"] == pytest.approx(2 / 2**10)
+    assert ratio.labels["holm_p"] > ratio.labels["sign_flip_p"]
+
+
+def test_measured_energy_is_not_summed_with_estimates():
+    own = measured()
+    counted = [
+        replace(
+            r, value=1000.0 * r.value, obtained="measured", labels={**r.labels, "component": "gpu"}
+        )
+        for r in own
+        if r.name == "train_energy_j"
+    ]
+    found = analyse([*own, *counted], {"digits": 1000}, 0.01)
+    (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
+    assert ratio.obtained == "measured"
+    assert ratio.value == pytest.approx(0.72, abs=0.02)
+
+
+def test_the_plateau_is_the_gain_of_the_last_quarter():
+    found = analyse(measured(), {"digits": 1000}, 0.01)
+    gains = of_name(found, "last_quarter_gain", question="patches")
+    assert gains[0].value == pytest.approx(0.05)
+    assert any("still gains +5.0" in notice for notice in notices(read()))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "margin", "lead"),
+    [
+        (3, 0.01, "No claim is made"),
+        (10, 0.01, "Choosing patches saves energy"),
+        (10, 0.03, "Choosing patches does not pay here"),
+    ],
+)
+def test_the_verdict_needs_ten_pairs_and_the_better_dense_arm(pairs, margin, lead):
+    assert verdict(read(records(pairs, margin=margin))).lead == lead
+
+
+def test_the_verdict_says_what_saves():
+    kept = [r for r in records() if r.name != "target_energy_ratio"]
+    labels = {"question": "patches", "task": "digits", "depth": 4, "arm": "contrast top 0.7"}
+    saved = Record(
+        "target_energy_ratio",
+        0.7,
+        "ratio",
+        "estimated",
+        {**labels, "to": "dense", "reached": 10, "of": 10},
+        (0.6, 0.8),
+        10,
+    )
+    decided = verdict(read([*kept, saved]))
+    assert decided.lead == "Choosing patches saves energy"
+    assert "contrast top 0.7 on digits needs 0.70 (0.60 to 0.80)" in decided.because
+    undecided = verdict(read([*kept, replace(saved, interval=(0.6, 1.1))]))
+    assert undecided.lead == "Choosing patches does not pay here"
+
+
+def test_without_a_training_the_page_says_so(tmp_path):
+    make.write_run(tmp_path, config(), [picture()])
+    text = text_of(write_report(tmp_path)["html"].read_text())
+    assert "No verdict yet" in text
+    assert "0 of 1 cells are done" in text
+
+
+def test_tables_have_a_cell_for_each_head():
+    results = read()
+    blocks = [*arm_blocks(results, "patches"), *rival_blocks(results), *stage_blocks(results)]
+    assert len(blocks) == 4
+    for block in blocks:
+        assert block.rows
+        assert {len(row) for row in block.rows} == {len(block.heads)}
+    assert [row[0] for row in blocks[0].rows][:2] == ["dense", "dense again"]
+
+
+def test_hostile_names_stay_text(tmp_path):
+    evil = HOSTILE[2]
+    found = records(3, task=evil)
+    found = [
+        replace(r, labels={**r.labels, "arm": evil})
+        if "convolutions" in str(r.labels.get("arm"))
+        else r
+        for r in found
+    ]
+    made = config(tasks=[evil], name=evil, command=evil, recipes={}, cells=[evil])
+    made["task"] = {"name": evil, "notes": [evil]}
+    make.write_run(tmp_path, made, found)
+    files = write_report(tmp_path)
+    text = files["html"].read_text()
+    assert "<img" not in text
+    assert evil in text_of(text) or " ".join(evil.split()) in text_of(text)
+    assert all(
+        path.parent.parent == tmp_path for name, path in files.items() if name not in ("html", "md")
+    )
+
+
+def test_damaged_content_is_one_line():
+    labels = {"task": "digits", "label": "0", "told": "{"}
+    with pytest.raises(DataError, match="has no sound content"):
+        figures(read([*records(2), Record("picture", None, "", "measured", labels)]))
+    assert json.loads(picture().labels["told"])["side"] == 2
