@@ -39,24 +39,25 @@ class Options:
     """What is run, and how long it may take.
 
     ``tasks`` empty is digits, and fashion-mnist where there is a data folder. ``questions`` are
-    "attention" (RQ1), "patches" (RQ2) and "stages" (RQ3). ``width`` and ``heads`` are those of
-    every ViT; RQ2 runs every one of ``depths``, RQ1 and RQ3 the first, unless ``attention_width``,
-    ``attention_heads`` and ``attention_depth`` say otherwise. ``keeps`` below 1 are shares of
-    patches, or counts; 1 is the dense arm, which always runs. ``grid`` are the tasks that run every
-    score, way and share: the others keep to the first way and share (empty: all are inside).
-    ``schedules`` are further arms of the first score; ``schedule`` is that of every selecting arm.
-    ``network_width`` is that of the convolutional rival, 0 leaves it out, ``halved`` adds half the
-    layers, distilled. ``pairs`` are the seeds of RQ2; the others have their own. ``trained`` gives
-    a task's epochs, learning rate and batch size; without, its default recipe's.
-    ``unlabelled`` is, by task, the task whose images the stages without labels take (a name with
-    options); else its own images. ``stage_epochs`` are those of masked and contrastive training.
-    ``margin`` is the loss of accuracy that is still called none; ``intensity_g_per_kwh`` a stated
-    carbon intensity, ``watts_per_core`` the constant of estimates. ``needs`` is what a budget makes
-    no sense without.
+    "attention" (RQ1), "patches" (RQ2) and "stages" (RQ3), ``questions_of`` those of a task that is
+    asked fewer. ``width`` and ``heads`` are those of every ViT; RQ2 runs every one of ``depths`` on
+    the tasks of the grid, all else the first, unless ``attention_width``, ``attention_heads`` and
+    ``attention_depth`` say otherwise. ``keeps`` below 1 are shares of patches, or counts; 1 is the
+    dense arm, which always runs. ``grid`` are the tasks that run every score, way and share: the
+    others keep to the first way and share (empty: all are inside). ``schedules`` are further arms
+    of the first score; ``schedule`` is that of every selecting arm. ``network_width`` is that of
+    the convolutional rival, 0 leaves it out, ``halved`` adds half the layers, distilled. ``pairs``
+    are the seeds of RQ2; the others have their own. ``trained`` gives a task's epochs, learning
+    rate and batch size; without, its default recipe's. ``unlabelled`` is, by task, the task whose
+    images the stages without labels take (a name with options); else its own images.
+    ``stage_epochs`` are those of masked and contrastive training. ``margin`` is the loss of
+    accuracy that is still called none; ``intensity_g_per_kwh`` a stated carbon intensity,
+    ``watts_per_core`` the constant of estimates. ``needs`` is what a budget makes no sense without.
     """
 
     tasks: tuple[str, ...] = ()
     questions: tuple[str, ...] = QUESTIONS
+    questions_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     width: int = 64
     heads: int = 4
     depths: tuple[int, ...] = (4,)
@@ -100,6 +101,9 @@ class Options:
         for name, known in chosen.items():
             for value in getattr(self, name):
                 require_choice("the study", name, value, known)
+        for asked in self.questions_of.values():
+            for value in asked:
+                require_choice("the study", "questions_of", value, QUESTIONS)
         if self.schedule:
             require_choice("the study", "schedule", self.schedule, SCHEDULES)
         require_choice("the study", "needs", self.needs, NEEDS)
@@ -118,6 +122,15 @@ class Options:
                 if name not in TRAINED:
                     raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
 
+    def asked_of(self, task: str) -> tuple[str, ...]:
+        """The questions that a task is asked."""
+        asked = self.questions_of.get(task, self.questions)
+        return tuple(question for question in self.questions if question in asked)
+
+    def whole(self, task: str) -> bool:
+        """Whether a task runs the whole grid of scores, ways, shares, schedules and depths."""
+        return not self.grid or task in self.grid
+
     def recipe(self, task: str, seed: int) -> Recipe:
         """How a task's dense arm is trained; every arm has the same but for its epochs."""
         own, given = default_recipe(task), self.trained.get(task, {})
@@ -133,15 +146,15 @@ class Options:
 
 
 _QUICK = {
-    "digits": {"epochs": 10, "learning_rate": 3e-3},
-    "fashion-mnist": {"epochs": 5, "learning_rate": 2e-3},
+    "digits": {"epochs": 8, "learning_rate": 3e-3},
+    "fashion-mnist": {"epochs": 4, "learning_rate": 2e-3},
 }
 _DIGITS = {"patch_size": 2}
 BUDGETS = {
     "quick": Options(
         pairs=6,
-        attention_pairs=2,
-        stage_pairs=2,
+        attention_pairs=1,
+        stage_pairs=1,
         halved=False,
         trained=_QUICK,
         task_options={"digits": _DIGITS, "fashion-mnist": {"examples": 2000}},
@@ -152,25 +165,27 @@ BUDGETS = {
     ),
     "standard": Options(
         tasks=("fashion-mnist", "digits", "cifar10"),
+        questions_of={"digits": (PATCHES, ATTENTION), "cifar10": (PATCHES, STAGES)},
         grid=("fashion-mnist",),
         depths=(4, 8),
         ways=("top", "sampled"),
         keeps=(0.7, 0.5, 0.9),
         schedules=("decay", "compounding", "linear", "linear-falling", "cosine", "cosine-falling"),
         trained={
-            "digits": {"epochs": 20, "learning_rate": 3e-3},
-            "fashion-mnist": {"epochs": 12, "learning_rate": 2e-3},
-            "cifar10": {"epochs": 15, "learning_rate": 1e-3},
+            "digits": {"epochs": 15, "learning_rate": 3e-3},
+            "fashion-mnist": {"epochs": 8, "learning_rate": 2e-3},
+            "cifar10": {"epochs": 10, "learning_rate": 1e-3},
         },
         task_options={
             "digits": _DIGITS,
             "fashion-mnist": {"examples": 2000},
-            "cifar10": {"examples": 4000},
+            "cifar10": {"examples": 3000},
         },
         unlabelled={
             "cifar10": {"task": "tiny-imagenet", "image_size": 32, "patch_size": 4},
-            "fashion-mnist": {"task": "fashion-mnist"},
+            "fashion-mnist": {"task": "fashion-mnist", "examples": 4000},
         },
+        validation_examples=500,
         test_examples=4000,
     ),
     "paper": Options(

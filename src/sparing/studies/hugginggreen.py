@@ -50,8 +50,8 @@ from sparing.studies._study import StudyResult, base_config, write_goals
 from sparing.tasks import Task
 
 SAVED = 0.75
-TYPICAL_FLOPS = 8e9  # of one core on models as small as these
-BESIDE = 1.6  # validations, test and predictions over the training steps
+TYPICAL_FLOPS = 26e9  # of training on one core, on models as small as these, judging included
+BESIDE_S = 1.0  # to build, save and time a model
 
 
 def run(
@@ -118,12 +118,14 @@ def _cells(
     """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
     found: list[Cell] = []
     for name, task in tasks.items():
-        if PATCHES in options.questions:
-            for depth in options.depths:
+        asked = options.asked_of(name)
+        if PATCHES in asked:
+            depths = options.depths if options.whole(name) else options.depths[:1]
+            for depth in depths:
                 found += _patch_cells(options, name, task, folder, depth)
-        if ATTENTION in options.questions:
+        if ATTENTION in asked:
             found += _attention_cells(options, name, task, folder)
-        if STAGES in options.questions:
+        if STAGES in asked:
             work = _work(options, name, task, folder, options.depths[0])
             images = unlabelled(options, name, task, data)
             found += [
@@ -135,15 +137,10 @@ def _cells(
 
 
 def _patch_cells(options: Options, name: str, task: Task, folder: Path, depth: int) -> list[Cell]:
-    work = _work(options, name, task, folder, depth)
-    arms = patch_arms(options, task, whole=_whole(options, name, depth))
-    found = [pictures_cell(work)] if depth == options.depths[0] else []
+    work, first = _work(options, name, task, folder, depth), depth == options.depths[0]
+    arms = patch_arms(options, task, whole=first and options.whole(name))
+    found = [pictures_cell(work)] if first else []
     return found + _in_turns(work, PATCHES, arms, options.pairs)
-
-
-def _whole(options: Options, name: str, depth: int) -> bool:
-    """Whether every way and share is run: at the first depth of the tasks of the grid."""
-    return depth == options.depths[0] and (not options.grid or name in options.grid)
 
 
 def _attention_cells(options: Options, name: str, task: Task, folder: Path) -> list[Cell]:
@@ -172,9 +169,9 @@ def _work(
 def _weighed(cell: Cell, work: Work, factor: float) -> Cell:
     """The cell with its seconds as a weight, by the arithmetic of the dense arm."""
     images = len(work.task.train) * work.recipe(0).epochs
-    per_image = 24.0 * work.depth * work.width**2 * work.task.tokens
-    seconds = BESIDE * FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS
-    return Cell(cell.key, cell.work, max(0.1, factor * seconds))
+    per_image = 16.0 * work.depth * work.width**2 * work.task.tokens
+    seconds = FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS
+    return Cell(cell.key, cell.work, BESIDE_S + factor * seconds)
 
 
 def _judge(
@@ -184,7 +181,7 @@ def _judge(
     found = []
     for name, task in tasks.items():
         for question, goal, record_name, labels in _goals(options, name, task):
-            if question not in options.questions:
+            if question not in options.asked_of(name):
                 continue
             wanted = {"task": name, "question": question, **labels}.items()
             fitting = [r for r in records if r.name == record_name and wanted <= r.labels.items()]
