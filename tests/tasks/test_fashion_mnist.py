@@ -46,7 +46,7 @@ def test_the_published_files_are_read(data):
     assert task.validation.labels.sort().values.tolist() == list(range(10))
     assert task.test.labels[:12].tolist() == [*range(10), 0, 1]
     first = (torch.arange(784) % 256).reshape(1, 28, 28) / 255
-    torch.testing.assert_close(task.test.inputs[0] * 0.3530 + 0.2860, first)
+    torch.testing.assert_close(task.test.inputs[0] * task.pixel_deviation + task.pixel_mean, first)
     assert (task.tokens, task.classes, task.chance) == (50, 10, 0.1)
 
 

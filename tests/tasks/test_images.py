@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -161,6 +162,60 @@ def test_cifar_10_damaged(tmp_path):
     (place / "data_batch_1.bin").write_bytes(b"\x0b" + bytes(3072))
     with pytest.raises(DataError, match="holds the label 11"):
         load_task("cifar10", data=tmp_path)
+
+
+def _cifar_100(place, *, names=100, train=b"", test=b""):
+    place.mkdir(parents=True)
+    rows = b"".join(bytes([n // 5, n]) + bytes([n]) * 1024 + bytes(2048) for n in range(100))
+    (place / "train.bin").write_bytes(train or rows * 2)
+    (place / "test.bin").write_bytes(test or rows)
+    listed = "\n".join(f"kind_{number}" for number in range(names))
+    (place / "fine_label_names.txt").write_text(f"{listed}\n")
+
+
+def test_cifar_100s_binary_version_gives_the_fine_labels(tmp_path):
+    _cifar_100(tmp_path / "cifar100" / "cifar-100-binary")
+    task = load_task("cifar100", data=tmp_path)
+    assert [len(split) for split in task.splits.values()] == [180, 20, 100]
+    assert task.test.labels.tolist() == list(range(100))
+    assert (task.labels[42], task.chance, task.classes) == ("kind_42", 0.01, 100)
+    torch.testing.assert_close(task.test.inputs[7, 0, 3, 3], torch.tensor(7 / 127.5 - 1))
+    assert task.subset
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        ({"names": 99}, "names 99 classes, not 100"),
+        ({"train": bytes(3073)}, "3073 bytes are no rows of 3074"),
+        ({"test": bytes([0, 100]) + bytes(3072)}, "holds the label 100: it is not CIFAR-100"),
+    ],
+)
+def test_cifar_100_damaged(tmp_path, spoil, message):
+    _cifar_100(tmp_path / "cifar-100-binary", **spoil)
+    with pytest.raises(DataError, match=message):
+        load_task("cifar100", data=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "classes"), [("cifar10", "label", 10), ("cifar100", "fine_label", 100)]
+)
+def test_cifar_of_the_hub(monkeypatch, name, column, classes):
+    kinds = datasets.ClassLabel(names=[f"kind_{number}" for number in range(classes)])
+    features = datasets.Features({"img": datasets.Image(), column: kinds})
+    pictures = [Image.new("RGB", (32, 32), (n, 0, 0)) for n in range(classes)]
+
+    def part(times):
+        rows = {"img": pictures * times, column: [*range(classes)] * times}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    hub = datasets.DatasetDict({"train": part(2), "test": part(1)})
+    monkeypatch.delenv("SPARING_DATA", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", lambda path: hub)
+    task = load_task(name)
+    assert task.test.labels.tolist() == list(range(classes))
+    torch.testing.assert_close(task.test.inputs[7, 0, 3, 3], torch.tensor(7 / 127.5 - 1))
+    assert task.labels[7] == ("kind_7" if name == "cifar100" else "horse")
 
 
 def _arrays(path, **changes):

@@ -6,17 +6,12 @@ Source: Krizhevsky, 2009, Learning Multiple Layers of Features from Tiny Images.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-
-from sparing.core.errors import DataError
 from sparing.tasks._archive import files_in, find_archive
+from sparing.tasks._cifar import SIZE, from_rows, from_the_hub, missing
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
-from sparing.tasks._hub import columns_of, from_hub
-from sparing.tasks._images import Part, Sizes, from_pixels, image_task, read_arrays
+from sparing.tasks._images import Part, Sizes, image_task, read_arrays
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -38,7 +33,6 @@ LABELS = (
     "ship",
     "truck",
 )
-SIZE, ROW = 32, 1 + 3 * 32 * 32
 PUBLISHED = {"train": 50000, "test": 10000}
 WANTED = "the binary version, the folder cifar-10-batches-bin or cifar-10-binary.tar.gz,"
 
@@ -67,13 +61,9 @@ def load(
             train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_test", "y_test"))
         else:
             train, test, labels = _from_binary(folder)
-    notes = [
-        f"subset: {split} holds {len(part.labels)} of {PUBLISHED[split]} published images"
-        for split, part in (("train", train), ("test", test))
-        if len(part.labels) < PUBLISHED[split]
-    ]
+    notes = missing({"train": train, "test": test}, PUBLISHED)
     sizes = Sizes(image_size, patch_size, examples, seed)
-    return image_task("cifar10", FACTS, labels, train, test, sizes, notes=tuple(notes))
+    return image_task("cifar10", FACTS, labels, train, test, sizes, notes=notes)
 
 
 def _from_binary(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
@@ -83,26 +73,13 @@ def _from_binary(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
         for match, content in files_in(place, r"((?:data|test)_batch(?:_[1-5])?)\.bin")
     }
     train = b"".join(found[name] for name in sorted(found) if name.startswith("data"))
-    return _part(place, train), _part(place, found.get("test_batch", b"")), LABELS
-
-
-def _part(place: Path, content: bytes) -> Part:
-    """Rows of a label and 3 x 32 x 32 pixels, channel by channel."""
-    if len(content) % ROW or not content:
-        raise DataError(f"{place}: {len(content)} bytes are no rows of {ROW}: get it again")
-    rows = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(-1, ROW)
-    labels = rows[:, 0].tolist()
-    if max(labels) >= len(LABELS):
-        raise DataError(f"{place} holds the label {max(labels)}: it is not CIFAR-10")
-    return from_pixels(rows[:, 1:].reshape(-1, 3, SIZE, SIZE), labels)
+    parts = [
+        from_rows(place, content, name="CIFAR-10", labels=1, classes=len(LABELS))
+        for content in (train, found.get("test_batch", b""))
+    ]
+    return parts[0], parts[1], LABELS
 
 
 def _from_hub() -> tuple[Part, Part, tuple[str, ...]]:
-    instead = f"give --data or set SPARING_DATA, and put {WANTED} into its cifar10/"
-    hub: Any = from_hub("cifar10", "uoft-cs/cifar10", instead=instead)
-    parts = []
-    for split in ("train", "test"):
-        pictures, labels = columns_of("cifar10", hub, split, ("img", "label"))
-        pixels = np.stack([np.asarray(picture.convert("RGB")) for picture in pictures])
-        parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), list(labels)))
-    return parts[0], parts[1], LABELS
+    _, (train, test) = from_the_hub("cifar10", "uoft-cs/cifar10", "label", WANTED)
+    return train, test, LABELS

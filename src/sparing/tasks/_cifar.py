@@ -1,0 +1,51 @@
+"""What CIFAR-10 and CIFAR-100 share: rows of label bytes and 3 x 32 x 32 pixels, and the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparing.core.errors import DataError
+from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._images import Part, from_pixels
+
+SIZE, PIXELS = 32, 3 * 32 * 32
+
+
+def from_rows(place: Path, content: bytes, *, name: str, labels: int, classes: int) -> Part:
+    """The images of a binary file, whose rows begin with so many bytes of labels, the finest last.
+
+    Raises ``DataError`` for what is no whole number of rows and for labels that there are not.
+    """
+    width = labels + PIXELS
+    if len(content) % width or not content:
+        raise DataError(f"{place}: {len(content)} bytes are no rows of {width}: get it again")
+    rows = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(-1, width)
+    found = rows[:, labels - 1].tolist()
+    if max(found) >= classes:
+        raise DataError(f"{place} holds the label {max(found)}: it is not {name}")
+    return from_pixels(rows[:, labels:].reshape(-1, 3, SIZE, SIZE), found)
+
+
+def from_the_hub(task: str, repository: str, label: str, wanted: str) -> tuple[Any, list[Part]]:
+    """The hub's data set, and its training and test parts by the column of labels."""
+    instead = f"give --data or set SPARING_DATA, and put {wanted} into its {task}/"
+    hub: Any = from_hub(task, repository, instead=instead)
+    parts = []
+    for split in ("train", "test"):
+        pictures, numbers = columns_of(task, hub, split, ("img", label))
+        pixels = np.stack([np.asarray(picture.convert("RGB")) for picture in pictures])
+        parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), list(numbers)))
+    return hub, parts
+
+
+def missing(parts: dict[str, Part], published: dict[str, int]) -> tuple[str, ...]:
+    """What is not there of what was published, as notes."""
+    return tuple(
+        f"subset: {split} holds {len(part.labels)} of {published[split]} published images"
+        for split, part in parts.items()
+        if len(part.labels) < published[split]
+    )
