@@ -23,7 +23,7 @@ def tokens():
 
 
 def test_names():
-    assert names() == ["bert", "regnet", "vit"]
+    assert names() == ["bert", "regnet", "vit", "vit_detector"]
 
 
 def test_defaults_suit_the_task(digits, tokens):

@@ -33,8 +33,13 @@ SMALL = replace(
     pairs=2,
     attention_pairs=1,
     stage_pairs=1,
+    box_pairs=1,
     batch_size=256,
-    trained={"digits": {"epochs": 2, "learning_rate": 3e-3}},
+    trained={
+        "digits": {"epochs": 2, "learning_rate": 3e-3},
+        "scenes": {"epochs": 1, "learning_rate": 3e-3},
+    },
+    task_options={"digits": {"patch_size": 2}, "scenes": {"examples": 60, "patch_size": 16}},
     stage_epochs=(1, 1),
     validation_examples=60,
     test_examples=60,
@@ -78,6 +83,21 @@ def test_every_cell_ends_and_every_question_is_asked(done):
     assert arms.GAUSSIAN_HALF in {arm for _, arm in trained}
     assert len(done.goals) == 6
     assert {goal.met for goal in done.goals} <= {True, False, "undecided"}
+
+
+def test_boxes_are_scored_with_patches_chosen_and_with_all(done):
+    found = {r.labels["arm"] for r in of_name(done, "map50", question="boxes")}
+    assert found == {"dense", "dense again", "contrast top 0.7", "random top 0.7"}
+    every = {r.labels["arm"] for r in of_name(done, "mean_iou_of_all_patches")}
+    assert every == {"contrast top 0.7", "random top 0.7"}
+    assert of_name(done, "map50_difference", arm="contrast top 0.7", to="dense")
+    rivals = of_name(done, "rival_difference", question="boxes")
+    assert [r.labels["rival"] for r in rivals] == ["random"]
+
+
+def test_a_task_without_boxes_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="digits has no boxes; scenes has"):
+        hugginggreen.run(replace(SMALL, box_tasks=("digits",)), tmp_path / "run")
 
 
 def test_the_same_training_twice_differs_in_nothing_but_energy(done):

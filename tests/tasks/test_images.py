@@ -258,7 +258,8 @@ def _tiny():
     for i in range(6):
         yield f"val/images/val_{i}.JPEG", _picture(i, form="JPEG")
     for wnid in wnids:
-        yield f"train/{wnid}/{wnid}_boxes.txt", b"boxes"
+        lines = [f"{wnid}_{i}.JPEG\t{i}\t0\t{i + 31}\t63" for i in range(10)]
+        yield f"train/{wnid}/{wnid}_boxes.txt", "\n".join(lines).encode()
         for i in range(10):
             mode = "L" if i == 0 else "RGB"
             yield f"train/{wnid}/images/{wnid}_{i}.JPEG", _picture(i, mode=mode, form="JPEG")
@@ -285,6 +286,42 @@ def test_tiny_imagenet_in_its_own_layout(tmp_path):
     (tmp_path / "again/tiny-imagenet-200/wnids.txt").unlink()
     with pytest.raises(DataError, match=r"holds no wnids.txt"):
         load_task("tiny-imagenet", data=tmp_path / "again")
+
+
+def _write_tiny(root, **changes):
+    for name, content in _tiny():
+        path = root / "tiny-imagenet-200" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(changes.get(path.name, content))
+
+
+def test_tiny_imagenets_boxes(tmp_path):
+    _write_tiny(tmp_path)
+    task = load_task("tiny-imagenet", data=tmp_path, image_size=8, patch_size=4, boxes=True)
+    assert task.test.boxes[0].tolist() == [5 / 64, 5 / 64, 10 / 64, 10 / 64]
+    boxes = torch.cat([task.train.boxes, task.validation.boxes]) * 64
+    assert sorted({x for x, *_ in boxes.tolist()}) == [16.0 + i for i in range(10)]
+    assert boxes[:, 1:].unique(dim=0).tolist() == [[32.0, 32.0, 64.0]]
+    plain = load_task("tiny-imagenet", data=tmp_path, image_size=8, patch_size=4)
+    assert plain.train.boxes is None
+    assert torch.equal(plain.train.inputs, task.train.inputs)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"n01_0.JPEG\t0\t0\t9", "n01_boxes.txt, line 1: no box of four numbers"),
+        (b"n01_0.JPEG\t0\t0\t9\tx", "line 1: no box of four numbers"),
+        (b"\n\nn01_0.JPEG\t9\t0\t8\t5", "the box is not in the picture"),
+        (b"n01_0.JPEG\t0\t0\t64\t5", "the box is not in the picture"),
+        (b"n01_0.JPEG\t0\t0\t9\t9", "no box for 9 pictures, n01_1.JPEG for one"),
+    ],
+)
+def test_tiny_imagenets_damaged_boxes(tmp_path, content, message):
+    _write_tiny(tmp_path, **{"n01_boxes.txt": content})
+    with pytest.raises(DataError, match=message):
+        load_task("tiny-imagenet", data=tmp_path, boxes=True)
+    load_task("tiny-imagenet", data=tmp_path)
 
 
 @pytest.mark.slow

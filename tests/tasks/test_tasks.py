@@ -12,7 +12,15 @@ from sparing.tasks import load_task, names
 
 def test_names_are_public_names():
     glue = {"cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"}
-    images = {"cifar10", "cifar100", "digits", "fashion-mnist", "image-folder", "tiny-imagenet"}
+    images = {
+        "cifar10",
+        "cifar100",
+        "digits",
+        "fashion-mnist",
+        "image-folder",
+        "scenes",
+        "tiny-imagenet",
+    }
     assert set(names()) == glue | images | {"imdb", "listops", "squad", "text"}
     assert names() == sorted(names())
 

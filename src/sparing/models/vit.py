@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from transformers import ViTConfig, ViTForImageClassification
+from transformers import ViTForImageClassification
 
-from sparing.core.errors import UsageError
-from sparing.models._shape import TaskShape, check_kind, check_sizes, label_names
+from sparing.models._shape import TaskShape
+from sparing.models._vit import vit_config
 
 
 def build(
@@ -25,22 +25,6 @@ def build(
     768 and costs narrow models many epochs. Raises ``UsageError`` for sizes that do not fit each
     other or the task.
     """
-    check_kind("vit", "image", task)
-    inner = 2 * width if feed_forward_dim is None else feed_forward_dim
-    check_sizes("vit", layers=layers, heads=heads, width=width, feed_forward_dim=inner)
-    if task.image_size % task.patch_size:
-        raise UsageError(f"patches of {task.patch_size} do not tile images of {task.image_size}")
-    config = ViTConfig(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=0.0,
-        image_size=task.image_size,
-        patch_size=task.patch_size,
-        num_channels=task.channels,
-        initializer_range=width**-0.5,
-        **label_names(task),
+    return ViTForImageClassification(
+        vit_config("vit", task, layers, heads, width, feed_forward_dim, dropout)
     )
-    return ViTForImageClassification(config)

@@ -62,6 +62,11 @@ _WORDS = (
         "contrastive",
         "Two views of an image near each other, the nearest other image far; no labels either.",
     ),
+    (
+        "mAP@0.5, IoU",
+        "Mean over classes of average precision, a box being right where it overlaps the true one "
+        "by half; overlap is intersection over union.",
+    ),
     ("interval", "95 %, over pairs: of other seeds on the same test images."),
 )
 

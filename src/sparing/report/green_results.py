@@ -13,7 +13,7 @@ from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.report.run import Run
 
-PATCHES, ATTENTION, STAGES = "patches", "attention", "stages"
+PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
 DENSE, AGAIN = "dense", "dense again"
 BEST = ("measured", "integrated", "estimated")
 FEWEST_PAIRS = 10

@@ -8,6 +8,7 @@ from sparing.report.content import Block
 from sparing.report.green_results import (
     AGAIN,
     ATTENTION,
+    BOXES,
     DENSE,
     PATCHES,
     STAGES,
@@ -190,6 +191,51 @@ def _stage_row(group: Group, arm: str, kind: str) -> tuple[str, ...]:
         points_text(difference),
         ratio_text(energy),
         p_text(energy.labels.get("sign_flip_p") if energy else None),
+    )
+
+
+def box_blocks(results: GreenResults) -> list[Block]:
+    """Detection with patches chosen and not: mAP, overlap, and the same with every patch."""
+    heads = (
+        "Arm",
+        "mAP@0.5",
+        "Beside dense, points",
+        "Mean IoU",
+        "Top-1",
+        "Energy",
+        "Holm's p",
+        "mAP@0.5, all patches",
+        "Mean IoU, all patches",
+    )
+    found = []
+    for group in results.of(BOXES):
+        rows = tuple(_box_row(group, arm) for arm in group.arms)
+        explain = (
+            f"One object an image, its class and its box; {wording.count_of(group.pairs, 'pair')}. "
+            "A detection is right where the class is and the boxes overlap by half (IoU). The last "
+            "columns are of the same models with every patch in evaluation."
+        )
+        key = f"boxes-{group.task}-{group.depth}"
+        found.append(Block(key, f"Boxes: {group.name}", explain, heads, rows))
+    return found
+
+
+def _box_row(group: Group, arm: str) -> tuple[str, ...]:
+    def share(name: str) -> str:
+        value = group.mean(name, arm)
+        return NONE if value is None else wording.share(value)
+
+    energy = group.find("energy_ratio", arm=arm, to=DENSE)
+    return (
+        arm,
+        share("map50"),
+        points_text(group.find("map50_difference", arm=arm, to=DENSE)),
+        share("mean_iou"),
+        share("accuracy"),
+        "1" if arm == DENSE else ratio_text(energy),
+        p_text(energy.labels.get("holm_p") if energy else None),
+        share("map50_of_all_patches"),
+        share("mean_iou_of_all_patches"),
     )
 
 

@@ -13,6 +13,7 @@ from sparing.report.green_results import ATTENTION, PATCHES, GreenResults
 from sparing.report.green_tables import (
     absolute_block,
     arm_blocks,
+    box_blocks,
     rival_blocks,
     stage_blocks,
     tests_block,
@@ -38,7 +39,7 @@ def _blocks(results: GreenResults) -> list[Block]:
     """All tables in their order."""
     run = results.run
     found = [*arm_blocks(results, PATCHES), *rival_blocks(results)]
-    found += [*arm_blocks(results, ATTENTION), *stage_blocks(results)]
+    found += [*arm_blocks(results, ATTENTION), *stage_blocks(results), *box_blocks(results)]
     if results.groups:
         found += [absolute_block(results), tests_block(results)]
     return [*found, content.goals_block(run, _EXPLAIN), *content.failed_blocks(run)]

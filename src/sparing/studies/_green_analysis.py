@@ -19,6 +19,8 @@ from sparing.studies._green_arms import (
     network_name,
     steps_name,
 )
+from sparing.studies._green_options import BOXES
+from sparing.train.boxes import METRIC as MAP
 
 # Energy that is measured is not summed with energy that is estimated: the best kind there is.
 BEST: tuple[Obtained, ...] = ("measured", "integrated", "estimated")
@@ -39,6 +41,11 @@ class Group:
     def labels(self) -> dict[str, Label]:
         """What every record of it has."""
         return {"question": self.question, "task": self.task, "depth": self.depth}
+
+    @property
+    def score(self) -> str:
+        """What arms are compared by."""
+        return MAP if self.question == BOXES else "accuracy"
 
     @cached_property
     def obtained(self) -> Obtained:
@@ -126,8 +133,8 @@ def ratio_record(
 
 
 def difference_record(group: Group, name: str, arm: str, to: str, margin: float) -> Record | None:
-    """The paired difference of accuracy, and the p-value of being worse by the margin."""
-    ours, baseline = pairs(group.values("accuracy", arm), group.values("accuracy", to))
+    """The paired difference of the group's score, and the p-value of being worse by the margin."""
+    ours, baseline = pairs(group.values(group.score, arm), group.values(group.score, to))
     if not ours:
         return None
     found = mean_difference(ours, baseline, resolution=1 / group.tested)
@@ -163,7 +170,7 @@ def _against_dense(group: Group, margin: float) -> list[Record]:
         ):
             ratio = ratio_record(group, name, of, arm, DENSE)
             found += [ratio[0]] if ratio else []
-        difference = difference_record(group, "accuracy_difference", arm, DENSE, margin)
+        difference = difference_record(group, f"{group.score}_difference", arm, DENSE, margin)
         found += [difference] if difference else []
         found += _against_rivals(group, arm, margin)
     held = [each for each in compared if each[0].labels["arm"] != AGAIN]

@@ -13,14 +13,14 @@ import torch
 from sparing.core.errors import UsageError, nearest, require_choice
 from sparing.layers.patches import SCORES, WAYS
 from sparing.studies._task import load_for
-from sparing.tasks import Examples, Task
+from sparing.tasks import Examples, Task, options_of
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
 from sparing.transfer.scheduling import PatchSchedule
 
 DATA = "SPARING_DATA"
-PATCHES, ATTENTION, STAGES = "patches", "attention", "stages"
-QUESTIONS = (ATTENTION, PATCHES, STAGES)
+PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
+QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
 # Named ways to change what is selected while training; a keep of 0 stands for that of the arm.
 SCHEDULES: Mapping[str, PatchSchedule] = {
     "decay": PatchSchedule("decay", start=0.5),
@@ -39,25 +39,27 @@ class Options:
     """What is run, and how long it may take.
 
     ``tasks`` empty is digits, and fashion-mnist where there is a data folder. ``questions`` are
-    "attention" (RQ1), "patches" (RQ2) and "stages" (RQ3), ``questions_of`` those of a task that is
-    asked fewer. ``width`` and ``heads`` are those of every ViT; RQ2 runs every one of ``depths`` on
-    the tasks of the grid, all else the first, unless ``attention_width``, ``attention_heads`` and
-    ``attention_depth`` say otherwise. ``keeps`` below 1 are shares of patches, or counts; 1 is the
-    dense arm, which always runs. ``grid`` are the tasks that run every score, way and share: the
-    others keep to the first way and share (empty: all are inside). ``schedules`` are further arms
-    of the first score; ``schedule`` is that of every selecting arm. ``network_width`` is that of
-    the convolutional rival, 0 leaves it out, ``halved`` adds half the layers, distilled. ``pairs``
-    are the seeds of RQ2; the others have their own. ``trained`` gives a task's epochs, learning
-    rate and batch size; without, its default recipe's. ``unlabelled`` is, by task, the task whose
-    images the stages without labels take (a name with options); else its own images.
-    ``stage_epochs`` are those of masked and contrastive training. ``margin`` is the loss of
-    accuracy that is still called none; ``intensity_g_per_kwh`` a stated carbon intensity,
-    ``watts_per_core`` the constant of estimates. ``needs`` is what a budget makes no sense without.
+    "attention" (RQ1), "patches" (RQ2), "stages" (RQ3) and "boxes" (detection, on ``box_tasks``
+    alone), ``questions_of`` those of a task that is asked fewer. ``width`` and ``heads`` are those
+    of every ViT; RQ2 runs every one of ``depths`` on the tasks of the grid, all else the first,
+    unless ``attention_width``, ``attention_heads`` and ``attention_depth`` say otherwise. ``keeps``
+    below 1 are shares of patches, or counts; 1 is the dense arm, which always runs. ``grid`` are
+    the tasks that run every score, way and share: the others keep to the first way and share
+    (empty: all are inside). ``schedules`` are further arms of the first score; ``schedule`` is that
+    of every selecting arm. ``network_width`` is that of the convolutional rival, 0 leaves it out,
+    ``halved`` adds half the layers, distilled. ``pairs`` are the seeds of RQ2; the others have
+    their own. ``trained`` gives a task's epochs, learning rate and batch size; without, its default
+    recipe's. ``unlabelled`` is, by task, the task whose images the stages without labels take (a
+    name with options); else its own images. ``stage_epochs`` are those of masked and contrastive
+    training. ``margin`` is the loss of accuracy that is still called none; ``intensity_g_per_kwh``
+    a stated carbon intensity, ``watts_per_core`` the constant of estimates. ``needs`` is what a
+    budget makes no sense without.
     """
 
     tasks: tuple[str, ...] = ()
     questions: tuple[str, ...] = QUESTIONS
     questions_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    box_tasks: tuple[str, ...] = ("scenes",)
     width: int = 64
     heads: int = 4
     depths: tuple[int, ...] = (4,)
@@ -75,6 +77,7 @@ class Options:
     pairs: int = 10
     attention_pairs: int = 10
     stage_pairs: int = 5
+    box_pairs: int = 5
     epochs: int = 0
     learning_rate: float = 0.0
     batch_size: int = 64
@@ -110,7 +113,8 @@ class Options:
         for name in ("questions", "depths", "scores", "ways", "keeps"):
             if not getattr(self, name):
                 raise UsageError(f"the study needs at least one of {name}")
-        for name in ("pairs", "attention_pairs", "stage_pairs", "batch_size", "thread_count"):
+        counts = ("pairs", "attention_pairs", "stage_pairs", "box_pairs", "batch_size")
+        for name in (*counts, "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.margin > 0:
@@ -148,6 +152,7 @@ class Options:
 _QUICK = {
     "digits": {"epochs": 8, "learning_rate": 3e-3},
     "fashion-mnist": {"epochs": 4, "learning_rate": 2e-3},
+    "scenes": {"epochs": 4, "learning_rate": 2e-3},
 }
 _DIGITS = {"patch_size": 2}
 BUDGETS = {
@@ -155,9 +160,14 @@ BUDGETS = {
         pairs=6,
         attention_pairs=1,
         stage_pairs=1,
+        box_pairs=1,
         halved=False,
         trained=_QUICK,
-        task_options={"digits": _DIGITS, "fashion-mnist": {"examples": 2000}},
+        task_options={
+            "digits": _DIGITS,
+            "fashion-mnist": {"examples": 2000},
+            "scenes": {"examples": 1000},
+        },
         stage_epochs=(3, 2),
         validation_examples=500,
         test_examples=2000,
@@ -175,6 +185,7 @@ BUDGETS = {
             "digits": {"epochs": 15, "learning_rate": 3e-3},
             "fashion-mnist": {"epochs": 8, "learning_rate": 2e-3},
             "cifar10": {"epochs": 10, "learning_rate": 1e-3},
+            "scenes": {"epochs": 20, "learning_rate": 2e-3},
         },
         task_options={
             "digits": _DIGITS,
@@ -191,6 +202,7 @@ BUDGETS = {
     "paper": Options(
         tasks=("cifar10", "cifar100", "tiny-imagenet"),
         width=64,
+        box_tasks=("tiny-imagenet",),
         depths=(4, 8, 12),
         attention_width=3072,
         attention_heads=16,
@@ -203,8 +215,9 @@ BUDGETS = {
         learning_rate=1e-3,
         batch_size=512,
         task_options={
-            name: {"image_size": 224, "patch_size": 16}
-            for name in ("cifar10", "cifar100", "tiny-imagenet")
+            "cifar10": {"image_size": 224, "patch_size": 16},
+            "cifar100": {"image_size": 224, "patch_size": 16},
+            "tiny-imagenet": {"image_size": 224, "patch_size": 16},
         },
         unlabelled={
             name: {"task": "tiny-imagenet", "image_size": 224, "patch_size": 16}
@@ -232,12 +245,19 @@ def task_names(options: Options, data: Path | None) -> tuple[str, ...]:
     return ("digits", "fashion-mnist") if has_data else ("digits",)
 
 
-def load(options: Options, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
+def load(
+    options: Options, name: str, data: Path | None, *, boxes: bool = False
+) -> tuple[Task, dict[str, Any]]:
     """A task of images, its held-out splits limited, and the options it was loaded with.
+
+    With ``boxes`` they are asked for where that is an option of the task.
 
     Raises ``UsageError`` for a task of texts and for one whose patches cannot be chosen from.
     """
-    task, told = load_for(name, options.task_options.get(name, {}), "", data)
+    given = dict(options.task_options.get(name, {}))
+    if boxes and "boxes" in options_of(name):
+        given["boxes"] = True
+    task, told = load_for(name, given, "", data)
     if task.kind != "image":
         raise UsageError(f"the study selects patches of images; {name} is a task of texts")
     if task.classes < 2:

@@ -316,18 +316,18 @@ def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
     ]
 
 
-def curve_record(result: TrainResult, labels: Mapping[str, Label], metric: str) -> Record:
+def curve_record(result: TrainResult, labels: Mapping[str, Label]) -> Record:
     """Validation scores by epoch, with the joules spent until each."""
     curve = [
         {
             "epoch": entry["epoch"],
-            "score": entry.get("validation_accuracy", entry["validation_score"]),
+            "score": entry["validation_score"],
             "energy": {k: v for k, v in entry.items() if _is_energy(k)},
         }
         for entry in result.curve
     ]
-    scores = [float(each["score"]) for each in curve]  # type: ignore[arg-type]
-    own: dict[str, Label] = {**labels, "metric": metric, "told": json.dumps(curve)}
+    scores = [float(entry["validation_score"]) for entry in result.curve]
+    own: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
     return Record("curve", mean(scores), "score", "measured", own, count=len(curve))
 
 
@@ -338,7 +338,7 @@ def training_records(
     found = [
         Record("train_time_s", result.train_time_s, "s", "measured", dict(labels)),
         Record("steps", float(result.steps), "", "measured", dict(labels)),
-        curve_record(result, labels, "accuracy"),
+        curve_record(result, labels),
     ]
     for each in components_here(options):
         joules = spent.get(f"{each.name}{SUFFIX}")

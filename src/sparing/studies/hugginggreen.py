@@ -28,9 +28,11 @@ from sparing.studies._green_arms import (
     selection_arms,
     shuffled,
 )
+from sparing.studies._green_boxes import box_cells
 from sparing.studies._green_cells import arm_cell
 from sparing.studies._green_options import (
     ATTENTION,
+    BOXES,
     PATCHES,
     STAGES,
     load,
@@ -73,16 +75,16 @@ def run(
     others go on.
     """
     require_machine(options)
-    tasks, told = _tasks(options, data)
+    tasks, boxed, told = _tasks(options, data)
     identity = _plain({**asdict(options), "tasks": told})
     del identity["needs"]
     config = base_config("hugginggreen", identity) | _described(options, tasks, folder.name)
-    planned = _cells(options, tasks, folder, data)
+    planned = _cells(options, tasks, boxed, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
     with open_run(folder, config, overwrite=overwrite) as opened:
         failures = do_pieces(opened, wanted, minutes, on_progress)
-        tested = {name: len(task.test) for name, task in tasks.items()}
+        tested = {name: len(task.test) for name, task in (boxed | tasks).items()}
         measured = [r for r in opened.records() if r.cell != "analysis"]
         found = analyse(measured, tested, options.margin)
         opened.replace_analysis([*found, *analyse_stages(measured, tested, options.margin)])
@@ -94,26 +96,35 @@ def run(
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    tasks, _ = _tasks(options, data)
+    tasks, boxed, _ = _tasks(options, data)
     records: list[Record] = []
     finished: set[str] = set()
     if (folder / "config.json").is_file():
         before = Run(folder, read_config(folder))
         records, finished = before.records(), before.finished()
-    return plan_by_kind(_cells(options, tasks, folder, data), records, finished)
+    return plan_by_kind(_cells(options, tasks, boxed, folder, data), records, finished)
 
 
 def _tasks(
     options: Options, data: Path | None
-) -> tuple[dict[str, Task], dict[str, dict[str, Any]]]:
-    tasks, told = {}, {}
+) -> tuple[dict[str, Task], dict[str, Task], dict[str, dict[str, Any]]]:
+    """The tasks, those with boxes, and the options each was loaded with."""
+    tasks: dict[str, Task] = {}
+    boxed: dict[str, Task] = {}
+    told: dict[str, dict[str, Any]] = {}
     for name in task_names(options, data):
         tasks[name], told[name] = load(options, name, data)
-    return tasks, told
+    for name in options.box_tasks if BOXES in options.questions else ():
+        boxed[name], told[f"{name}, boxes"] = load(options, name, data, boxes=True)
+    return tasks, boxed, told
 
 
 def _cells(
-    options: Options, tasks: Mapping[str, Task], folder: Path, data: Path | None
+    options: Options,
+    tasks: Mapping[str, Task],
+    boxed: Mapping[str, Task],
+    folder: Path,
+    data: Path | None,
 ) -> list[Cell]:
     """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
     found: list[Cell] = []
@@ -133,6 +144,9 @@ def _cells(
                 for seed in range(options.stage_pairs)
                 for arm in arms_of(seed)
             ]
+    for name, task in boxed.items():
+        work = _work(options, name, task, folder, options.depths[0])
+        found += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
     return [clocked(cell) for cell in found]
 
 

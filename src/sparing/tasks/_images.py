@@ -25,11 +25,15 @@ Sources = Sequence[Path | bytes | Tensor]
 
 @dataclass(frozen=True)
 class Part:
-    """Pictures with their class numbers; ``keys`` name them and decide which go where."""
+    """Pictures with their class numbers; ``keys`` name them and decide which go where.
+
+    ``boxes`` are those of the pictures' objects, where they are known.
+    """
 
     sources: Sources
     labels: Sequence[int]
     keys: Sequence[str]
+    boxes: Sequence[Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,15 @@ def _chosen(part: Part, indices: Sequence[int]) -> Part:
         [part.sources[index] for index in indices],
         [part.labels[index] for index in indices],
         [part.keys[index] for index in indices],
+        None if part.boxes is None else [part.boxes[index] for index in indices],
     )
 
 
 def _examples(part: Part, size: int) -> Examples:
     labels = torch.tensor(list(part.labels), dtype=torch.long)
-    return Examples("pixel_values", Pictures(part.sources, size).read(), labels)
+    boxes = None if part.boxes is None else torch.tensor(part.boxes, dtype=torch.float32)
+    pixels = Pictures(part.sources, size).read()
+    return Examples("pixel_values", pixels, labels, boxes=boxes)
 
 
 def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Part, tuple[str, ...]]:

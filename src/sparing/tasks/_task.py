@@ -31,7 +31,8 @@ class Examples(Dataset[dict[str, Tensor]]):
     ``labels`` are class numbers, or values where the task asks for numbers. ``token_types`` tell a
     pair's first text (0) from its second (1), where the tokenizer makes them. Where the answer is a
     stretch of a text, ``labels`` are its first and last token, and ``passages`` tell what was
-    asked.
+    asked. ``boxes`` say where in an image its object is: centre, width and height, in shares of
+    the image's sides.
     """
 
     input_name: Literal["pixel_values", "input_ids"]
@@ -39,6 +40,7 @@ class Examples(Dataset[dict[str, Tensor]]):
     labels: Int[Tensor, " count"] | Float[Tensor, " count"] | Int[Tensor, "count 2"]
     token_types: Sequence[Tensor] | None = None
     passages: Passages | None = None
+    boxes: Float[Tensor, "count 4"] | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -53,6 +55,8 @@ class Examples(Dataset[dict[str, Tensor]]):
         item = {self.input_name: self.inputs[index], "labels": self.labels[index]}
         if self.token_types is not None:
             item["token_type_ids"] = self.token_types[index]
+        if self.boxes is not None:
+            item["boxes"] = self.boxes[index]
         return item
 
     @cached_property
@@ -75,7 +79,8 @@ class Examples(Dataset[dict[str, Tensor]]):
         types = self.token_types
         kept = None if types is None else [types[index] for index in indices]
         passages = None if self.passages is None else self.passages.subset(indices)
-        return Examples(self.input_name, inputs, self.labels[chosen], kept, passages)
+        boxes = None if self.boxes is None else self.boxes[chosen]
+        return Examples(self.input_name, inputs, self.labels[chosen], kept, passages, boxes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +183,9 @@ class Task:
             raise UsageError("a batch needs at least one example")
         labels = torch.stack([example["labels"] for example in examples])
         if self.kind == "image":
-            pixels = torch.stack([example["pixel_values"] for example in examples])
-            return {"pixel_values": pixels, "labels": labels}
+            names = ("pixel_values", "boxes") if "boxes" in examples[0] else ("pixel_values",)
+            images = {name: torch.stack([each[name] for each in examples]) for name in names}
+            return {**images, "labels": labels}
         rows = [example["input_ids"] for example in examples]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])

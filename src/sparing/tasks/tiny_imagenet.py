@@ -21,10 +21,11 @@ FACTS = Facts(
     splits="the published validation set, as the test set has no labels",
     chance=1 / 200,
 )
+SIZE = 64
 CLASSES, PUBLISHED = 200, {"train": 100_000, "test": 10_000}
 WANTED = "the folder tiny-imagenet-200, or tiny-imagenet-200.zip as published,"
 FILES = (
-    r"(wnids\.txt|words\.txt|val/val_annotations\.txt|"
+    r"(wnids\.txt|words\.txt|val/val_annotations\.txt|train/n\d+/n\d+_boxes\.txt|"
     r"(?:train/n\d+|val)/images/[^/]+\.JPEG)"
 )
 
@@ -32,9 +33,10 @@ FILES = (
 def load(
     *,
     data: Path | None = None,
-    image_size: int = 64,
+    image_size: int = SIZE,
     patch_size: int = 8,
     examples: int | None = None,
+    boxes: bool = False,
     seed: int = 0,
 ) -> Task:
     """200 classes, or fewer in a subset; the published validation set is the test split.
@@ -42,14 +44,15 @@ def load(
     Validation is cut from the training set. ``patch_size`` 8 gives 64 tokens and the class token.
     Read from the published layout, in a folder, a zip or a tar, or from an npz file with x_train,
     y_train, x_val, y_val and class_names, in tiny-imagenet/ below the data folder or in it. Which
-    classes there are, wnids.txt says. Raises ``DataError`` for what is missing or damaged.
+    classes there are, wnids.txt says. With ``boxes`` examples say where in the picture its object
+    is, which the layout alone knows. Raises ``DataError`` for what is missing or damaged.
     """
     folder = data_folder("tiny-imagenet", data, ("tiny-imagenet",), WANTED)
     arrays = sorted(folder.glob("tiny_imagenet*.npz"))
-    if arrays and not any(folder.glob("tiny-imagenet-200*")):
+    if arrays and not boxes and not any(folder.glob("tiny-imagenet-200*")):
         train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_val", "y_val"))
     else:
-        train, test, labels = _from_layout(folder)
+        train, test, labels = _from_layout(folder, boxes=boxes)
     notes = [f"subset: {len(labels)} of {CLASSES} classes"] if len(labels) < CLASSES else []
     notes += [
         f"subset: {split} holds {len(part.labels)} of {PUBLISHED[split]} published images"
@@ -60,7 +63,7 @@ def load(
     return image_task("tiny-imagenet", FACTS, labels, train, test, sizes, notes=tuple(notes))
 
 
-def _from_layout(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
+def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, ...]]:
     place = find_archive("tiny-imagenet", folder, ("tiny-imagenet-200",), WANTED)
     found = {match.group(1): content for match, content in files_in(place, FILES)}
     wnids = _lines(place, found, "wnids.txt")
@@ -78,7 +81,33 @@ def _from_layout(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
         if wnid not in numbers:
             raise DataError(f"{place}: {name} is of no class in wnids.txt")
         (train if part == "train" else test)[name] = (content, numbers[wnid])
-    return _part(train), _part(test), labels
+    known = _boxes(place, found) if boxes else None
+    return _part(place, train, known), _part(place, test, known), labels
+
+
+def _boxes(place: Path, found: dict[str, bytes]) -> dict[str, tuple[float, ...]]:
+    """The box of every picture by its file's name: centre, width and height in shares.
+
+    The files give the first and the last pixel, both inside, of pictures of 64 x 64.
+    """
+    boxes = {}
+    for name in found:
+        if not name.endswith(("_boxes.txt", "val_annotations.txt")):
+            continue
+        for number, line in enumerate(_lines(place, found, name), 1):
+            file, *rest = line.split("\t")
+            try:
+                left, top, right, bottom = (int(text) for text in rest[-4:])
+            except ValueError as error:
+                raise DataError(
+                    f"{place}: {name}, line {number}: no box of four numbers"
+                ) from error
+            if not (0 <= left <= right < SIZE and 0 <= top <= bottom < SIZE):
+                raise DataError(f"{place}: {name}, line {number}: the box is not in the picture")
+            width, height = right + 1 - left, bottom + 1 - top
+            sides = (left + width / 2, top + height / 2, width, height)
+            boxes[file] = tuple(side / SIZE for side in sides)
+    return boxes
 
 
 def _distinct(wnids: list[str], names: list[str]) -> tuple[str, ...]:
@@ -96,6 +125,18 @@ def _lines(place: Path, found: dict[str, bytes], name: str) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def _part(pictures: dict[str, tuple[bytes, int]]) -> Part:
+def _part(
+    place: Path,
+    pictures: dict[str, tuple[bytes, int]],
+    boxes: dict[str, tuple[float, ...]] | None,
+) -> Part:
     names = sorted(pictures)
-    return Part([pictures[name][0] for name in names], [pictures[name][1] for name in names], names)
+    known = None
+    if boxes is not None:
+        files = [name.rpartition("/")[2] for name in names]
+        missing = [file for file in files if file not in boxes]
+        if missing:
+            raise DataError(f"{place} has no box for {len(missing)} pictures, {missing[0]} for one")
+        known = [boxes[file] for file in files]
+    sources = [pictures[name][0] for name in names]
+    return Part(sources, [pictures[name][1] for name in names], names, known)
