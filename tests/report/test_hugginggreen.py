@@ -11,7 +11,7 @@ import pytest
 from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.report import write_report
-from sparing.report.green_content import notices, verdict
+from sparing.report.green_content import headline, notices, verdict
 from sparing.report.green_figures import figures
 from sparing.report.green_results import GreenResults
 from sparing.report.green_tables import arm_blocks, rival_blocks, stage_blocks
@@ -62,10 +62,12 @@ def test_it_writes_page_twin_and_figures(page):
 
 def test_the_first_notice_says_that_joules_are_estimates(page):
     assert notices(read())[0].startswith("This machine shows no counter of energy")
+    assert "joules are estimates" in headline(read())[-1]
     counted = [
         replace(r, obtained="measured") if r.obtained == "estimated" else r for r in records()
     ]
     assert not any("no counter" in notice for notice in notices(read(counted)))
+    assert "estimates" not in " ".join(headline(read(counted)))
 
 
 def test_pictures_lie_inside_the_page(page):

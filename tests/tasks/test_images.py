@@ -79,7 +79,10 @@ def test_many_pictures_are_read_one_by_one(tmp_path, monkeypatch):
         list(task.splits["train"].inputs) + list(task.splits["validation"].inputs)
 
 
-@pytest.mark.parametrize(("mode", "form"), [("L", "JPEG"), ("P", "PNG"), ("RGBA", "PNG")])
+@pytest.mark.parametrize(
+    ("mode", "form"),
+    [("L", "JPEG"), ("P", "PNG"), ("RGBA", "PNG"), ("LA", "PNG"), ("CMYK", "JPEG")],
+)
 def test_pictures_of_all_modes_become_colour(mode, form):
     file = io.BytesIO()
     Image.new("RGB", (5, 4), (204, 204, 204)).convert(mode).save(file, form)
@@ -104,6 +107,7 @@ def test_the_middle_is_kept_and_the_shorter_side_fitted():
     [
         (lambda root: (root / "train/a/x.txt").write_text("x"), "no picture by its name"),
         (lambda root: (root / "train/b/3.png").write_bytes(_torn()), r"3.png cannot be read: "),
+        (lambda root: (root / "train/y").mkdir(), "y holds no picture"),
         (lambda root: (root / "val/z").mkdir(), "z is no class of train"),
         (lambda root: (root / "val").rename(root / "vals"), "has no folder val or test"),
         (lambda root: (root / "train").rename(root / "trains"), "has no folder train"),

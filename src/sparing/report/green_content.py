@@ -218,6 +218,8 @@ def headline(results: GreenResults) -> list[str]:
     found = [*tasks, wording.count_of(max((g.pairs for g in results.groups), default=0), "pair")]
     if isinstance(config.get("started"), str):
         found.append(config["started"][:10])
+    if results.estimated and results.groups:
+        found.append("joules are estimates: computing time is compared")
     return found
 
 

@@ -49,6 +49,9 @@ def load(
         raise DataError(f"task image-folder: {root} has no folder val or test")
     labels = tuple(sorted(entry.name for entry in _folders(root / "train")))
     train, test = _part(root / "train", labels), _part(root / held_out[0], labels)
+    bare = [label for number, label in enumerate(labels) if number not in train.labels]
+    if bare:
+        raise DataError(f"task image-folder: {root / 'train' / bare[0]} holds no picture")
     validation = _part(root / held_out[1], labels) if len(held_out) > 1 else None
     sizes = Sizes(image_size, patch_size, examples, seed)
     facts = replace(FACTS, source=str(root))
