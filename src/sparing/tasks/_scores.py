@@ -84,6 +84,15 @@ def _correlation(kind: str) -> Callable[[Outputs, Labels], float]:
     return score
 
 
+def _exact(outputs: Outputs, labels: Labels) -> float:
+    """The share of values that round to the label."""
+    return float(((outputs[:, 0].double() - labels.double()).abs() < 0.5).double().mean())
+
+
+def _commonest_value(labels: Labels) -> float:
+    return float(labels.unique(return_counts=True)[1].max()) / len(labels)  # type: ignore[no-untyped-call]
+
+
 def _shares(labels: Labels) -> list[float]:
     return sorted((torch.bincount(labels) / len(labels)).tolist(), reverse=True)
 
@@ -110,6 +119,7 @@ METRICS: Mapping[str, Metric] = {
     "top5": Metric(_top, _five_most_frequent),
     "f1": Metric(_f1, _always_one),
     "matthews": Metric(_matthews, _nothing),
+    "exact": Metric(_exact, _commonest_value),
     "pearson": Metric(_correlation("pearsonr"), _nothing),
     "spearman": Metric(_correlation("spearmanr"), _nothing),
 }

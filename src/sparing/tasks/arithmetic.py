@@ -1,0 +1,128 @@
+"""Arithmetic: a sum as text, character by character, and its value as a number.
+
+Source: Mukin, A Predictive Calculator (2025): its sets are drawn again exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.errors import UsageError, require_choice
+from sparing.tasks._expressions import Expression, draw_many
+from sparing.tasks._facts import Facts
+from sparing.tasks._published import corrected, published
+from sparing.tasks._task import Examples, Task
+
+FACTS = Facts(
+    metrics=("exact", "pearson"),
+    licence="generated here, no rights reserved",
+    source="generated; sets of A Predictive Calculator (Mukin 2025), "
+    "github.com/AntonStantan/matura",
+    splits="what the draws of the training pool left out",
+    chance=113 / 1457,
+)
+SETS = ("published", "corrected", "drawn")
+PAD, CLASS = 0, 1
+NUMBERS = {sign: number for number, sign in enumerate("0123456789+-*() ", start=2)}
+# How the published code feeds values: what stands for operators, and for what is not there.
+CODES, ABSENT, SLOTS = {"+": 1.0, "-": 0.0}, 0.5, 15
+HELD_OUT = 1000
+
+
+def load(
+    *,
+    data: Path | None = None,
+    sets: str = "published",
+    operands: int = 3,
+    digits: int = 2,
+    operators: str = "+-",
+    examples: int = 10000,
+    seed: int = 0,
+) -> Task:
+    """Sums of integers as characters, the answer a number, judged by exact match when rounded.
+
+    ``sets`` "published" are those of the paper: the test split is its set in range, ``out`` and
+    ``long`` are further tests; "corrected" has an out-of-range set without seen operands, a long
+    one of four operands and more, and ``out+long``. "drawn" takes ``examples`` of 2 to ``operands``
+    numbers of up to ``digits`` digits with these ``operators``, no text in two splits. One class
+    token comes first. ``data`` is not needed.
+    """
+    require_choice("arithmetic", "sets", sets, SETS)
+    if sets == "drawn":
+        known = _drawn(operands, digits, operators, examples, seed)
+    else:
+        known = published() if sets == "published" else corrected()
+    splits = {name: _examples(of) for name, of in known.items()}
+    longest = max(max(split.lengths) for split in splits.values())
+    return Task(
+        "arithmetic",
+        "tokens",
+        splits.pop("train"),
+        splits.pop("validation"),
+        splits.pop("in"),
+        labels=("value",),
+        tokens=longest,
+        licence=FACTS.licence,
+        source=FACTS.source,
+        metric="exact",
+        metrics=FACTS.metrics,
+        vocabulary=len(NUMBERS) + 2,
+        pad_id=PAD,
+        answer="number",
+        more_tests=splits,
+    )
+
+
+def _drawn(
+    operands: int, digits: int, operators: str, examples: int, seed: int
+) -> dict[str, tuple[Expression, ...]]:
+    unknown = sorted({*operators} - {*"+-*"})
+    if unknown or not operators:
+        raise UsageError(f"arithmetic: operators are some of + - *, got {operators!r}")
+    if operands < 2 or examples < 1:
+        raise UsageError("arithmetic: operands must be at least 2, examples at least 1")
+    found: dict[str, tuple[Expression, ...]] = {}
+    seen: set[str] = set()
+    for name, count in {"in": HELD_OUT, "validation": HELD_OUT, "train": examples}.items():
+        drawn = draw_many(
+            count,
+            (2, operands),
+            digits,
+            seed=f"{name} {seed}",
+            operators=operators,
+            excluded=seen,
+        )
+        found[name] = tuple(drawn)
+        seen |= {each.text for each in found[name]}
+    return found
+
+
+def _examples(expressions: Sequence[Expression]) -> Examples:
+    rows = [torch.tensor([CLASS, *(NUMBERS[sign] for sign in each.text)]) for each in expressions]
+    values = torch.tensor([float(each.value) for each in expressions])
+    return Examples("input_ids", rows, values)
+
+
+def as_values(
+    expressions: Sequence[Expression], slots: int = SLOTS
+) -> Float[Tensor, "count slots"]:
+    """The published input: operands as they are, + as 1, - as 0, what is not there as 0.5.
+
+    Raises ``UsageError`` for an expression that has more parts than slots, or multiplies.
+    """
+    rows = torch.full((len(expressions), slots), ABSENT)
+    for row, each in zip(rows, expressions, strict=True):
+        parts = [float(each.operands[0])]
+        for operator, operand in zip(each.operators, each.operands[1:], strict=True):
+            if operator not in CODES:
+                raise UsageError(f"arithmetic: there is no code for {operator!r}: {each.text!r}")
+            parts += [CODES[operator], float(operand)]
+        if len(parts) > slots:
+            raise UsageError(f"arithmetic: {each.text!r} has {len(parts)} parts, not {slots}")
+        row[: len(parts)] = torch.tensor(parts)
+    return rows
