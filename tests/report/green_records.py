@@ -24,6 +24,7 @@ PATCHES = {
 ATTENTION = {
     "dense": (100.0, 0.900, 1.0),
     "gaussian keys, half the heads": (120.0, 0.898, 0.9),
+    "softmax, half the heads": (90.0, 0.890, 0.9),
 }
 STAGES = {
     "scratch": (100.0, 0.85, 1.0),
@@ -57,6 +58,7 @@ def _training(labels, joules, score, share) -> list[Record]:
             "epoch": epoch,
             "score": score - 0.05 * (EPOCHS - epoch),
             "energy": {"cpu_j": joules * epoch / EPOCHS},
+            "flops": 1e12 * share * epoch / EPOCHS,
         }
         for epoch in range(1, EPOCHS + 1)
     ]

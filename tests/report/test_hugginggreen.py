@@ -14,7 +14,13 @@ from sparing.report import write_report
 from sparing.report.green_content import headline, notices, verdict
 from sparing.report.green_figures import figures
 from sparing.report.green_results import GreenResults
-from sparing.report.green_tables import arm_blocks, rival_blocks, stage_blocks
+from sparing.report.green_tables import (
+    arm_blocks,
+    component_block,
+    half_blocks,
+    rival_blocks,
+    stage_blocks,
+)
 from sparing.report.run import Run
 from sparing.studies._green_analysis import analyse
 from tests.report import records as make
@@ -140,23 +146,73 @@ def test_the_verdict_needs_ten_pairs_and_the_better_dense_arm(pairs, margin, lea
     assert verdict(read(records(pairs, margin=margin))).lead == lead
 
 
-def test_the_verdict_says_what_saves():
-    kept = [r for r in records() if r.name != "target_energy_ratio"]
-    labels = {"question": "patches", "task": "digits", "depth": 4, "arm": "contrast top 0.7"}
-    saved = Record(
-        "target_energy_ratio",
-        0.7,
-        "ratio",
-        "estimated",
-        {**labels, "to": "dense", "reached": 10, "of": 10},
-        (0.6, 0.8),
-        10,
-    )
-    decided = verdict(read([*kept, saved]))
-    assert decided.lead == "Choosing patches saves energy"
-    assert "contrast top 0.7 on digits needs 0.70 (0.60 to 0.80)" in decided.because
-    undecided = verdict(read([*kept, replace(saved, interval=(0.6, 1.1))]))
-    assert undecided.lead == "Choosing patches does not pay here"
+def test_the_verdict_is_of_the_declared_arm_alone():
+    found = records()
+    lucky = [replace(r, labels={**r.labels, "arm": "entropy top 0.7"}) for r in found]
+    kept = [r for r in found if r.labels.get("arm") != "contrast top 0.7"]
+    swapped = [r for r in lucky if r.labels.get("arm") == "entropy top 0.7"]
+    assert verdict(read([*kept, *swapped])).lead == "No verdict yet"
+    saves = verdict(read(found))
+    assert "contrast top 0.7 reaches the dense model's target for on digits 0.7" in saves.because
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "lead"),
+    [
+        ("target_energy_ratio", {"interval": (0.6, 1.1)}, "Choosing patches does not pay here"),
+        ("target_energy_ratio", {"count": 9}, "Choosing patches does not pay here"),
+        ("accuracy_difference", {"non_inferior_p": 0.2}, "Choosing patches does not pay here"),
+        (
+            "rival_difference",
+            {"holm_p": 0.2},
+            "Dropping patches saves energy, choosing them does not",
+        ),
+    ],
+)
+def test_the_verdict_asks_for_everything(name, changes, lead):
+    found = []
+    for record in records():
+        mine = record.labels.get("arm") == "contrast top 0.7"
+        if record.name == name and mine and record.labels.get("rival", "random") == "random":
+            fields = {k: v for k, v in changes.items() if k in ("interval", "count")}
+            labels = {k: v for k, v in changes.items() if k.endswith("_p")}
+            record = replace(record, **fields, labels={**record.labels, **labels})
+        found.append(record)
+    assert verdict(read(found)).lead == lead
+
+
+def test_half_the_heads_are_held_against_as_many():
+    found = analyse(measured(), {"digits": 1000}, 0.01)
+    (half,) = of_name(found, "rival_difference", rival="half the heads")
+    assert half.labels["to"] == "softmax, half the heads"
+    assert half.value == pytest.approx(0.008, abs=0.002)
+    (block,) = half_blocks(read())
+    assert block.rows[0][0] == "digits, 4 layers"
+
+
+def test_scheduled_arms_have_no_rivals_of_another_cost():
+    found = analyse(measured(), {"digits": 1000}, 0.01)
+    assert not of_name(found, "rival_difference", arm="contrast top 0.7, decay")
+    (ratio,) = of_name(found, "rival_flops_ratio", arm="contrast top 0.7", rival="fewer steps")
+    assert (ratio.obtained, ratio.value) == ("modelled", pytest.approx(0.69 / 0.7))
+
+
+def test_sensed_energies_add_up_and_estimates_are_left_out():
+    own = measured()
+    more = []
+    for record in own:
+        if record.name == "train_energy_j":
+            for kind, component, factor in (("measured", "package-0", 1), ("integrated", "gpu", 3)):
+                labels = {**record.labels, "component": component}
+                value = factor * record.value
+                more.append(replace(record, value=value, obtained=kind, labels=labels))
+    found = analyse([*own, *more], {"digits": 1000}, 0.01)
+    (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
+    assert ratio.obtained == "integrated"
+    results = read([*own, *more])
+    assert results.groups[0].mean("train_energy_j", "dense") == pytest.approx(400, rel=0.02)
+    assert "Not in any sum, as it is an estimate beside sensors: cpu." in notices(results)
+    assert len(component_block(results)[0].rows) == 6
 
 
 def test_without_a_training_the_page_says_so(tmp_path):

@@ -187,6 +187,8 @@ def test_the_published_score_is_one_at_the_baseline_and_infinite_at_the_truth():
     assert legacy_score(sets, half, baseline) == pytest.approx(4)
     truth = {name: [float(each.value) for each in of] for name, of in sets.items()}
     assert legacy_score(sets, truth, baseline) == math.inf
+    with pytest.raises(UsageError, match="predictions of in are not all finite"):
+        legacy_score(sets, {**truth, "in": [math.nan] * len(truth["in"])}, baseline)
 
 
 def test_the_faulty_published_long_error_calls_the_truth_wrong():

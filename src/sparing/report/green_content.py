@@ -19,18 +19,19 @@ from sparing.report.green_tables import noise_text, points_text, ratio_text
 from sparing.report.results import Results
 
 GAUSSIAN_HALF = "gaussian keys, half the heads"
-PLATEAU = 0.005
+PLATEAU, LEVEL = 0.005, 0.05
 _WORDS = (
     (
         "pair",
         "Two trainings with the same seed: the same weights to begin with where they have the same "
-        "shapes, the same images in the same order. Within a pair arms run in a drawn order.",
+        "shapes, the same images in the same order. Within a pair arms run in a drawn order, but "
+        "those that rest on another's result come after it.",
     ),
     (
         "energy",
-        "What the meter counted in training steps alone: building, first steps, validation and "
-        "saving are outside. Estimated means CPU seconds times a stated constant: such a ratio is "
-        "one of computing time.",
+        "What the meter counted from step to step: building, warming up, validation and saving are "
+        "outside, and images are in memory. Estimated means CPU seconds times a stated constant: "
+        "such a ratio is one of computing time.",
     ),
     ("dense", "The plain vision transformer, every patch, fused attention."),
     ("dense again", "The same training once more: what differs is the noise of measuring."),
@@ -60,7 +61,8 @@ _WORDS = (
     ("masked", "Rebuilding 15 % of the patches of images without labels."),
     (
         "contrastive",
-        "Two views of an image near each other, the nearest other image far; no labels either.",
+        "Two views of an image near each other, the nearest other image far; labels are read only "
+        "to choose the epoch that is kept.",
     ),
     (
         "mAP@0.5, IoU",
@@ -81,67 +83,92 @@ class Verdict:
 
 
 def verdict(results: GreenResults) -> Verdict:
-    """Whether choosing patches pays, and what the other questions came to."""
-    groups = results.of(PATCHES)
+    """Whether the declared choice of patches pays, and what the other questions came to."""
+    groups = _declared(results)
     second = tuple(
         sentence
         for sentence in (_chosen(results), _attention(results), _stages(results))
         if sentence
     )
     if not groups:
-        return Verdict(
-            "No verdict yet", ": no arm that selects patches was trained so far.", second
-        )
-    pairs = min(group.pairs for group in groups)
+        because = ": no arm that selects patches was trained so far."
+        return Verdict("No verdict yet", because, second)
+    pairs = min(len(group.values("accuracy", results.declared)) for group in groups)
     if pairs < FEWEST_PAIRS:
         because = (
             f": {wording.count_of(pairs, 'pair')} are fewer than the {FEWEST_PAIRS} that a claim "
             "asks for; what stands below shows that everything runs."
         )
         return Verdict("No claim is made", because, second)
-    kept = [r for group in groups for r in group.records if _saves(r)]
-    if not kept:
-        lead = "Choosing patches does not pay here"
+    told = [(group, _paying(group, results.declared)) for group in groups]
+    paying = [(group, ratio) for group, ratio in told if ratio is not None]
+    if not paying:
         because = (
-            ": no choice reaches the accuracy of the dense model for clearly less energy than the "
-            "better of the dense models needs."
+            f": {results.declared}, declared beforehand, does not reach the accuracy of the dense "
+            "model for clearly less energy than the better of the dense models needs, on any task."
         )
-        return Verdict(lead, because, second)
-    best = min(kept, key=lambda record: record.value or 1.0)
-    because = (
-        f": {best.labels['arm']} on {best.labels['task']} needs {ratio_text(best)} of the energy "
-        f"of the better dense model ({best.labels['to']}) for the same accuracy."
-    )
-    return Verdict("Choosing patches saves energy", because, second)
+        return Verdict("Choosing patches does not pay here", because, second)
+    parts = [
+        f"on {group.task} {ratio_text(ratio)} of the energy of {ratio.labels['to']}"
+        for group, ratio in paying
+    ]
+    lead = "Choosing patches saves energy"
+    if not any(_beats_random(group, results.declared) for group, _ in paying):
+        lead = "Dropping patches saves energy, choosing them does not"
+    rest = len(told) - len(paying)
+    because = f": {results.declared} reaches the dense model's target for {'; '.join(parts)}"
+    because += f"; on {wording.count_of(rest, 'other task')} it does not." if rest else "."
+    return Verdict(lead, because, second)
 
 
-def _saves(record: Record) -> bool:
-    """Whether an arm that selects reaches the target for less, its whole interval."""
-    selecting = " top " in str(record.labels.get("arm")) or " sampled " in str(
-        record.labels.get("arm")
-    )
-    known = record.name == "target_energy_ratio" and record.interval is not None
-    return known and selecting and record.interval is not None and record.interval[1] < 1
+def _declared(results: GreenResults) -> list[Group]:
+    """Each task's group at its first depth, where the declared arm was trained."""
+    first: dict[str, Group] = {}
+    for group in results.of(PATCHES):
+        if results.declared in group.arms:
+            first.setdefault(group.task, group)
+    return list(first.values())
+
+
+def _paying(group: Group, arm: str) -> Record | None:
+    """The arm's energy to the target, where it is clearly less and its accuracy is kept."""
+    ratio = group.find("target_energy_ratio", arm=arm)
+    kept = group.find("accuracy_difference", arm=arm, to=DENSE)
+    if ratio is None or ratio.interval is None or kept is None:
+        return None
+    p = kept.labels.get("non_inferior_p")
+    enough = ratio.count >= FEWEST_PAIRS and isinstance(p, int | float) and p < LEVEL
+    return ratio if enough and ratio.interval[1] < 1 else None
+
+
+def _beats_random(group: Group, arm: str) -> bool:
+    found = group.find("rival_difference", arm=arm, rival="random")
+    return found is not None and _clearly(found) > 0
+
+
+def _clearly(found: Record) -> int:
+    """1 or -1 where the difference is more than chance, corrected; else 0."""
+    p = found.labels.get("holm_p", found.labels.get("sign_flip_p"))
+    if not isinstance(p, int | float) or p >= LEVEL or not found.value:
+        return 0
+    return 1 if found.value > 0 else -1
 
 
 def _chosen(results: GreenResults) -> str:
     """RQ2 in a sentence: whether any score is better than chance."""
-    better, worse, all_of = 0, 0, 0
-    for group in results.of(PATCHES):
-        for record in group.records:
-            if record.name != "rival_difference" or record.labels.get("rival") != "random":
-                continue
-            if "," in str(record.labels.get("arm")) or record.interval is None:
-                continue
-            all_of += 1
-            better += record.interval[0] > 0
-            worse += record.interval[1] < 0
-    if not all_of:
+    found = [
+        _clearly(record)
+        for group in results.of(PATCHES)
+        for record in group.records
+        if record.name == "rival_difference" and record.labels.get("rival") == "random"
+    ]
+    if not found:
         return ""
+    better, worse = found.count(1), found.count(-1)
     return (
-        f"Of {wording.count_of(all_of, 'choice')} by contrast, variance or entropy {better} "
-        f"{'is' if better == 1 else 'are'} clearly more accurate than random patches of the same "
-        f"share, {worse} clearly less."
+        f"Of {wording.count_of(len(found), 'choice')} by contrast, variance or entropy {better} "
+        f"{'is' if better == 1 else 'are'} more accurate than random patches of the same share "
+        f"and {worse} less (Holm's p below {LEVEL:g})."
     )
 
 
@@ -152,10 +179,14 @@ def _attention(results: GreenResults) -> str:
         energy = group.find("energy_ratio", arm=GAUSSIAN_HALF, to=DENSE)
         if difference is None or energy is None:
             continue
-        parts.append(f"{group.task} {points_text(difference)} points at {ratio_text(energy)}")
+        half = group.find("rival_difference", arm=GAUSSIAN_HALF, rival="half the heads")
+        parts.append(
+            f"{group.task} {points_text(difference)} points at {ratio_text(energy)} of the energy, "
+            f"and {points_text(half)} points beside softmax with half the heads"
+        )
     if not parts:
         return ""
-    return f"Gaussian keys with half the heads, beside dense and its energy: {'; '.join(parts)}."
+    return f"Gaussian keys with half the heads, beside dense: {'; '.join(parts)}."
 
 
 def _stages(results: GreenResults) -> str:
@@ -179,7 +210,7 @@ def notices(results: GreenResults) -> list[str]:
             f"This machine shows no counter of energy: joules are CPU seconds times {watts:g} W, "
             "an estimate, and every comparison is one of computing time."
         )
-    found += _unfinished(results)
+    found += [*results.meter_notes, *_unfinished(results)]
     noise = noise_text(results)
     if noise:
         found.append(f"The dense arm, trained twice, takes of its own energy: {noise}.")

@@ -42,7 +42,7 @@ def figures(results: GreenResults) -> list[Plot]:
     """All figures of a run: two for each group of patches, and a sheet for each task."""
     found = []
     for group in results.of(PATCHES):
-        found += [trade(group, results), curves(group)]
+        found += [trade(group, results), curves(group, results.declared)]
     for task in dict.fromkeys(group.task for group in results.of(PATCHES)):
         found += sheets(results, task)
     return found
@@ -64,7 +64,8 @@ def trade(group: Group, results: GreenResults) -> Plot:
     description = (
         "Test accuracy beside dense, in points, against energy of the training over dense; up and "
         "to the left is better. Bars are 95 % intervals over pairs. The dashed line is a loss of "
-        f"{wording.plain(margin, 'point')}."
+        f"{wording.plain(margin, 'point')}. Hollow marks are sampled or follow a schedule; the "
+        "larger a mark, the more patches it keeps."
     )
 
     def draw(look: Look, narrow: bool) -> Figure:
@@ -112,7 +113,7 @@ def _cross(sheet: Sheet, axes: Axes, arm: str, energy: Record, difference: Recor
         [x],
         [y],
         marker=marker(position),
-        markersize=7.5,
+        markersize=_size(arm),
         markerfacecolor=colour if plain else sheet.look.ground,
         markeredgecolor=colour,
         markeredgewidth=0 if plain else 1.5,
@@ -121,10 +122,20 @@ def _cross(sheet: Sheet, axes: Axes, arm: str, energy: Record, difference: Recor
     )
 
 
-def curves(group: Group) -> Plot:
+def _size(arm: str) -> float:
+    """The size of an arm's mark: by the share that it keeps, or is held against."""
+    text = arm.partition(", ")[0].split(" ")[-1] if ", as" not in arm else arm.split(" ")[-1]
+    try:
+        share = float(text)
+    except ValueError:
+        return 8.0
+    return 4.0 + 6.0 * min(share, 1.0)
+
+
+def curves(group: Group, declared: str) -> Plot:
     """Validation accuracy against the energy that training had taken by then."""
     name, title = _name("curves", group.task, group.depth), f"Accuracy on the way: {group.name}"
-    shown = [arm for arm in group.arms if _is_main(arm, group)]
+    shown = [arm for arm in group.arms if _is_main(arm, declared)]
     lines = {arm: line for arm in shown if (line := group.curve(arm))}
     if not lines:
         return Plot(name, title, "", None, missing="No training has ended so far.")
@@ -163,23 +174,13 @@ def curves(group: Group) -> Plot:
     return Plot(name, title, description, draw, _kinds(list(lines)))
 
 
-def _is_main(arm: str, group: Group) -> bool:
-    """Dense, one selection of each score, and the rivals at its cost: more lines say less."""
-    selecting = [each for each in group.arms if each.split(" ")[-1].replace(".", "").isdigit()]
-    plain = [each for each in selecting if ", as" not in each]
-    if not plain:
+def _is_main(arm: str, declared: str) -> bool:
+    """Dense, the declared way and share of each score, and the rivals at its cost."""
+    parts = declared.split(" ")
+    if len(parts) != 3:
         return arm == DENSE
-    first = plain[0].split(" ")
-    way, keep = first[1], _commonest(plain)
+    _, way, keep = parts
     return arm == DENSE or arm.endswith((f" {way} {keep}", f", as {keep}"))
-
-
-def _commonest(arms: list[str]) -> str:
-    """The share that most arms keep; of equals 0.7, the paper's."""
-    keeps = [arm.split(" ")[-1] for arm in arms]
-    most = max(keeps.count(keep) for keep in keeps)
-    found = [keep for keep in dict.fromkeys(keeps) if keeps.count(keep) == most]
-    return "0.7" if "0.7" in found else found[0]
 
 
 def _kinds(arms: list[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from sparing.report.run import Run
 
 PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
 DENSE, AGAIN = "dense", "dense again"
-BEST = ("measured", "integrated", "estimated")
+SENSED = ("measured", "integrated")
 FEWEST_PAIRS = 10
 
 
@@ -40,10 +40,10 @@ class Group:
         return sorted(found, key=lambda arm: (arm != DENSE, arm != AGAIN, _order(arm)))
 
     @cached_property
-    def obtained(self) -> str:
-        """The best way in which energy was obtained."""
-        kinds = {record.obtained for record in self.records if record.name == "train_energy_j"}
-        return next((kind for kind in BEST if kind in kinds), BEST[-1])
+    def kinds(self) -> tuple[str, ...]:
+        """The ways in which the energy that is compared was obtained: sensed where any was."""
+        found = {record.obtained for record in self.records if record.name == "train_energy_j"}
+        return tuple(kind for kind in SENSED if kind in found) or ("estimated",)
 
     def find(self, name: str, **labels: Any) -> Record | None:
         """The last record of that name with these labels."""
@@ -52,12 +52,12 @@ class Group:
         return found[-1] if found else None
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of what was obtained in the best way."""
+        """A quantity of an arm by seed; energies are sums of the components that are compared."""
         found: dict[int, float] = {}
         for record in self.records:
             if record.name != name or record.labels.get("arm") != arm or record.value is None:
                 continue
-            if name.endswith("energy_j") and record.obtained != self.obtained:
+            if name.endswith("energy_j") and record.obtained not in self.kinds:
                 continue
             seed = int(record.labels.get("seed") or 0)
             found[seed] = found.get(seed, 0.0) + float(record.value)
@@ -97,7 +97,7 @@ class Group:
         return {
             f"{record.labels.get('component')}_j"
             for record in self.records
-            if record.name == "train_energy_j" and record.obtained == self.obtained
+            if record.name == "train_energy_j" and record.obtained in self.kinds
         }
 
 
@@ -128,7 +128,30 @@ class GreenResults:
     @cached_property
     def estimated(self) -> bool:
         """Whether no energy was measured by a counter or integrated."""
-        return all(group.obtained == "estimated" for group in self.groups)
+        return all(group.kinds == ("estimated",) for group in self.groups)
+
+    @cached_property
+    def declared(self) -> str:
+        """The arm that the goals speak of: the first that selects."""
+        arms = [str(arm) for arm in self.run.config["arms"]]
+        return arms[1] if len(arms) > 1 else ""
+
+    @cached_property
+    def meter_notes(self) -> list[str]:
+        """What the meter had to say, each once, and which components are left out."""
+        found = dict.fromkeys(
+            str(record.labels.get("told"))
+            for record in self.run.records
+            if record.name == "meter_note"
+        )
+        left = {
+            str(record.labels.get("component"))
+            for group in self.groups
+            for record in group.records
+            if record.name == "train_energy_j" and record.obtained not in group.kinds
+        }
+        told = [f"Not in any sum, as it is an estimate beside sensors: {', '.join(sorted(left))}."]
+        return [*found, *(told if left else [])]
 
     def pictures(self, task: str) -> list[tuple[Record, Mapping[str, Any]]]:
         """The pictures of a task with what was told of each."""

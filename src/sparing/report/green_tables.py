@@ -18,7 +18,9 @@ from sparing.report.green_results import (
 
 NONE = wording.DASH
 RIVALS = ("random", "fewer steps", "larger patches", "convolutions")
+HALF, SOFTMAX_HALF = "gaussian keys, half the heads", "softmax, half the heads"
 JOULES_PER_KWH = 3.6e6
+TARGETS = ("target_energy_ratio", "target_flops_ratio")
 _ARM_WORDS = (
     "Means over {pairs} of equal seed and order of data, against dense; intervals are 95 %. "
     "Energy and arithmetic are those of the whole training, below 1 is less. The target is a "
@@ -78,6 +80,7 @@ def _arms(results: GreenResults, group: Group) -> Block:
         "Energy",
         "Arithmetic",
         "Energy to the target",
+        "Arithmetic to it",
         "Energy of a prediction",
         "Holm's p",
         "Not worse, p",
@@ -93,8 +96,8 @@ def _arms(results: GreenResults, group: Group) -> Block:
     return Block(key, f"{title}: {group.name}", explain, heads, rows)
 
 
-def _better(group: Group) -> str:
-    found = [r for r in group.records if r.name == "target_energy_ratio"]
+def _better(group: Group, name: str = TARGETS[0]) -> str:
+    found = [r for r in group.records if r.name == name]
     return str(found[-1].labels.get("to")) if found else "not known yet"
 
 
@@ -102,7 +105,8 @@ def _arm_row(group: Group, arm: str) -> tuple[str, ...]:
     accuracy = group.mean("accuracy", arm)
     first = (arm, NONE if accuracy is None else wording.share(accuracy))
     if arm == DENSE:
-        return (*first, NONE, "1", "1", _target_text(group, arm), "1", NONE, NONE)
+        targets = (_target_text(group, arm, name) for name in TARGETS)
+        return (*first, NONE, "1", "1", *targets, "1", NONE, NONE)
     energy = group.find("energy_ratio", arm=arm, to=DENSE)
     difference = group.find("accuracy_difference", arm=arm, to=DENSE)
     arithmetic = group.find("flops_ratio", arm=arm, to=DENSE)
@@ -111,17 +115,17 @@ def _arm_row(group: Group, arm: str) -> tuple[str, ...]:
         points_text(difference),
         ratio_text(energy),
         NONE if arithmetic is None or arithmetic.value is None else f"{arithmetic.value:.2f}",
-        _target_text(group, arm),
+        *(_target_text(group, arm, name) for name in TARGETS),
         ratio_text(group.find("inference_ratio", arm=arm, to=DENSE)),
         p_text(energy.labels.get("holm_p") if energy else None),
         p_text(difference.labels.get("non_inferior_p") if difference else None),
     )
 
 
-def _target_text(group: Group, arm: str) -> str:
-    if arm == _better(group):
+def _target_text(group: Group, arm: str, name: str) -> str:
+    if arm == _better(group, name):
         return "1"
-    found = group.find("target_energy_ratio", arm=arm)
+    found = group.find(name, arm=arm)
     if found is None:
         return NONE
     reached, of = found.labels.get("reached"), found.labels.get("of")
@@ -142,9 +146,11 @@ def rival_blocks(results: GreenResults) -> list[Block]:
         explain = (
             "Points of test accuracy beside random patches of the same share, beside a dense model "
             "trained for fewer steps, beside one with larger patches for as much arithmetic, and "
-            "beside a small convolutional network for as much energy; what the arm took of the "
-            "rival's energy stands behind. Above 0 the choice of patches is worth something. "
-            "Epochs are whole and rounded up, in the rival's favour."
+            "beside a small convolutional network for as much energy. Above 0 the choice of "
+            "patches is worth something; p is of the sign flip, beside random patches with Holm's "
+            "correction over the table. Behind stands what the arm took of the rival's energy and "
+            "arithmetic: epochs are whole and rounded up, in the rival's favour. Arms with a "
+            "schedule cost more than these rivals and stand above alone."
         )
         heads = ("Arm", "Random patches", "Fewer steps", "Larger patches", "Convolutions")
         key = f"rivals-{group.task}-{group.depth}"
@@ -156,9 +162,33 @@ def _rival_text(group: Group, arm: str, rival: str) -> str:
     difference = group.find("rival_difference", arm=arm, rival=rival)
     if difference is None:
         return NONE
-    energy = group.find("rival_energy_ratio", arm=arm, rival=rival)
-    behind = f"; energy {energy.value:.2f}" if energy and energy.value is not None else ""
+    p = difference.labels.get("holm_p", difference.labels.get("sign_flip_p"))
+    behind = f"; p {p_text(p)}"
+    for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "arithmetic")):
+        ratio = group.find(name, arm=arm, rival=rival)
+        if ratio is not None and ratio.value is not None:
+            behind += f"; {word} {ratio.value:.2f}"
     return points_text(difference) + behind
+
+
+def half_blocks(results: GreenResults) -> list[Block]:
+    """Gaussian keys with half the heads against softmax with as many."""
+    rows = []
+    for group in results.of(ATTENTION):
+        named = {"arm": HALF, "rival": "half the heads"}
+        difference = group.find("rival_difference", **named)
+        if difference is None:
+            continue
+        energy = group.find("rival_energy_ratio", **named)
+        p = p_text(difference.labels.get("sign_flip_p"))
+        rows.append((group.name, points_text(difference), p, ratio_text(energy)))
+    if not rows:
+        return []
+    explain = (
+        f"{HALF.capitalize()}, beside {SOFTMAX_HALF}: what the Gaussian keys themselves are worth."
+    )
+    heads = ("Task", "Test accuracy, points", "p of the difference", "Energy")
+    return [Block("half", "Half the heads", explain, heads, tuple(rows))]
 
 
 def stage_blocks(results: GreenResults) -> list[Block]:
@@ -168,7 +198,14 @@ def stage_blocks(results: GreenResults) -> list[Block]:
         staged = [arm for arm in group.arms if not arm.startswith("scratch")]
         for kind, words in (("energy", "for as much energy"), ("steps", "for as many steps")):
             rows = tuple(_stage_row(group, arm, kind) for arm in staged)
-            heads = ("Arm", "Test accuracy", "Scratch as long", "Beside it", "Energy over it", "p")
+            heads = (
+                "Arm",
+                "Test accuracy",
+                "Scratch as long",
+                "Beside it, points",
+                "p of the difference",
+                "Energy over it",
+            )
             explain = _STAGE_WORDS.format(kind=words, pairs=wording.count_of(group.pairs, "pair"))
             scratch = group.mean("accuracy", "scratch")
             if scratch is not None:
@@ -189,8 +226,8 @@ def _stage_row(group: Group, arm: str, kind: str) -> tuple[str, ...]:
         NONE if own is None else wording.share(own),
         NONE if rival is None else wording.share(rival),
         points_text(difference),
+        p_text(difference.labels.get("sign_flip_p") if difference else None),
         ratio_text(energy),
-        p_text(energy.labels.get("sign_flip_p") if energy else None),
     )
 
 
@@ -278,6 +315,35 @@ def _absolute(group: Group, arm: str, intensity: float) -> tuple[str, ...]:
         NONE if energy is None else wording.number(1e3 * energy / JOULES_PER_KWH * intensity),
         NONE if every is None else wording.share(every),
     )
+
+
+def component_block(results: GreenResults) -> list[Block]:
+    """Energy by component and watts at idle, where there is more than one component."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    idle: dict[str, list[float]] = {}
+    for record in results.run.records:
+        name, value = str(record.labels.get("component")), record.value
+        if value is None:
+            continue
+        if record.name == "idle_w":
+            idle.setdefault(name, []).append(value)
+        if record.name == "train_energy_j" and record.labels.get("arm") == DENSE:
+            key = (str(record.labels.get("question")), str(record.labels.get("task")), name)
+            found.setdefault(key, []).append(value)
+    if len({name for *_, name in found}) < 2:
+        return []
+    rows = tuple(
+        (
+            f"{question}, {task}",
+            name,
+            wording.energy(sum(values) / len(values)),
+            f"{sum(idle[name]) / len(idle[name]):.1f} W" if name in idle else NONE,
+        )
+        for (question, task, name), values in found.items()
+    )
+    explain = "Of the dense arm's training, means over seeds; watts before each training, idle."
+    heads = ("Question and task", "Component", "Energy", "Idle")
+    return [Block("components", "By component", explain, heads, rows)]
 
 
 def tests_block(results: GreenResults) -> Block:

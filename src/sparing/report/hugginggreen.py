@@ -14,6 +14,8 @@ from sparing.report.green_tables import (
     absolute_block,
     arm_blocks,
     box_blocks,
+    component_block,
+    half_blocks,
     rival_blocks,
     stage_blocks,
     tests_block,
@@ -39,9 +41,10 @@ def _blocks(results: GreenResults) -> list[Block]:
     """All tables in their order."""
     run = results.run
     found = [*arm_blocks(results, PATCHES), *rival_blocks(results)]
-    found += [*arm_blocks(results, ATTENTION), *stage_blocks(results), *box_blocks(results)]
+    found += [*arm_blocks(results, ATTENTION), *half_blocks(results)]
+    found += [*stage_blocks(results), *box_blocks(results)]
     if results.groups:
-        found += [absolute_block(results), tests_block(results)]
+        found += [absolute_block(results), *component_block(results), tests_block(results)]
     return [*found, content.goals_block(run, _EXPLAIN), *content.failed_blocks(run)]
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from sparing.core.record import Label, Obtained, Record
-from sparing.measure.pairs import PairedComparison, compare_pairs, energy_to_target
-from sparing.measure.statistics import holm, mean_difference, non_inferiority
+from sparing.measure.pairs import compare_pairs, energy_to_target
+from sparing.measure.statistics import (
+    holm,
+    mean_difference,
+    non_inferiority,
+    sign_flip_p_value,
+)
 from sparing.measure.windows import SUFFIX
 from sparing.studies._green_arms import (
     AGAIN,
     DENSE,
+    GAUSSIAN_HALF,
+    SOFTMAX_HALF,
     larger_name,
     network_name,
     steps_name,
@@ -22,9 +29,11 @@ from sparing.studies._green_arms import (
 from sparing.studies._green_options import BOXES
 from sparing.train.boxes import METRIC as MAP
 
-# Energy that is measured is not summed with energy that is estimated: the best kind there is.
-BEST: tuple[Obtained, ...] = ("measured", "integrated", "estimated")
+# Energy from counters and sensors is not summed with energy that is estimated.
+SENSED: tuple[Obtained, ...] = ("measured", "integrated")
 LAST_QUARTER = 0.75
+DIFFERENCE = "rival_difference"
+Reached = dict[str, dict[int, float | None]]
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,16 @@ class Group:
         return MAP if self.question == BOXES else "accuracy"
 
     @cached_property
+    def kinds(self) -> tuple[Obtained, ...]:
+        """The ways in which the energy that is compared was obtained: sensed where any was."""
+        found = {record.obtained for record in self.records if record.name == "train_energy_j"}
+        sensed = tuple(kind for kind in SENSED if kind in found)
+        return sensed or ("estimated",)
+
+    @property
     def obtained(self) -> Obtained:
-        """The best way in which energy was obtained in every training."""
-        kinds = {record.obtained for record in self.records if record.name == "train_energy_j"}
-        return next((kind for kind in BEST if kind in kinds), "estimated")
+        """The least sure of them."""
+        return self.kinds[-1]
 
     @cached_property
     def arms(self) -> list[str]:
@@ -59,12 +74,12 @@ class Group:
         return list(dict.fromkeys(str(r.labels["arm"]) for r in self.records))
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components of the best kind."""
+        """A quantity of an arm by seed; energies are sums of the components that are compared."""
         found: dict[int, float] = {}
         for record in self.records:
             if record.name != name or record.labels["arm"] != arm or record.value is None:
                 continue
-            if record.name.endswith("energy_j") and record.obtained != self.obtained:
+            if record.name.endswith("energy_j") and record.obtained not in self.kinds:
                 continue
             seed = int(record.labels["seed"] or 0)
             found[seed] = found.get(seed, 0.0) + float(record.value)
@@ -79,11 +94,11 @@ class Group:
         }
 
     def components(self) -> set[str]:
-        """The components that were obtained in the best way."""
+        """The components that are compared."""
         return {
             str(record.labels["component"])
             for record in self.records
-            if record.name == "train_energy_j" and record.obtained == self.obtained
+            if record.name == "train_energy_j" and record.obtained in self.kinds
         }
 
 
@@ -107,9 +122,7 @@ def pairs(
     return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
 
-def ratio_record(
-    group: Group, name: str, of: str, arm: str, to: str
-) -> tuple[Record, PairedComparison] | None:
+def ratio_record(group: Group, name: str, of: str, arm: str, to: str) -> Record | None:
     """A paired ratio of two arms with its tests; None without a common seed."""
     ours, baseline = pairs(group.values(of, arm), group.values(of, to))
     if not ours or min(*ours, *baseline) <= 0:
@@ -127,9 +140,10 @@ def ratio_record(
         "rank_effect": found.rank_effect,
         "typical": found.typical_ratio,
     }
-    obtained = group.obtained if "energy" in of else "measured"
+    ways: dict[str, Obtained] = {"train_flops": "modelled", "train_time_s": "measured"}
+    obtained = ways.get(of, group.obtained)
     ratio = found.ratio
-    return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count), found
+    return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
 
 
 def difference_record(group: Group, name: str, arm: str, to: str, margin: float) -> Record | None:
@@ -139,6 +153,7 @@ def difference_record(group: Group, name: str, arm: str, to: str, margin: float)
         return None
     found = mean_difference(ours, baseline, resolution=1 / group.tested)
     labels: dict[str, Label] = {**group.labels, "arm": arm, "to": to}
+    labels["sign_flip_p"] = sign_flip_p_value(ours, baseline)
     if len(ours) > 1:
         labels["non_inferior_p"] = non_inferiority(ours, baseline, margin)
     return Record(name, found.value, "score", "measured", labels, found.interval, found.count)
@@ -155,33 +170,45 @@ def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float)
     return found
 
 
+RATIOS = {
+    "energy_ratio": "train_energy_j",
+    "time_ratio": "train_time_s",
+    "flops_ratio": "train_flops",
+    "inference_ratio": "inference_energy_j",
+}
+
+
 def _against_dense(group: Group, margin: float) -> list[Record]:
-    found, compared = [], list[tuple[Record, PairedComparison]]()
+    """Every arm beside dense and its rivals; Holm's correction over the arms of the group."""
+    found: list[Record] = []
     for arm in group.arms:
-        if arm == DENSE:
-            continue
-        energy = ratio_record(group, "energy_ratio", "train_energy_j", arm, DENSE)
-        if energy is not None:
-            compared.append(energy)
-        for name, of in (
-            ("time_ratio", "train_time_s"),
-            ("flops_ratio", "train_flops"),
-            ("inference_ratio", "inference_energy_j"),
-        ):
-            ratio = ratio_record(group, name, of, arm, DENSE)
-            found += [ratio[0]] if ratio else []
-        difference = difference_record(group, f"{group.score}_difference", arm, DENSE, margin)
-        found += [difference] if difference else []
+        if arm != DENSE:
+            ratios = [ratio_record(group, name, of, arm, DENSE) for name, of in RATIOS.items()]
+            difference = difference_record(group, f"{group.score}_difference", arm, DENSE, margin)
+            found += [record for record in (*ratios, difference) if record]
         found += _against_rivals(group, arm, margin)
-    held = [each for each in compared if each[0].labels["arm"] != AGAIN]
-    for (record, _), p in zip(held, holm([c.sign_flip_p for _, c in held]), strict=True):
+    _correct(r for r in found if r.name == "energy_ratio" and r.labels["arm"] != AGAIN)
+    _correct(r for r in found if r.name == DIFFERENCE and r.labels["rival"] == "random")
+    return found
+
+
+def _correct(records: Iterable[Record]) -> None:
+    """Write Holm's p beside the p of the sign flip."""
+    held = list(records)
+    corrected = holm([float(record.labels["sign_flip_p"] or 0.0) for record in held])
+    for record, p in zip(held, corrected, strict=True):
         record.labels["holm_p"] = p
-    return [*[record for record, _ in compared], *found]
 
 
 def rivals_of(group: Group, arm: str) -> dict[str, str]:
-    """What an arm that selects is held against, by kind: random patches, and equal cost."""
-    parts = arm.partition(",")[0].split(" ")
+    """What an arm is held against, by kind: random patches, and what the same cost buys.
+
+    Arms with a schedule cost more than those that always select, whose rivals these are: they have
+    none. Gaussian keys with half the heads are held against softmax with as many.
+    """
+    if arm == GAUSSIAN_HALF:
+        return {"half the heads": SOFTMAX_HALF} if SOFTMAX_HALF in group.arms else {}
+    parts = arm.split(" ")
     if len(parts) != 3 or parts[1] not in ("top", "sampled"):
         return {}
     score, way, text = parts
@@ -200,9 +227,12 @@ def rivals_of(group: Group, arm: str) -> dict[str, str]:
 def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
     found = []
     for kind, rival in rivals_of(group, arm).items():
-        difference = difference_record(group, "rival_difference", arm, rival, margin)
-        ratio = ratio_record(group, "rival_energy_ratio", "train_energy_j", arm, rival)
-        for record in (difference, ratio[0] if ratio else None):
+        records = (
+            difference_record(group, DIFFERENCE, arm, rival, margin),
+            ratio_record(group, "rival_energy_ratio", "train_energy_j", arm, rival),
+            ratio_record(group, "rival_flops_ratio", "train_flops", arm, rival),
+        )
+        for record in records:
             if record is not None:
                 record.labels["rival"] = kind
                 found.append(record)
@@ -216,35 +246,51 @@ def joules(group: Group, entry: Mapping[str, Any]) -> float:
     return sum((v for name, v in spent.items() if name.removesuffix(SUFFIX) in counted), 0.0)
 
 
+def flops(group: Group, entry: Mapping[str, Any]) -> float:
+    """The arithmetic of a training until a validation; 0 where it was not counted."""
+    return float(entry.get("flops") or 0.0)
+
+
 def _targets(group: Group, margin: float) -> list[Record]:
-    """The energy until a validation first comes within the margin of the dense arm's best."""
+    """What training takes until a validation first comes within the margin of dense's best."""
+    found = []
+    for name, cost in (("target_energy_ratio", joules), ("target_flops_ratio", flops)):
+        reached = _reached(group, margin, cost)
+        better = _better_dense(reached)
+        if better is not None:
+            arms = [arm for arm in group.arms if arm != better]
+            found += [_target(group, name, arm, better, reached) for arm in arms]
+    return found
+
+
+def _reached(
+    group: Group, margin: float, cost: Callable[[Group, Mapping[str, Any]], float]
+) -> Reached:
+    """By arm and seed what it took; None where the target was missed."""
     dense = group.curves(DENSE)
     aims = {seed: max(entry["score"] for entry in curve) - margin for seed, curve in dense.items()}
-    reached: dict[str, dict[int, float | None]] = {}
-    for arm in group.arms:
-        reached[arm] = {
+    return {
+        arm: {
             seed: energy_to_target(
                 [entry["score"] for entry in curve],
-                [joules(group, entry) for entry in curve],
+                [cost(group, entry) for entry in curve],
                 aims[seed],
             )
             for seed, curve in group.curves(arm).items()
             if seed in aims
         }
-    better = _better_dense(reached)
-    if better is None:
-        return []
-    return [_target(group, arm, better, reached) for arm in group.arms if arm != better]
+        for arm in group.arms
+    }
 
 
-def _better_dense(reached: Mapping[str, Mapping[int, float | None]]) -> str | None:
+def _better_dense(reached: Reached) -> str | None:
     """Of the dense arms that reach the target with every seed, the one that takes least.
 
     Dense itself always does. All of the better arm's luck counts for it.
     """
     best: tuple[float, str] | None = None
     for arm, by_seed in reached.items():
-        known = arm in (DENSE,) or arm.startswith(("fewer steps", "larger patches"))
+        known = arm == DENSE or arm.startswith(("fewer steps", "larger patches"))
         values = [value for value in by_seed.values() if value]
         if not known or not values or len(values) < len(by_seed):
             continue
@@ -254,10 +300,8 @@ def _better_dense(reached: Mapping[str, Mapping[int, float | None]]) -> str | No
     return best[1] if best else None
 
 
-def _target(
-    group: Group, arm: str, better: str, reached: Mapping[str, Mapping[int, float | None]]
-) -> Record:
-    """An arm's energy to the target over that of the better dense arm; None where it is missed."""
+def _target(group: Group, name: str, arm: str, better: str, reached: Reached) -> Record:
+    """An arm's cost of the target over the better dense arm's; None where a seed missed it."""
     own, rival = reached[arm], reached[better]
     values = {seed: value for seed, value in own.items() if value}
     labels: dict[str, Label] = {
@@ -267,20 +311,15 @@ def _target(
         "reached": len(values),
         "of": len(own),
     }
+    obtained = group.obtained if "energy" in name else "modelled"
     theirs = {seed: value for seed, value in rival.items() if value}
     ours, baseline = pairs(values, theirs)
     if not ours or len(values) < len(own):
-        return Record("target_energy_ratio", None, "ratio", group.obtained, labels)
-    ratio = compare_pairs(ours, baseline).ratio
-    return Record(
-        "target_energy_ratio",
-        ratio.value,
-        "ratio",
-        group.obtained,
-        labels,
-        ratio.interval,
-        ratio.count,
-    )
+        return Record(name, None, "ratio", obtained, labels)
+    found = compare_pairs(ours, baseline)
+    labels["sign_flip_p"] = found.sign_flip_p
+    ratio = found.ratio
+    return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
 
 
 def _plateau(group: Group) -> list[Record]:

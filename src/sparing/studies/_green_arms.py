@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -148,15 +150,16 @@ def with_patches(task: Task, size: int) -> Task:
     return replace(task, patch_size=size, tokens=(task.image_size // size) ** 2 + 1)
 
 
-def equal_epochs(epochs: int, cost: int, own_cost: int) -> int:
-    """The epochs that take as much as others at another cost an image; rounded up, for them."""
-    return max(1, -(-epochs * cost // own_cost))
+def equal_epochs(whole: float, once: float) -> int:
+    """The epochs of which each costs ``once`` that cost ``whole``; rounded up, for the rival.
+
+    What is equal but for rounding is equal.
+    """
+    return max(1, math.ceil(whole / once - 1e-9))
 
 
 def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:
     """The order in which a seed's arms run: drawn anew for each, what rests on others last."""
-    import random
-
     order = list(arms)
     random.Random(f"{question}:{seed}").shuffle(order)
     return sorted(order, key=lambda arm: arm.kind in ("network", "halved"))

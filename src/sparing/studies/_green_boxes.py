@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from sparing.core.record import Label, Record
 from sparing.models import build_model
 from sparing.studies._green_arms import AGAIN, DENSE, Arm, selection_arms, shuffled
 from sparing.studies._green_options import BOXES, Options
-from sparing.studies._green_train import Work, inference_energy, train_metered, training_records
+from sparing.studies._green_records import idle_records, inference_energy, training_records
+from sparing.studies._green_train import Work, train_metered
 from sparing.studies._run import Cell
 from sparing.tasks import Task
 from sparing.train.boxes import BoxLoss, evaluate_boxes
@@ -46,17 +48,20 @@ def _cell(work: Work, arm: Arm, seed: int) -> Cell:
         sizes = {"layers": work.depth, "width": work.width, "heads": work.heads}
         model = build_model("vit_detector", work.task, seed=seed, **sizes)
         if arm.selection is not None:
-            select_patches(model, arm.selection)
+            select_patches(model, replace(arm.selection, seed=seed))
+        idle = idle_records(work.options, labels)
         place = work.place(BOXES, arm.name, seed)
         recipe = work.recipe(seed)
-        result, spent = train_metered(
-            model, work.task, recipe, place, work.options, objective=BoxLoss()
-        )
-        return [
+        trained = train_metered(model, work.task, recipe, place, work.options, objective=BoxLoss())
+        found = [
+            *idle,
             *_judged(model, work.task, labels),
-            *training_records(result, spent, work.options, labels),
+            *training_records(trained, labels),
             *inference_energy(model, work.task, work.options, labels),
         ]
+        if seed:
+            shutil.rmtree(place, ignore_errors=True)
+        return found
 
     return Cell(f"{BOXES}/{work.name}/{work.depth}/{seed}/{arm.name}", do)
 

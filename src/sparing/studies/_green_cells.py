@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING
 from sparing.core.record import Label, Record
 from sparing.layers.patches import keep_count
 from sparing.studies._green_arms import DENSE, Arm, equal_epochs, selection_arms
-from sparing.studies._green_train import (
-    Work,
+from sparing.studies._green_options import PATCHES
+from sparing.studies._green_records import (
     idle_records,
-    image_flops,
     inference_energy,
     judged,
+    training_records,
+)
+from sparing.studies._green_train import (
+    Work,
+    arithmetic_of,
+    counted_j,
+    image_flops,
     read_result,
     spent_in,
     train_arm,
-    train_flops,
     train_metered,
-    training_records,
 )
 from sparing.studies._run import Cell, write_atomically
 
@@ -44,17 +48,16 @@ def arm_cell(work: Work, question: str, arm: Arm, seed: int) -> Cell:
         }
         idle = idle_records(work.options, labels)
         epochs = epochs_of(work, question, arm, seed)
-        model, result, spent, recipe = train_arm(work, arm, seed, question, epochs)
-        cost, tokens = train_flops(model, arm, work.task_of(arm), recipe)
-        task = work.task_of(arm)
+        trained, counted = train_arm(work, arm, seed, question, epochs)
+        model, task = trained.model, work.task_of(arm)
         found = [
             *idle,
             *judged(model, task, labels),
-            *training_records(result, spent, work.options, labels),
+            *training_records(trained, labels, counted),
             *inference_energy(model, task, work.options, labels),
-            Record("train_flops", cost, "FLOP", "modelled", labels),
+            Record("train_flops", counted.total, "FLOP", "modelled", labels),
             Record("image_flops", float(_calling(model, arm, work)), "FLOP", "modelled", labels),
-            Record("image_tokens", tokens, "tokens", "modelled", labels),
+            Record("image_tokens", counted.tokens, "tokens", "modelled", labels),
             Record("epochs", float(epochs), "", "measured", labels),
         ]
         tidy(work, question, arm, seed)
@@ -71,18 +74,19 @@ def _calling(model: PreTrainedModel, arm: Arm, work: Work) -> int:
 def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
     """How long an arm trains: the recipe's epochs, or as many as cost what a selection costs.
 
-    Rivals of the same compute get what the selecting arm's arithmetic buys, rounded up; the
+    Rivals of the same compute get what the selecting arm's whole arithmetic buys, rounded up; the
     convolutional network, whose arithmetic runs at another speed, what its energy buys.
     """
-    usual = work.recipe(seed).epochs
+    recipe = work.recipe(seed)
     if arm.kind in ("steps", "larger"):
         aim = _selecting(work, arm)
-        cost = image_flops(work.build(aim, seed), work.task, _kept(work, aim))
-        own = image_flops(work.build(arm, seed), work.task_of(arm))
-        return equal_epochs(usual, cost, own)
+        whole = arithmetic_of(work.build(aim, seed), aim, work.task, recipe).total
+        own = work.task_of(arm)
+        once = arithmetic_of(work.build(arm, seed), arm, own, replace(recipe, epochs=1)).total
+        return equal_epochs(whole, once)
     if arm.kind == "network":
         return _network_epochs(work, question, arm, seed)
-    return usual
+    return recipe.epochs
 
 
 def _selecting(work: Work, rival: Arm) -> Arm:
@@ -108,26 +112,30 @@ def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
     if written.is_file():
         return int(json.loads(written.read_text(encoding="utf-8"))["epochs"])
     aim = _selecting(work, arm)
-    whole = sum(spent_in(read_result(work.place(question, aim.name, seed))).values())
-    once = epoch_energy(work, arm, seed)
-    epochs = max(1, round(whole / once))
+    spent = spent_in(read_result(work.place(question, aim.name, seed)))
+    whole, once = counted_j(spent, work.options), epoch_energy(work, arm, seed)
+    epochs = equal_epochs(whole, once)
     write_atomically(written, json.dumps({"epochs": epochs, "epoch_j": once}) + "\n")
     return epochs
 
 
 def epoch_energy(work: Work, arm: Arm, seed: int) -> float:
-    """Joules of one epoch, all components together."""
+    """Joules of one epoch, of the components that are compared."""
     recipe = replace(work.recipe(seed), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
-        model = work.build(arm, seed)
-        _, spent = train_metered(model, work.task_of(arm), recipe, Path(folder), work.options)
-    return sum(spent.values())
+        model, place = work.build(arm, seed), Path(folder)
+        found = train_metered(model, work.task_of(arm), recipe, place, work.options)
+    return counted_j(found.spent, work.options)
 
 
 def tidy(work: Work, question: str, arm: Arm, seed: int) -> None:
     """Drop what no later cell needs: hundreds of models would fill a disk.
 
-    What stays is the first seed, and every seed's dense arm and what its network is held against.
+    What stays is the first seed, and of RQ2 every seed's dense arm and what networks are held
+    against.
     """
-    if seed and arm.kind != "selection" and arm.name != DENSE:
+    needed = {DENSE}
+    for keep in work.options.keeps:
+        needed.add(_selecting(work, Arm("", "network", keep)).name)
+    if seed and not (question == PATCHES and arm.name in needed):
         shutil.rmtree(work.place(question, arm.name, seed), ignore_errors=True)

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 from sparing.core.record import Label, Record
 from sparing.models import build_model
 from sparing.studies._green_analysis import difference_record, groups, ratio_record
+from sparing.studies._green_arms import equal_epochs
 from sparing.studies._green_options import STAGES
-from sparing.studies._green_train import (
-    Work,
+from sparing.studies._green_records import (
+    idle_records,
     inference_energy,
     judged,
+    training_records,
+)
+from sparing.studies._green_train import (
+    Trained,
+    Work,
+    counted_j,
     read_result,
     spent_in,
     train_metered,
-    training_records,
 )
 from sparing.studies._run import Cell
 from sparing.tasks import Task
@@ -74,21 +80,20 @@ def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
             "arm": name,
             "seed": seed,
         }
-        model, result, spent, steps = _train(work, images, name, seed)
+        idle = idle_records(work.options, labels)
+        trained = _train(work, images, name, seed)
         return [
-            *judged(model, work.task, labels),
-            *training_records(result, spent, work.options, labels),
-            *inference_energy(model, work.task, work.options, labels),
-            Record("all_steps", float(steps), "", "measured", labels),
+            *idle,
+            *judged(trained.model, work.task, labels),
+            *training_records(trained, labels),
+            *inference_energy(trained.model, work.task, work.options, labels),
         ]
 
     return Cell(f"{STAGES}/{work.name}/{work.depth}/{seed}/{name}", do)
 
 
-def _train(
-    work: Work, images: Task, name: str, seed: int
-) -> tuple[PreTrainedModel, TrainResult, dict[str, float], int]:
-    """A trained model, its last training, the joules of all its stages, and their steps."""
+def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
+    """A trained model, and all its stages."""
     model, recipe = _dense(work, seed), work.recipe(seed)
     stages: list[TrainResult] = []
     if name in STAGED:
@@ -99,12 +104,9 @@ def _train(
             freeze_layers(model, half)
     elif name != SCRATCH:
         longer = next(each for each in LONGER if each.name == name)
-        recipe = replace(recipe, epochs=_epochs(work, images, longer, seed))
+        recipe = replace(recipe, epochs=_epochs(work, longer, seed))
     place = work.place(STAGES, name, seed)
-    result, _ = train_metered(model, work.task, recipe, place, work.options)
-    paid = [spent_in(each) for each in (*stages, result)]
-    steps = sum(each.steps for each in (*stages, result))
-    return model, result, _sum(paid), steps
+    return train_metered(model, work.task, recipe, place, work.options, before=tuple(stages))
 
 
 def _dense(work: Work, seed: int) -> PreTrainedModel:
@@ -121,20 +123,20 @@ def _before(
     rebuilding = masked_form(model, seed=seed)
     place = work.place(STAGES, MASKED_STAGE, seed)
     objective = MaskedPatches(Masking(seed=seed))
-    results = [
-        train_metered(rebuilding, images, recipe, place, work.options, objective=objective)[0]
-    ]
+    first = train_metered(rebuilding, images, recipe, place, work.options, objective=objective)
+    results = [first.result]
     carry_encoder(rebuilding, model)
     if name == CONTRASTIVE:
         recipe = replace(recipe, epochs=contrastive_epochs)
         place = work.place(STAGES, CONTRASTIVE_STAGE, seed)
         told = HardNegatives("views")
-        results.append(train_metered(model, images, recipe, place, work.options, objective=told)[0])
+        then = train_metered(model, images, recipe, place, work.options, objective=told)
+        results.append(then.result)
     return results
 
 
-def _epochs(work: Work, images: Task, longer: Longer, seed: int) -> int:
-    """Epochs from scratch that take as much energy, or as many steps, as a staged arm took."""
+def _epochs(work: Work, longer: Longer, seed: int) -> int:
+    """Epochs from scratch that take the energy, or the steps, of a staged arm; rounded up."""
     scratch = read_result(work.place(STAGES, SCRATCH, seed))
     names = [MASKED_STAGE, longer.of]
     if longer.of == CONTRASTIVE:
@@ -143,14 +145,13 @@ def _epochs(work: Work, images: Task, longer: Longer, seed: int) -> int:
     epochs = work.recipe(seed).epochs
 
     def size(result: TrainResult) -> float:
-        return float(result.steps) if longer.equal == "steps" else sum(spent_in(result).values())
+        return float(result.steps) if longer.equal == "steps" else _joules(work, result)
 
-    return max(1, round(sum(map(size, parts)) / size(scratch) * epochs))
+    return equal_epochs(sum(map(size, parts)), size(scratch) / epochs)
 
 
-def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
-    found: Mapping[str, float] = parts[0]
-    return {name: sum(part.get(name, 0.0) for part in parts) for name in found}
+def _joules(work: Work, result: TrainResult) -> float:
+    return counted_j(spent_in(result), work.options)
 
 
 def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
@@ -164,5 +165,5 @@ def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float)
             for rival in rivals:
                 difference = difference_record(group, "stage_difference", arm, rival, margin)
                 ratio = ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, rival)
-                found += [each for each in (difference, ratio[0] if ratio else None) if each]
+                found += [each for each in (difference, ratio) if each]
     return found

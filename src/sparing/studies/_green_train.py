@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING
 
 import torch
-from sklearn.metrics import f1_score
 
 from sparing.core.errors import UsageError
-from sparing.core.record import Label, Record
 from sparing.layers.patches import keep_count
 from sparing.measure.energy import Component, EnergyMeter
 from sparing.measure.flops import count_flops
@@ -25,9 +21,10 @@ from sparing.models import build_model
 from sparing.studies._green_arms import DENSE, Arm, larger_patches, with_patches
 from sparing.studies._green_options import Options
 from sparing.tasks import Task
-from sparing.train import Recipe, TrainResult, evaluate, train
+from sparing.train import Recipe, TrainResult, train
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import Auxiliary
+from sparing.train.trainer import resolve_precision
 from sparing.transfer.opening import open_model
 from sparing.transfer.patching import select_patches, selector_of
 from sparing.transfer.pruning import prune
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 
 FORWARD_AND_BACK = 3  # a step's arithmetic over a forward pass: the usual count
 WARM_UP_STEPS = 2
-IDLE_SECONDS = 5.0
-INFERENCE_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +80,14 @@ class Work:
         if arm.mechanism:
             swap(model, arm.mechanism, tokens=self.task.tokens, **arm.options)
         if arm.selection is not None:
-            select_patches(model, arm.selection)
+            select_patches(model, replace(arm.selection, seed=seed))
         return model
 
 
 def image_flops(model: PreTrainedModel, task: Task, kept: int | None = None) -> int:
     """The arithmetic of one image's forward pass; with so many patches where the model selects."""
-    batch = {"pixel_values": task.train[0]["pixel_values"][None]}
+    device = next(model.parameters()).device
+    batch = {"pixel_values": task.train[0]["pixel_values"][None].to(device)}
     selector = selector_of(model)
     before = None if selector is None else selector.selection
     training = model.training
@@ -113,11 +109,22 @@ def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | Non
     return ScheduledPatches(LabelLoss(), arm.selection, arm.schedule, recipe, len(task.train))
 
 
-def train_flops(
-    model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe
-) -> tuple[float, float]:
-    """The arithmetic of a whole training, and the tokens of a mean image in it."""
-    images = len(task.train) * recipe.epochs
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a training computes: until the end of each epoch, and the tokens of a mean image."""
+
+    by_epoch: tuple[float, ...]
+    tokens: float
+
+    @property
+    def total(self) -> float:
+        """Of the whole training."""
+        return self.by_epoch[-1]
+
+
+def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) -> Arithmetic:
+    """The arithmetic of a training, three forward passes a step; of a schedule step by step."""
+    images = len(task.train)
     scheduled = objective_of(arm, task, recipe)
     if scheduled is None:
         kept = None
@@ -125,13 +132,44 @@ def train_flops(
         if arm.selection is not None:
             kept = keep_count(task.tokens - 1, arm.selection.keep)
             tokens = kept + 1.0
-        return float(FORWARD_AND_BACK * images * image_flops(model, task, kept)), tokens
+        once = float(FORWARD_AND_BACK * images * image_flops(model, task, kept))
+        return Arithmetic(tuple(once * n for n in range(1, recipe.epochs + 1)), tokens)
     patches, cost, cache = task.tokens - 1, 0.0, dict[int, int]()
-    for count, kept in scheduled.kept(patches):
+    ends: list[float] = []
+    for step, (count, kept) in enumerate(scheduled.kept(patches), 1):
         if kept not in cache:
             cache[kept] = image_flops(model, task, kept)
         cost += FORWARD_AND_BACK * count * cache[kept]
-    return cost, scheduled.tokens(patches) / images
+        if step % scheduled.epoch_steps == 0:
+            ends.append(cost)
+    return Arithmetic(tuple(ends), scheduled.tokens(patches) / (images * recipe.epochs))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, its last training, and the trainings before that it pays for."""
+
+    model: PreTrainedModel
+    result: TrainResult
+    before: tuple[TrainResult, ...] = ()
+    components: tuple[Component, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Joules by component, of all trainings."""
+        parts = [spent_in(each) for each in (*self.before, self.result)]
+        return {name: sum(part.get(name, 0.0) for part in parts) for name in parts[-1]}
+
+    @property
+    def time_s(self) -> float:
+        """Seconds in training steps, of all trainings."""
+        return sum(each.train_time_s for each in (*self.before, self.result))
+
+    @property
+    def steps(self) -> int:
+        """Steps of all trainings."""
+        return sum(each.steps for each in (*self.before, self.result))
 
 
 def train_metered(
@@ -142,10 +180,12 @@ def train_metered(
     options: Options,
     *,
     objective: Objective | None = None,
-) -> tuple[TrainResult, dict[str, float]]:
-    """Train with an energy meter that runs during steps alone; joules by component.
+    before: tuple[TrainResult, ...] = (),
+) -> Trained:
+    """Train with an energy meter that runs from step to step, validations and saving left out.
 
-    Data is in memory, the model built and warm before the first window.
+    Images are in memory, the model is built and a copy of it has taken a few steps before the
+    first window begins.
     """
     windows = EnergyWindows(EnergyMeter(watts_per_core=options.watts_per_core))
     with threads(options.thread_count):
@@ -158,36 +198,63 @@ def train_metered(
             objective=objective,
             meter=windows,
         )
-    return result, spent_in(result)
+    found = windows.components or components_here(options)
+    notes = [*windows.notes]
+    accelerator = next(model.parameters()).device.type != "cpu"
+    if accelerator and all(each.name.startswith("cpu") for each in found):
+        notes.append("the accelerator has no meter here: its energy is not counted")
+    return Trained(model, result, before, found, tuple(notes))
+
+
+def components_here(options: Options) -> tuple[Component, ...]:
+    """The meter's components on this machine, from a window in which little is done."""
+    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
+        sum(range(200_000))
+    return meter.energy.components
 
 
 def spent_in(result: TrainResult) -> dict[str, float]:
     """Joules by component of a whole training, from its curve."""
-    return {name: float(value) for name, value in result.curve[-1].items() if _is_energy(name)}
+    return {name: float(value) for name, value in result.curve[-1].items() if is_energy(name)}
 
 
-def _is_energy(name: str) -> bool:
+def counted_j(spent: Mapping[str, float], options: Options) -> float:
+    """The joules that are compared: those of counters where there are any, else the estimates."""
+    kinds = {f"{each.name}{SUFFIX}": each.obtained for each in components_here(options)}
+    counters = [name for name in spent if kinds.get(name, "estimated") != "estimated"]
+    return sum(spent[name] for name in counters or spent)
+
+
+def is_energy(name: str) -> bool:
+    """Whether an entry of a curve is joules."""
     return name.endswith(SUFFIX)
 
 
 def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Objective) -> None:
-    """A few steps of a copy: what the first calls load and allocate is not the arm's."""
+    """A few steps of a copy, with an optimizer: what first calls load is not the arm's."""
     found = torch.accelerator.current_accelerator(check_available=True)
     device = found if found is not None and recipe.device == "auto" else torch.device("cpu")
     copied, size = copy.deepcopy(model).to(device).train(), min(recipe.batch_size, len(task.train))
     if objective.teacher is not None:
         objective.teacher.to(device).eval()
+    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(
+        resolve_precision(recipe.precision, cpu=device.type == "cpu")
+    )
+    optimizer = torch.optim.AdamW(copied.parameters(), lr=recipe.learning_rate)
     state = torch.random.get_rng_state()
     for step in range(WARM_UP_STEPS):
         batch = task.collate([task.train[place] for place in range(size)])
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        torch.autograd.backward(objective(copied, batch, step))
+        with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
+            loss = objective(copied, batch, step)
+        torch.autograd.backward(loss)
+        optimizer.step()
     torch.random.set_rng_state(state)
 
 
 def train_arm(
     work: Work, arm: Arm, seed: int, question: str, epochs: int
-) -> tuple[PreTrainedModel, TrainResult, dict[str, float], Recipe]:
+) -> tuple[Trained, Arithmetic]:
     """One arm of RQ1 or RQ2, trained for so many epochs; the distilled one pays its teacher too."""
     task, place = work.task_of(arm), work.place(question, arm.name, seed)
     model = work.build(arm, seed)
@@ -196,23 +263,38 @@ def train_arm(
         epochs=epochs,
         auxiliary=Auxiliary(weight=arm.penalty, last_weight=arm.penalty),
     )
-    paid: dict[str, float] = {}
     objective: Objective | None = objective_of(arm, task, recipe)
+    before: tuple[TrainResult, ...] = ()
+    counted = arithmetic_of(model, arm, task, recipe)
     if arm.kind == "halved":
-        teacher, paid = _teacher(work, seed, question)
+        teacher, first = _teacher(work, seed, question)
+        counted = _with_teacher(counted, work, teacher, seed)
         _carry(teacher, model)
-        objective = TeacherLoss(teacher, recipe.distillation)
-    result, spent = train_metered(model, task, recipe, place, work.options, objective=objective)
-    return model, result, {name: spent[name] + paid.get(name, 0.0) for name in spent}, recipe
+        objective, before = TeacherLoss(teacher, recipe.distillation), (first,)
+    found = train_metered(
+        model, task, recipe, place, work.options, objective=objective, before=before
+    )
+    return found, counted
 
 
-def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, dict[str, float]]:
-    """The dense arm of this seed, trained before, and what that took."""
+def _with_teacher(
+    counted: Arithmetic, work: Work, teacher: PreTrainedModel, seed: int
+) -> Arithmetic:
+    """The student's arithmetic with its teacher's training and a forward pass for every image."""
+    dense = Arm(DENSE, "dense")
+    first = arithmetic_of(teacher, dense, work.task, work.recipe(seed)).total
+    asked = len(work.task.train) * image_flops(teacher, work.task)
+    by_epoch = tuple(first + own + asked * number for number, own in enumerate(counted.by_epoch, 1))
+    return Arithmetic(by_epoch, counted.tokens)
+
+
+def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, TrainResult]:
+    """The dense arm of this seed, trained before, and its training."""
     place = work.place(question, DENSE, seed)
-    dense = work.build(Arm(DENSE, "dense"), seed)
     result = read_result(place)
+    dense = work.build(Arm(DENSE, "dense"), seed)
     dense.load_state_dict(open_model(str(place)).state_dict())
-    return dense.eval(), spent_in(result)
+    return dense.eval(), result
 
 
 def read_result(place: Path) -> TrainResult:
@@ -233,115 +315,3 @@ def _carry(teacher: PreTrainedModel, student: PreTrainedModel) -> None:
         if name in own and own[name].shape == tensor.shape
     }
     student.load_state_dict(shared, strict=False)
-
-
-def judged(model: PreTrainedModel, task: Task, labels: Mapping[str, Label]) -> list[Record]:
-    """Test scores: top-1, which micro-F1 equals where each image has one class, and macro-F1."""
-    found = evaluate(model, task, "test")
-    truth = task.test.labels.tolist()
-    macro = f1_score(truth, found.predictions, average="macro", zero_division=0)
-    own, count = dict(labels), found.count
-    records = [
-        Record("accuracy", found.accuracy, "score", "measured", own, count=count),
-        Record("macro_f1", float(macro), "score", "measured", own, count=count),
-    ]
-    selector = selector_of(model)
-    if selector is not None:
-        before = selector.selection
-        selector.selection = replace(before, at_inference=False)
-        every = evaluate(model, task, "test").accuracy
-        selector.selection = before
-        records.append(Record("accuracy_of_all_patches", every, "score", "measured", own))
-    return records
-
-
-def inference_energy(
-    model: PreTrainedModel, task: Task, options: Options, labels: Mapping[str, Label]
-) -> list[Record]:
-    """Joules of a thousand predictions, in batches of 64 test images, by component."""
-    device = next(model.parameters()).device
-    size = min(INFERENCE_BATCH, len(task.test))
-    batch = task.collate([task.test[place] for place in range(size)])
-    pixels = batch["pixel_values"].to(device)
-    model.eval()
-    with threads(options.thread_count), torch.inference_mode():
-        for _ in range(WARM_UP_STEPS):
-            model(pixel_values=pixels)
-        calls, start = 0, time.perf_counter()
-        with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
-            while not calls or time.perf_counter() - start < options.inference_seconds:
-                model(pixel_values=pixels)
-                calls += 1
-    per = calls * size / 1000
-    return [
-        energy_record("inference_energy_j", each, each.energy_j / per, labels, per)
-        for each in meter.energy.components
-    ]
-
-
-def energy_record(
-    name: str, component: Component, joules: float, labels: Mapping[str, Label], per: float = 1.0
-) -> Record:
-    """A component's energy with how it was obtained; the interval is that of its constant."""
-    interval = None
-    if component.interval is not None and component.energy_j > 0:
-        low, high = component.interval
-        scale = joules / component.energy_j
-        interval = (low * scale, high * scale)
-    own: dict[str, Label] = {**labels, "component": component.name}
-    return Record(name, joules, "J", component.obtained, own, interval)
-
-
-def components_here(options: Options) -> tuple[Component, ...]:
-    """The meter's components on this machine, from a window in which little is done."""
-    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
-        sum(range(200_000))
-    return meter.energy.components
-
-
-def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
-    """Watts of counters while nothing runs; none where energy is estimated from busy seconds."""
-    if all(each.obtained == "estimated" for each in components_here(options)):
-        return []
-    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
-        time.sleep(IDLE_SECONDS)
-    return [
-        replace(
-            energy_record("idle_w", each, each.energy_j / meter.energy.window_s, labels),
-            unit="W",
-            interval=None,
-        )
-        for each in meter.energy.components
-        if each.obtained != "estimated"
-    ]
-
-
-def curve_record(result: TrainResult, labels: Mapping[str, Label]) -> Record:
-    """Validation scores by epoch, with the joules spent until each."""
-    curve = [
-        {
-            "epoch": entry["epoch"],
-            "score": entry["validation_score"],
-            "energy": {k: v for k, v in entry.items() if _is_energy(k)},
-        }
-        for entry in result.curve
-    ]
-    scores = [float(entry["validation_score"]) for entry in result.curve]
-    own: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
-    return Record("curve", mean(scores), "score", "measured", own, count=len(curve))
-
-
-def training_records(
-    result: TrainResult, spent: Mapping[str, float], options: Options, labels: Mapping[str, Label]
-) -> list[Record]:
-    """Energy by component, seconds, steps, and the curve."""
-    found = [
-        Record("train_time_s", result.train_time_s, "s", "measured", dict(labels)),
-        Record("steps", float(result.steps), "", "measured", dict(labels)),
-        curve_record(result, labels),
-    ]
-    for each in components_here(options):
-        joules = spent.get(f"{each.name}{SUFFIX}")
-        if joules is not None:
-            found.append(energy_record("train_energy_j", each, joules, labels))
-    return found

@@ -54,7 +54,7 @@ def value_scores(
 
 
 def _rounds_to(prediction: float, value: int) -> bool:
-    """To the nearest whole number, halves away from zero: 0.5 is 1, not 0 as an even half."""
+    """Nearer to the value than to any other whole number: a half is near to none."""
     return abs(prediction - value) < 0.5
 
 
@@ -106,6 +106,9 @@ def legacy_score(
         "out": [n for n, each in enumerate(sets["out"]) if _size(each) == SUM_OUT],
         "long": [n for n, each in enumerate(sets["long"]) if len(each.operands) == LONG_OPERANDS],
     }
+    for name, given in predictions.items():
+        if not all(map(math.isfinite, given)):
+            raise UsageError(f"predictions of {name} are not all finite: such a model has no score")
     errors: dict[str, float] = {}
     for name, places in chosen.items():
         found = value_scores(

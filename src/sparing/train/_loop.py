@@ -246,7 +246,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return metrics
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the weights of a checkpoint."""
+        """Write the weights of a checkpoint, outside the meter's window."""
+        self.journal.totals.read()
         if self.args.should_save:
             save_weights(self.model, Path(output_dir or self.args.output_dir))
 
