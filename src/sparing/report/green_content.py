@@ -180,10 +180,12 @@ def _attention(results: GreenResults) -> str:
         if difference is None or energy is None:
             continue
         half = group.find("rival_difference", arm=GAUSSIAN_HALF, rival="half the heads")
-        parts.append(
-            f"{group.task} {points_text(difference)} points at {ratio_text(energy)} of the energy, "
-            f"and {points_text(half)} points beside softmax with half the heads"
+        text = (
+            f"{group.task} {points_text(difference)} points at {ratio_text(energy)} of the energy"
         )
+        if half is not None:
+            text += f" ({points_text(half)} points beside softmax with half the heads)"
+        parts.append(text)
     if not parts:
         return ""
     return f"Gaussian keys with half the heads, beside dense: {'; '.join(parts)}."
