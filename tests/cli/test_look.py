@@ -28,7 +28,9 @@ def test_list_names_the_folder(command):
     assert command("list").out.split() == names
     assert command("list", "--json").json == {"mechanisms": names}
     assert "fashion-mnist" in command("list", "tasks").out.split()
-    assert command("list", "models", "--json").json == {"models": ["bert", "vit"]}
+    assert command("list", "models", "--json").json == {
+        "models": ["bert", "regnet", "vit", "vit_detector"]
+    }
     assert "compare" in command("list", "studies").out.split()
 
 
@@ -255,5 +257,5 @@ def test_the_module_is_the_command():
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {"models": ["bert", "vit"]}
+    assert json.loads(done.stdout) == {"models": ["bert", "regnet", "vit", "vit_detector"]}
     assert done.stderr == ""

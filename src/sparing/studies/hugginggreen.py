@@ -12,25 +12,21 @@ Source: Limone et al., HuggingGreen (2023), which ends before the experiment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sparing.core.record import Record
-from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
-from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._green_analysis import analyse
 from sparing.studies._green_arms import (
-    DENSE,
-    GAUSSIAN_HALF,
     Arm,
     attention_arms,
     patch_arms,
-    selection_arms,
     shuffled,
 )
 from sparing.studies._green_boxes import box_cells
 from sparing.studies._green_cells import arm_cell
+from sparing.studies._green_goals import described, judge, plain
 from sparing.studies._green_options import (
     ATTENTION,
     BOXES,
@@ -44,15 +40,14 @@ from sparing.studies._green_options import (
 from sparing.studies._green_options import BUDGETS as BUDGETS
 from sparing.studies._green_options import Options as Options
 from sparing.studies._green_pictures import pictures_cell
-from sparing.studies._green_stages import MASKED, SCRATCH, Longer, arms_of, stage_cell
 from sparing.studies._green_stages import analyse as analyse_stages
+from sparing.studies._green_stages import arms_of, stage_cell
 from sparing.studies._green_train import FORWARD_AND_BACK, Work
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
 from sparing.studies._run import Cell, Progress, Run, open_run, read_config
 from sparing.studies._study import StudyResult, base_config, write_goals
 from sparing.tasks import Task
 
-SAVED = 0.75
 TYPICAL_FLOPS = 26e9  # of training on one core, on models as small as these, judging included
 BESIDE_S = 1.0  # to build, save and time a model
 
@@ -77,9 +72,9 @@ def run(
     """
     require_machine(options)
     tasks, boxed, told = _tasks(options, data)
-    identity = _plain({**asdict(options), "tasks": told})
+    identity = plain({**asdict(options), "tasks": told})
     del identity["needs"]
-    config = base_config("hugginggreen", identity) | _described(options, tasks, folder.name)
+    config = base_config("hugginggreen", identity) | described(options, tasks, folder.name)
     planned = _cells(options, tasks, boxed, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
@@ -90,7 +85,7 @@ def run(
         found = analyse(measured, tested, options.margin)
         opened.replace_analysis([*found, *analyse_stages(measured, tested, options.margin)])
         records = opened.records()
-        goals = _judge(options, tasks, records)
+        goals = judge(options, tasks, records)
         write_goals(opened.folder, goals)
         return StudyResult("hugginggreen", folder, opened.config, records, goals, failures)
 
@@ -187,132 +182,3 @@ def _weighed(cell: Cell, work: Work, factor: float) -> Cell:
     per_image = 16.0 * work.depth * work.width**2 * work.task.tokens
     seconds = FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS
     return Cell(cell.key, cell.work, BESIDE_S + factor * seconds)
-
-
-def _judge(
-    options: Options, tasks: Mapping[str, Task], records: Sequence[Record]
-) -> list[GoalResult]:
-    """What was declared before the first training; few pairs leave it undecided."""
-    found = []
-    for name, task in tasks.items():
-        for question, goal, record_name, labels in _goals(options, name, task):
-            if question not in options.asked_of(name):
-                continue
-            wanted = {"task": name, "question": question, **labels}.items()
-            fitting = [r for r in records if r.name == record_name and wanted <= r.labels.items()]
-            last = fitting[-1] if fitting else None
-            if last is None:
-                found.append(goal.judge(None, None))
-                continue
-            enough = last.count >= FEWEST_FOR_A_CLAIM
-            judged = goal.judge(last.value, last.interval)
-            found.append(judged if enough else replace(judged, met="undecided"))
-    return found
-
-
-def _goals(options: Options, name: str, task: Task) -> list[tuple[str, Goal, str, dict[str, Any]]]:
-    """A task's goals with the record that decides each; they speak of the first depth."""
-    first = selection_arms(options, task, whole=False)[0].name
-    deep = {"depth": options.depths[0]}
-    attention = {"depth": options.attention_depth or options.depths[0], "to": DENSE}
-    longer = Longer(MASKED, "energy").name
-    points = "1 point" if options.margin == 0.01 else f"{100 * options.margin:g} points"
-    saved = f"{name}: {first} needs {1 - SAVED:.0%} less {{}} than the better dense arm"
-    return [
-        (
-            PATCHES,
-            Goal(saved.format("energy"), SAVED, "ratio", at_most=True),
-            "target_energy_ratio",
-            {**deep, "arm": first},
-        ),
-        (
-            PATCHES,
-            Goal(saved.format("arithmetic"), SAVED, "ratio", at_most=True),
-            "target_flops_ratio",
-            {**deep, "arm": first},
-        ),
-        (
-            PATCHES,
-            Goal(f"{name}: {first} loses at most {points}", -options.margin, "score"),
-            "accuracy_difference",
-            {**deep, "arm": first, "to": DENSE},
-        ),
-        (
-            PATCHES,
-            Goal(f"{name}: {first} is better than random patches", 0.0, "score"),
-            "rival_difference",
-            {**deep, "arm": first, "rival": "random"},
-        ),
-        (
-            ATTENTION,
-            Goal(f"{name}: {GAUSSIAN_HALF} lose at most {points}", -options.margin, "score"),
-            "accuracy_difference",
-            {**attention, "arm": GAUSSIAN_HALF},
-        ),
-        (
-            ATTENTION,
-            Goal(f"{name}: {GAUSSIAN_HALF} take less energy", 1.0, "ratio", at_most=True),
-            "energy_ratio",
-            {**attention, "arm": GAUSSIAN_HALF},
-        ),
-        (
-            STAGES,
-            Goal(f"{name}: masked training first beats {longer}", 0.0, "score"),
-            "stage_difference",
-            {**deep, "arm": MASKED, "to": longer},
-        ),
-    ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
-    return value
-
-
-def _described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[str, Any]:
-    """What a reader of the page wants to know beside the numbers."""
-    first = next(iter(tasks.values()))
-    return {
-        "name": name,
-        "task": {
-            "name": ", ".join(tasks),
-            "kind": "image",
-            "metric": "accuracy",
-            "subset": any(task.subset for task in tasks.values()),
-            "notes": [f"{name}: {note}" for name, task in tasks.items() for note in task.notes],
-            "licence": first.licence if len(tasks) == 1 else "each its own",
-            "source": "; ".join(dict.fromkeys(task.source for task in tasks.values())),
-            "examples": {
-                name: {split: len(rows) for split, rows in task.splits.items()}
-                for name, task in tasks.items()
-            },
-        },
-        "tasks": list(tasks),
-        "classes": {name: list(task.labels) for name, task in tasks.items()},
-        "model": {
-            "name": "vit",
-            "width": options.width,
-            "heads": options.heads,
-            "layers": list(options.depths),
-        },
-        "recipes": {name: _plain(asdict(options.recipe(name, 0))) for name in tasks},
-        "patches": {name: [task.image_size, task.patch_size] for name, task in tasks.items()},
-        "arms": [DENSE, *(arm.name for arm in selection_arms(options, first, whole=True))],
-        "baseline": DENSE,
-        "questions": list(options.questions),
-        "seeds": list(range(options.pairs)),
-        "pairs": {
-            PATCHES: options.pairs,
-            ATTENTION: options.attention_pairs,
-            STAGES: options.stage_pairs,
-        },
-        "margin": options.margin,
-        "intensity_g_per_kwh": options.intensity_g_per_kwh,
-        "watts_per_core": options.watts_per_core,
-        "threads": options.thread_count,
-        "scratch": SCRATCH,
-        "engine": "eager PyTorch, fused attention",
-    }

@@ -5,7 +5,7 @@ Source: Mukin, A Predictive Calculator (2025): its sets are drawn again exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -54,9 +54,11 @@ def load(
     """
     require_choice("arithmetic", "sets", sets, SETS)
     if sets == "drawn":
-        known = _drawn(operands, digits, operators, examples, seed)
-    else:
-        known = published() if sets == "published" else corrected()
+        return _task(_drawn(operands, digits, operators, examples, seed))
+    return _task(published() if sets == "published" else corrected())
+
+
+def _task(known: Mapping[str, Sequence[Expression]]) -> Task:
     splits = {name: _examples(of) for name, of in known.items()}
     longest = max(max(split.lengths) for split in splits.values())
     return Task(

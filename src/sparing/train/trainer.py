@@ -78,16 +78,13 @@ def train(
     from its last sound checkpoint and ends with the same weights, bit for bit, as if it had never
     stopped; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
     distillation weights apply; an ``objective`` replaces the loss altogether. ``on_progress`` is
-    told a fraction and a text. A ``meter`` runs during training steps alone, not while a model is
-    validated or saved, and the curve tells what it had counted by each validation. The user's
-    random generators are left as they were.
+    told a fraction and a text; a ``meter`` runs from step to step, not in validation and saving.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
     cannot be written, ``CheckpointError`` for one with another run or no sound checkpoint.
     """
-    recipe = Recipe() if recipe is None else recipe
-    folder = Path(output_dir)
+    recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
         own = LabelLoss() if teacher is None else TeacherLoss(teacher, recipe.distillation)
         objective = own
