@@ -73,12 +73,12 @@ def train(
 ) -> TrainResult:
     """Train ``model`` in place; at the end it has the weights that did best on validation.
 
-    ``output_dir`` receives the model (``save_pretrained``), metrics.jsonl, result.json and, while
-    the run lasts, checkpoints. With ``resume="auto"`` an unfinished run in that folder goes on
-    from its last sound checkpoint and ends with the same weights, bit for bit, as if it had never
-    stopped; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
-    distillation weights apply; an ``objective`` replaces the loss altogether. ``on_progress`` is
-    told a fraction and a text; a ``meter`` runs from step to step, not in validation and saving.
+    ``output_dir`` gets the model (``save_pretrained``), metrics.jsonl, result.json and, meanwhile,
+    checkpoints; the user's random generators are left as they were. With ``resume="auto"`` an
+    unfinished run there goes on from its last sound checkpoint and ends with the same weights, bit
+    for bit; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
+    distillation weights apply; an ``objective`` replaces the loss. ``on_progress`` is told a
+    fraction and a text; a ``meter`` runs from step to step, not in validation and saving.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
