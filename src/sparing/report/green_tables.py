@@ -23,7 +23,7 @@ JOULES_PER_KWH = 3.6e6
 TARGETS = ("target_energy_ratio", "target_flops_ratio")
 _ARM_WORDS = (
     "Means over {pairs} of equal seed and order of data, against dense; intervals are 95 %. "
-    "Energy and arithmetic are those of the whole training, below 1 is less. The target is a "
+    "Energy and FLOPs are those of the whole training, below 1 is less. The target is a "
     "validation accuracy {margin} below the best of the dense arm of the same seed: energy until "
     "it is first reached, over that of the dense arm that gets there cheapest ({better}). Holm's "
     "p is that of the energy, corrected for all arms of the table; the last column tests whether "
@@ -78,9 +78,9 @@ def _arms(results: GreenResults, group: Group) -> Block:
         "Test accuracy",
         "Beside dense, points",
         "Energy",
-        "Arithmetic",
+        "FLOPs",
         "Energy to the target",
-        "Arithmetic to it",
+        "FLOPs to it",
         "Energy of a prediction",
         "Holm's p",
         "Not worse, p",
@@ -149,7 +149,7 @@ def rival_blocks(results: GreenResults) -> list[Block]:
             "beside a small convolutional network for as much energy. Above 0 the choice of "
             "patches is worth something; p is of the sign flip, beside random patches with Holm's "
             "correction over the table. Behind stands what the arm took of the rival's energy and "
-            "arithmetic: epochs are whole and rounded up, in the rival's favour. Arms with a "
+            "FLOPs: epochs are whole and rounded up, in the rival's favour. Arms with a "
             "schedule cost more than these rivals and stand above alone."
         )
         heads = ("Arm", "Random patches", "Fewer steps", "Larger patches", "Convolutions")
@@ -164,7 +164,7 @@ def _rival_text(group: Group, arm: str, rival: str) -> str:
         return NONE
     p = difference.labels.get("holm_p", difference.labels.get("sign_flip_p"))
     behind = f"; p {p_text(p)}"
-    for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "arithmetic")):
+    for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "FLOPs")):
         ratio = group.find(name, arm=arm, rival=rival)
         if ratio is not None and ratio.value is not None:
             behind += f"; {word} {ratio.value:.2f}"
