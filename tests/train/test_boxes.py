@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -147,3 +149,17 @@ def test_it_saves_and_loads(scenes, tmp_path):
     loaded = type(model).from_pretrained(tmp_path).eval()
     pixels = scenes.test.inputs[:3]
     torch.testing.assert_close(loaded(pixels).boxes, model(pixels).boxes)
+
+
+def test_images_that_are_not_finite_are_named(scenes, tmp_path):
+    pixels = scenes.train.inputs.clone()
+    pixels[3, 0, 5, 5] = float("nan")
+    broken = replace(scenes, train=replace(scenes.train, inputs=pixels))
+    with pytest.raises(UsageError, match="the input pixel_values is not finite"):
+        train(
+            small(scenes),
+            broken,
+            Recipe(epochs=1, batch_size=40, device="cpu"),
+            output_dir=tmp_path,
+            objective=BoxLoss(),
+        )

@@ -12,6 +12,7 @@ from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._green_arms import DENSE, GAUSSIAN_HALF, selection_arms
 from sparing.studies._green_options import ATTENTION, PATCHES, STAGES, Options
 from sparing.studies._green_stages import MASKED, Longer
+from sparing.studies._study import plain
 from sparing.tasks import Task
 
 SAVED = 0.75
@@ -87,15 +88,6 @@ def _other_goals(options: Options, name: str) -> list[Declared]:
 
 def _points(options: Options) -> str:
     return "1 point" if options.margin == 0.01 else f"{100 * options.margin:g} points"
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON knows it."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(entry) for entry in value]
-    return value
 
 
 def described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,3 +66,12 @@ def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:
     """Leave the goals beside the records."""
     content = json.dumps({"goals": [goal.to_dict() for goal in goals]}, indent=2)
     write_atomically(folder / "goals.json", content + "\n")
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON knows it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(entry) for entry in value]
+    return value

@@ -41,7 +41,7 @@ from sparing.studies._ada_throughput import throughput_cell
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._pieces import Plan, clocked, do_pieces, wanted_cells
 from sparing.studies._run import Cell, Progress, Run, open_run, read_config
-from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
 FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
 IMAGE_TOKENS = 197  # those of ViT-B on 224 x 224 pixels: Table III
@@ -108,7 +108,7 @@ def run(
     """
     require_machine(options)
     works, told = works_of(options, folder, data)
-    identity = _plain({**asdict(options), "tasks": told})
+    identity = plain({**asdict(options), "tasks": told})
     del identity["needs"]  # of the machine, not of what is run
     config = base_config("adaattention", _named(identity, options))
     config |= _described(options, works, folder.name)
@@ -232,14 +232,6 @@ def _judge(records: Sequence[Record]) -> list[GoalResult]:
     return results
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
-    return value
-
-
 def _named(identity: Any, options: Options) -> Any:
     """Models by name alone: a path of this machine helps nobody elsewhere."""
     if isinstance(identity, dict):
@@ -274,7 +266,7 @@ def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, 
         "tasks": [work.name for work in works],
         "special": {work.name: _special(work) for work in works},
         "model": _model(options, works[0]),
-        "recipe": _plain(asdict(works[0].recipe(0, dense=False))),
+        "recipe": plain(asdict(works[0].recipe(0, dense=False))),
         "dense_epochs": works[0].recipe(0, dense=True).epochs,
         "arms": [arm.name for arm in chosen(options.arms)],
         "ablations": [work.name for work in works if options.ablated(work)],
@@ -305,7 +297,7 @@ def _model(options: Options, work: Work) -> dict[str, Any]:
     """The model's name, and its sizes where it is ours."""
     if work.pretrained:
         return {"name": Path(options.model).name}
-    return {"name": options.model or default_model(work.task), **_plain(work.sizes)}
+    return {"name": options.model or default_model(work.task), **plain(work.sizes)}
 
 
 def _special(work: Work) -> dict[str, bool]:

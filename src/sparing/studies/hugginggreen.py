@@ -26,7 +26,7 @@ from sparing.studies._green_arms import (
 )
 from sparing.studies._green_boxes import box_cells
 from sparing.studies._green_cells import arm_cell
-from sparing.studies._green_goals import described, judge, plain
+from sparing.studies._green_goals import described, judge
 from sparing.studies._green_options import (
     ATTENTION,
     BOXES,
@@ -45,7 +45,7 @@ from sparing.studies._green_stages import arms_of, stage_cell
 from sparing.studies._green_train import FORWARD_AND_BACK, Work
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
 from sparing.studies._run import Cell, Progress, Run, open_run, read_config
-from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
 
 TYPICAL_FLOPS = 26e9  # of training on one core, on models as small as these, judging included
