@@ -275,3 +275,9 @@ def test_every_quantity_through_a_study(command, tmp_path, monkeypatch):
     assert ended.code == 0, ended.err
     names = {record.name for record in RecordLog(tmp_path / "run" / "records.jsonl").read()}
     assert {"peak_bytes", "peak_ratio", "energy_j", "flops_ratio", "latency_ratio"} <= names
+
+
+def test_a_model_without_attention_is_one_line(command, tmp_path):
+    ended = command("compare", "digits", "--set", "model=regnet", "--output-dir", tmp_path / "run")
+    assert ended.code == 2
+    assert "a model of type regnet has no attention to compare" in ended.err

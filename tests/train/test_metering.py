@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparing.core.errors import UsageError
 from sparing.measure.energy import EnergyMeter
 from sparing.measure.windows import EnergyWindows
 from sparing.tasks import Examples
@@ -67,6 +68,15 @@ def test_energy_grows_from_validation_to_validation(tmp_path):
     spent = [entry["cpu_j"] for entry in result.curve]
     assert 0 < spent[0] < spent[1] < spent[2]
     assert [each.obtained for each in windows.components] == ["estimated"]
+
+
+def test_a_window_ends_only_once():
+    windows = EnergyWindows(EnergyMeter(readers=[]))
+    for _ in range(2):
+        with pytest.raises(UsageError, match="ends before it was begun"):
+            windows.stop()
+        windows.start()
+        assert set(windows.stop()) == {"cpu_j"}
 
 
 def test_a_resumed_training_goes_on_counting(tmp_path):

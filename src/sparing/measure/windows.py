@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparing.core.errors import UsageError
 from sparing.measure.energy import Component, Energy, EnergyMeter
 
 SUFFIX = "_j"
@@ -19,13 +20,18 @@ class EnergyWindows:
         self.meter = EnergyMeter() if meter is None else meter
         self.components: tuple[Component, ...] = ()
         self.notes: dict[str, None] = {}
+        self._open = False
 
     def start(self) -> None:
         """Begin a window."""
         self.meter.__enter__()
+        self._open = True
 
     def stop(self) -> dict[str, float]:
-        """End the window: joules by component."""
+        """End the window: joules by component; ``UsageError`` where none was begun."""
+        if not self._open:
+            raise UsageError("a window of energy ends before it was begun")
+        self._open = False
         self.meter.__exit__(None, None, None)
         return self._keep(self.meter.energy)
 

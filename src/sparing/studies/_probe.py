@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from sparing.core.catalogue import mechanism
+from sparing.core.errors import Unsupported
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
 from sparing.tasks import Task
@@ -32,7 +33,9 @@ class Shape:
 
 
 def shape_of(config: Any) -> Shape:
-    """The sizes in a transformers configuration."""
+    """The sizes in a transformers configuration; ``Unsupported`` for one without attention."""
+    if not hasattr(config, "num_attention_heads"):
+        raise Unsupported(f"a model of type {config.model_type} has no attention to compare")
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     return Shape(
         config.num_hidden_layers, config.num_attention_heads, config.hidden_size, int(inner)
