@@ -15,7 +15,7 @@ from sparing.studies._analysis import analyse
 from sparing.studies._arms import DENSE, expand, family_of, resolve_options
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
-from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task, load_task
 from sparing.train import Recipe, default_recipe
 
@@ -198,17 +198,9 @@ def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | N
 
 def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What makes two runs the same one, as plain JSON values."""
-    plain = asdict(replace(options, options={}))
-    plain.pop("options")
-    return {name: _plain(value) for name, value in (plain | {"arm_options": resolved}).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
-    return value
+    own = asdict(replace(options, options={}))
+    own.pop("options")
+    return {name: plain(value) for name, value in (own | {"arm_options": resolved}).items()}
 
 
 def _described(

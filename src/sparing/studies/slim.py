@@ -30,7 +30,7 @@ from sparing.studies._slim_models import Models, recipes
 from sparing.studies._slim_polish import polish
 from sparing.studies._slim_saving import save
 from sparing.studies._slim_static import train_static
-from sparing.studies._study import StudyResult, base_config, write_goals
+from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task
 from sparing.tasks._unlabelled import with_unlabelled
@@ -185,7 +185,7 @@ def run(
         if identity[name] == getattr(Options, name):
             del identity[name]  # so that runs from before there was this option go on
     steps = steps_of(options, task, folder, data)
-    config = base_config("slim", _plain(identity)) | _described(options, steps, folder)
+    config = base_config("slim", plain(identity)) | _described(options, steps, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
         failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
         records = opened.records()
@@ -346,14 +346,6 @@ def _kept(
 
 def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
     return (None, None) if record is None else (record.value, record.interval)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
-    return value
 
 
 def _described(options: Options, steps: cells.Steps, folder: Path) -> dict[str, Any]:
