@@ -118,6 +118,18 @@ def test_evaluation_batches_are_padded_little():
     assert sum(max(batch) - min(batch) for batch in lengths) <= max(task.train.lengths)
 
 
+def test_batches_of_long_examples_are_smaller_and_leave_nothing_out():
+    task = token_task()
+    lengths, longest = task.train.lengths, max(task.train.lengths)
+    found = list(batches_by_length(task.train, 6, most_tokens=3 * longest))
+    assert sorted(index for batch in found for index in batch) == list(range(len(task.train)))
+    padded = [len(batch) * max(lengths[index] for index in batch) for batch in found]
+    assert max(padded) <= 3 * longest
+    assert len(found[0]) == 3
+    assert max(map(len, found)) <= 6
+    assert [len(batch) for batch in batches_by_length(task.train, 6, most_tokens=1)] == [1] * 60
+
+
 def test_evaluation_refuses_what_it_cannot_do():
     task = token_task()
     with pytest.raises(UsageError, match="batch_size is 0"):

@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
@@ -22,6 +20,7 @@ from sparing.transfer.dims import narrow_heads
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.families import layer_sizes, require_classifier
 from sparing.transfer.freezing import freeze
+from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
 from sparing.transfer.opening import open_model
 from sparing.transfer.ordering import order_by_importance
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 IMPORTANCE_EXAMPLES = 512
-IMPORTANCE_BATCH = 32
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
 # The polished model with its learned confidence, beside the one that was trained.
 SURE = "with-confidence"
@@ -208,18 +206,12 @@ class Models:
         """
         depth = len(layer_sizes(dense.config))
         model = adapt(dense, exits=exits or range(max(1, depth // 3), depth + 1))
-        kept = min(IMPORTANCE_EXAMPLES, len(self.task.train))
-        generator = torch.Generator().manual_seed(self.seed)
-        chosen = torch.randperm(len(self.task.train), generator=generator)[:kept].tolist()
-        batches = (
-            self.task.collate([self.task.train[index] for index in part])
-            for part in _parts(chosen, IMPORTANCE_BATCH)
-        )
+        batches = labelled_batches(self.task, IMPORTANCE_EXAMPLES, self.seed)
         order_by_importance(model, importance(dense, batches))
         if self.head_dims == 1:
             return model
         dim = max(1, round(self.head_dims * model.encoder.sizes[0].query_dim))
-        inputs = (given for _, given in inputs_of(self.task, self.task.train.subset(chosen), 32))
+        inputs = ({n: value for n, value in batch.items() if n != "labels"} for batch in batches)
         return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
 
     def _as_asked(self, model: PreTrainedModel) -> PreTrainedModel:

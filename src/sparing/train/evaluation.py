@@ -126,12 +126,22 @@ def answers_of(
             on_progress(done / len(examples), f"{split}: {done} of {len(examples)}")
 
 
-def batches_by_length(examples: Examples, batch_size: int) -> Iterator[list[int]]:
-    """All indices in batches of like length, longest first, so that trouble with memory shows."""
+def batches_by_length(
+    examples: Examples, batch_size: int, most_tokens: int | None = None
+) -> Iterator[list[int]]:
+    """All indices in batches of like length, longest first, so that trouble with memory shows.
+
+    ``most_tokens`` makes batches of long examples smaller: so many tokens at most, with padding,
+    but always one example.
+    """
     lengths = examples.lengths
     order = sorted(range(len(examples)), key=lambda index: -lengths[index])
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+    while order:
+        size = batch_size
+        if most_tokens is not None:
+            size = max(1, min(size, most_tokens // max(1, lengths[order[0]])))
+        yield order[:size]
+        order = order[size:]
 
 
 @torch.inference_mode()
