@@ -39,6 +39,7 @@ def test_id_follows_hardware_and_versions_but_not_a_few_bytes():
     assert len(machine_id(facts)) == 8
     assert machine_id({**facts, "torch": "0"}) != machine_id(facts)
     assert machine_id({**facts, "cores": 999}) != machine_id(facts)
+    assert machine_id({**facts, "instructions": "none"}) != machine_id(facts)
     gibibytes = round(int(facts["memory_bytes"]) / 2**30)
     nearly = {**facts, "memory_bytes": gibibytes * 2**30 + 4096}
     assert machine_id(nearly) == machine_id(facts)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -257,6 +258,7 @@ def test_distillation_follows_the_teacher(task, tmp_path):
     assert equal(weights(teacher), weights_before)
 
 
+@pytest.mark.filterwarnings("ignore:this processor has no instructions")
 def test_bfloat16_leaves_a_float32_model_and_the_next_run_alone(task, tmp_path):
     model = token_model(task)
     forward = model.forward
@@ -270,9 +272,13 @@ def test_bfloat16_leaves_a_float32_model_and_the_next_run_alone(task, tmp_path):
     assert not equal(weights(after), weights(model))
 
 
-def test_precision_is_resolved_by_the_device():
+@pytest.mark.parametrize("native", [True, False])
+def test_precision_is_resolved_by_the_device(native, monkeypatch):
+    monkeypatch.setattr("sparing.train.trainer.multiplies_bfloat16", lambda: native)
     assert resolve_precision("auto", cpu=True) == "float32"
-    assert resolve_precision("bfloat16", cpu=True) == "bfloat16"
+    assert resolve_precision("fast", cpu=True) == ("bfloat16" if native else "float32")
+    with nullcontext() if native else pytest.warns(UserWarning, match="tens of times"):
+        assert resolve_precision("bfloat16", cpu=True) == "bfloat16"
     with pytest.raises(UsageError, match="needs an accelerator"):
         resolve_precision("float16", cpu=True)
 

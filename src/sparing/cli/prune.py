@@ -50,7 +50,7 @@ def run(
         float, typer.Option(min=0, help="The rate of that training; 0 takes the task's.")
     ] = 0.0,
     precision: Annotated[
-        str, typer.Option(help="Of that training: auto, float32, bfloat16 or float16.")
+        str, typer.Option(help="Of that training: auto, fast, float32, bfloat16 or float16.")
     ] = "auto",
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     settings: Annotated[

@@ -35,7 +35,9 @@ def run(
     seeds: Annotated[str, typer.Option(help="How many seeds, or which: 3 or 0,1,2.")] = "1",
     epochs: Annotated[int, typer.Option(help="Epochs of training; 0 takes the recipe's.")] = 0,
     distil_from: Annotated[str, typer.Option(help="A trained dense model to learn from.")] = "",
-    precision: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="auto, fast, float32, bfloat16 or float16.")
+    ] = "auto",
     track: Annotated[str, typer.Option(help="Trainer's trackers, such as tensorboard.")] = "",
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     settings: Annotated[

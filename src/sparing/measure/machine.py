@@ -17,6 +17,7 @@ import torch
 
 import sparing
 from sparing.core.errors import UsageError
+from sparing.core.processor import instruction_sets
 
 Facts = dict[str, str | int | float]
 
@@ -24,12 +25,14 @@ Facts = dict[str, str | int | float]
 def machine() -> Facts:
     """The fingerprint that goes beside every number.
 
-    ``cores`` are physical cores and ``threads`` the logical processors that this process may use
+    ``instructions`` are the sets of instructions that matter to speed: "AMD EPYC" alone, as virtual
+    machines say, may have AVX2 or AVX-512. ``cores`` are physical cores and ``threads`` the logical processors that this process may use
     (what a container or an affinity mask leaves); ``accelerator`` is empty without one. No host
     name, user name or path is in it.
     """
     return {
         "cpu": _cpu_name(),
+        "instructions": " ".join(instruction_sets()),
         "cores": psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
         "threads": _usable_processors(),
         "memory_bytes": int(psutil.virtual_memory().total),

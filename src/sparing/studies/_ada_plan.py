@@ -17,6 +17,7 @@ from sparing.studies._pieces import TIME, Plan, PlannedCell
 from sparing.studies._run import Cell
 from sparing.train.answers import label_loss, outputs_of
 from sparing.train.recipe import Precision
+from sparing.train.trainer import resolve_precision
 
 TYPICAL_FLOPS = 15e9
 BACKWARD = 3
@@ -70,7 +71,8 @@ def _tokens(work: Work, lengths: Sequence[int]) -> float:
 
 
 def _gain(precision: Precision) -> float:
-    return 1.0 if precision in ("auto", "float32") else 2.0
+    cpu = not torch.accelerator.is_available()
+    return 1.0 if resolve_precision(precision, cpu=cpu) == "float32" else 2.0
 
 
 def token_seconds(work: Work) -> float:
@@ -138,7 +140,8 @@ def _step_ratio(work: Work) -> float:
     batch = work.task.collate([train[index] for index in chosen])
     labels = batch.pop("labels")
     model.train()
-    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(recipe.precision)
+    precision = resolve_precision(recipe.precision, cpu=True)
+    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision)
     took = []
     for _ in range(2):
         start = time.process_time()

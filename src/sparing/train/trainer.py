@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from torch import nn
 from transformers import PreTrainedModel, TrainingArguments
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError, nearest
+from sparing.core.processor import multiplies_bfloat16
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
 from sparing.train import _checkpoints
@@ -328,13 +330,23 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
 def resolve_precision(wanted: str, *, cpu: bool) -> str:
     """The precision to train in: what was asked for, or the best that the device does well.
 
-    Raises ``UsageError`` for float16 on a CPU, which Trainer's loss scaling does not serve.
+    Raises ``UsageError`` for float16 on a CPU, which Trainer's loss scaling does not serve, and
+    warns of bfloat16 on a CPU that only emulates it.
     """
     if wanted not in PRECISIONS:
         raise UsageError(f"unknown precision {wanted!r}{nearest(wanted, PRECISIONS)}")
     if wanted == "float16" and cpu:
         raise UsageError("precision float16 needs an accelerator; use float32 or bfloat16")
-    if wanted != "auto":
+    emulated = cpu and not multiplies_bfloat16()
+    if wanted == "bfloat16" and emulated:
+        warnings.warn(
+            "this processor has no instructions for bfloat16: training in it takes tens of times "
+            "as long as in float32; precision='fast' takes what the processor does well",
+            stacklevel=2,
+        )
+    if wanted not in ("auto", "fast"):
         return wanted
-    bfloat16 = not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    if cpu:
+        return "float32" if emulated or wanted == "auto" else "bfloat16"
+    bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bfloat16" if bfloat16 else "float32"

@@ -1,0 +1,34 @@
+"""What the processor can do: a name alone, as virtual machines give it, does not tell."""
+
+from __future__ import annotations
+
+import torch
+
+# Those that decide how fast PyTorch's kernels are, as ``torch.cpu.get_capabilities`` names them.
+INSTRUCTION_SETS = (
+    "avx2",
+    "avx512_f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_bf16",
+    "amx_int8",
+    "neon",
+    "bf16",
+    "i8mm",
+    "sve",
+)
+BFLOAT16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """The sets of instructions that this processor has, of those that matter to speed."""
+    found = torch.cpu.get_capabilities()
+    return tuple(name for name in INSTRUCTION_SETS if found.get(name, False))
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor multiplies in bfloat16 itself.
+
+    Where it does not, training in bfloat16 takes tens of times as long as in float32.
+    """
+    return any(name in BFLOAT16_SETS for name in instruction_sets())

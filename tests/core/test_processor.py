@@ -1,0 +1,22 @@
+"""What the processor says of itself."""
+
+import pytest
+import torch
+
+from sparing.core.processor import instruction_sets, multiplies_bfloat16
+
+
+@pytest.mark.parametrize(
+    ("found", "sets", "native"),
+    [
+        ({"avx2": True, "avx512_f": False, "sse": True}, ("avx2",), False),
+        ({"avx2": True, "avx512_f": True}, ("avx2", "avx512_f"), False),
+        ({"avx512_f": True, "avx512_bf16": True}, ("avx512_f", "avx512_bf16"), True),
+        ({"neon": True, "bf16": True}, ("neon", "bf16"), True),
+        ({}, (), False),
+    ],
+)
+def test_instruction_sets_that_matter(found, sets, native, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    assert instruction_sets() == sets
+    assert multiplies_bfloat16() is native
