@@ -26,9 +26,9 @@ def machine() -> Facts:
     """The fingerprint that goes beside every number.
 
     ``instructions`` are the sets of instructions that matter to speed: "AMD EPYC" alone, as virtual
-    machines say, may have AVX2 or AVX-512. ``cores`` are physical cores and ``threads`` the logical processors that this process may use
-    (what a container or an affinity mask leaves); ``accelerator`` is empty without one. No host
-    name, user name or path is in it.
+    machines say, may have AVX2 or AVX-512. ``cores`` are physical cores and ``threads`` the logical
+    processors that this process may use (what a container or an affinity mask leaves);
+    ``accelerator`` is empty without one. No host name, user name or path is in it.
     """
     return {
         "cpu": _cpu_name(),

@@ -81,10 +81,10 @@ class Recipe:
     ``warmup_share`` is the share of all steps in which the rate rises; ``schedule`` is "linear",
     "cosine" or "constant_with_warmup"; ``patience`` ends training after so many validations
     without a better one (None: never); ``precision`` "auto" is bfloat16 on accelerators that have
-    it and float32 elsewhere, "fast" also on processors that multiply in it; ``device`` "auto" is the accelerator where there is one;
-    a checkpoint is written at each validation and after each ``save_every_steps``;
-    ``log_every_steps`` 0 logs the loss once an epoch; ``trackers`` are the names of Trainer's own
-    (tensorboard, trackio, wandb, ...).
+    it and float32 elsewhere, "fast" also on processors that multiply in it; ``device``
+    "auto" is the accelerator where there is one; a checkpoint is written at each validation and
+    after each ``save_every_steps``; ``log_every_steps`` 0 logs the loss once an epoch; ``trackers``
+    are the names of Trainer's own (tensorboard, trackio, wandb, ...).
     """
 
     epochs: int = 20
