@@ -19,6 +19,7 @@ STOREYS = {
     "measure": 4,
     "transfer": 5,
     "export": 5,
+    "calculator": 5,
     "studies": 6,
     "report": 6,
     "cli": 7,

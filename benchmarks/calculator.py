@@ -1,0 +1,181 @@
+"""Train the calculator with several seeds, prove it, and try it far beyond its training.
+
+    python benchmarks/calculator.py --output benchmarks/results/calculator.json
+
+About five minutes of one core a seed. What is finished is read back from the output. The sums of
+the tests are drawn from seeds of their own, are never used in training, and are asked twice: with
+spaces around operators, and spaced at random. Beside the network stands the control that shows how
+much depends on the form of the input: a sum of two weights on values instead of characters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from scipy.stats import binomtest
+from sklearn.metrics import roc_auc_score
+
+from sparing.calculator import Calculator, prove_calculator, train_calculator
+from sparing.calculator.texts import written
+from sparing.measure.machine import commit, machine, machine_id
+from sparing.studies._run import write_atomically
+from sparing.tasks._expressions import Expression, draw_many
+from sparing.tasks._published import published
+from sparing.tasks.arithmetic import as_values
+
+FRESH = 2000
+# Operands and digits; exactly as many of each, but for "mixed": up to 16 of up to 12.
+SUITES = {"4x3": (4, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}
+STRETCH = {"64x3": (64, 3), "4x40": (4, 40)}
+
+
+def suites() -> dict[str, Sequence[Expression]]:
+    """Every set of sums that is asked."""
+    found: dict[str, Sequence[Expression]] = {
+        name: sums for name, sums in published().items() if name in ("in", "out", "long")
+    }
+    for name, (operands, digits) in {**SUITES, **STRETCH}.items():
+        seed = f"calculator benchmark {name}"
+        found[name] = draw_many(FRESH, (operands, operands), digits, seed=seed, exact_digits=True)
+    found["mixed"] = draw_many(FRESH, (1, 16), 12, seed="calculator benchmark mixed")
+    return found
+
+
+def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str]) -> dict[str, Any]:
+    """How many answers are right, with Wilson's 95 % interval, and errors by character written."""
+    begun = time.perf_counter()
+    answers = network.answer(texts)
+    took = time.perf_counter() - begun
+    right = [a.text == str(e.value) for a, e in zip(answers, sums, strict=True)]
+    interval = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
+    steps = sum(len(answer.totals) * len(answer.totals[0]) for answer in answers)
+    first = next((text for text, good in zip(texts, right, strict=True) if not good), None)
+    return {
+        "count": len(right),
+        "right": sum(right),
+        "share": sum(right) / len(right),
+        "wilson": [interval.low, interval.high],
+        "wrong_per_step": (len(right) - sum(right)) / steps,
+        "microseconds_each": 1e6 * took / len(right),
+        "first_wrong": first,
+        "confidence": [answer.confidence for answer in answers],
+        "correct": right,
+    }
+
+
+def sureness(found: Mapping[str, Any]) -> dict[str, Any]:
+    """How well confidence tells right answers from wrong ones; no AUROC where all are the same."""
+    correct, sure = np.array(found["correct"]), np.array(found["confidence"])
+    wrong = ~correct
+    both = bool(wrong.any() and correct.any())
+    return {
+        "auroc": float(roc_auc_score(correct, sure)) if both else None,
+        "wrong_above_half": float((sure[wrong] > 0.5).mean()) if wrong.any() else None,
+        "wrong": int(wrong.sum()),
+    }
+
+
+def one_seed(seed: int, bar: Progress) -> dict[str, Any]:
+    """Train, prove, ask."""
+    line = bar.add_task(f"seed {seed}", total=1.0)
+    trained = train_calculator(
+        seed, on_progress=lambda share, text: bar.update(line, completed=share, description=text)
+    )
+    network, chance = trained.network, random.Random(f"spaces {seed}")
+    found: dict[str, Any] = {}
+    for name, sums in suites().items():
+        spaced = asked(network, sums, [each.text for each in sums])
+        mixed = asked(network, sums, [written(each, chance) for each in sums])
+        found[name] = {"spaced": spaced, "any spacing": mixed}
+    confidence = sureness(found["16x12"]["any spacing"])
+    for ways in found.values():
+        for each in ways.values():
+            del each["confidence"], each["correct"]
+    return {
+        "seed": seed,
+        "weights": network.weights,
+        "process_s": dict(trained.process_s),
+        "wall_s": dict(trained.wall_s),
+        "proofs": [{**asdict(p), "holds": p.holds} for p in prove_calculator(network)],
+        "suites": found,
+        "confidence_16x12": confidence,
+    }
+
+
+def gated_sum() -> dict[str, Any]:
+    """Two weights, shared by all operands, on values: the least squares answer to the same task."""
+    known = published()
+    inputs, values = _gates(known["train"])
+    weights = np.linalg.lstsq(inputs, values, rcond=None)[0]
+    found: dict[str, Any] = {"weights": weights.tolist()}
+    for name in ("in", "out", "long"):
+        rows, truth = _gates(known[name])
+        found[name] = float((np.abs(rows @ weights - truth) < 0.5).mean())
+    return found
+
+
+def _gates(sums: Sequence[Expression]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each sum, its operands added, and those behind a plus added; its value."""
+    values = as_values(sums).double().numpy()
+    operands, codes = values[:, ::2].copy(), np.ones((len(sums), 8))
+    codes[:, 1:] = values[:, 1::2]
+    absent = np.array([[place >= len(each.operands) for place in range(8)] for each in sums])
+    operands[absent] = 0
+    rows = np.stack([operands.sum(1), (codes * operands).sum(1)], 1)
+    return rows, np.array([float(each.value) for each in sums])
+
+
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The seeds beside each other."""
+    table = Table("seed", "proven", "core s", *rows[0]["suites"], box=None)
+    for row in rows:
+        proven = "/".join("yes" if proof["holds"] else "no" for proof in row["proofs"])
+        shares = [
+            " ".join(f"{100 * way['share']:.2f}" for way in ways.values())
+            for ways in row["suites"].values()
+        ]
+        table.add_row(str(row["seed"]), proven, f"{sum(row['process_s'].values()):.0f}", *shares)
+    Console(width=200).print(table)
+
+
+def main() -> None:
+    """Do the seeds that are missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default="0,1,2,3,4", help="separated by commas")
+    parser.add_argument("--output", type=Path, default=Path("runs/calculator.json"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    facts = machine()
+    content: dict[str, Any] = {
+        "machine": facts,
+        "machine_id": machine_id(facts),
+        "gated_sum": gated_sum(),
+        "seeds": [],
+    }
+    if given.output.exists():
+        content["seeds"] = json.loads(given.output.read_text())["seeds"]
+    with Progress() as bar:
+        for seed in map(int, given.seeds.split(",")):
+            if seed in {row["seed"] for row in content["seeds"]}:
+                continue
+            content["seeds"].append({"commit": commit(), **one_seed(seed, bar)})
+            given.output.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(given.output, json.dumps(content, indent=1) + "\n")
+    show(content["seeds"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The calculator: text in, text out, every character chosen by the network."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from sparing.calculator.alphabet import (
+    ADDER_INPUTS,
+    BLANK,
+    CHARACTERS,
+    SIZER_INPUTS,
+    TEXT,
+    WRITER_INPUTS,
+    adder_cells,
+    sizer_cells,
+    writer_cells,
+)
+from sparing.calculator.scan import Scan
+from sparing.calculator.scanner import Row, Scanner, encode, rows_of
+from sparing.core.errors import CheckpointError, UsageError
+
+FORMAT = "sparing calculator 1"
+# The one that comes along: ``sparing calculate --train FILE`` makes it again.
+SHIPPED = Path(__file__).with_name("calculator.safetensors")
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the network wrote, how sure it was, and what it read and wrote on the way.
+
+    ``confidence`` is the product of the probabilities of all that it chose: gates and characters.
+    ``rows`` are the numbers as they stand on the tape, with their switches; ``totals`` the running
+    totals in ten's complement, least significant digit first.
+    """
+
+    text: str
+    confidence: float
+    rows: tuple[Row, ...] = ()
+    totals: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the parts are: symbols between columns and hidden units."""
+
+    scanner: int = 24
+    adder_symbols: int = 8
+    adder: int = 128
+    sizer_symbols: int = 3
+    sizer: int = 48
+    writer_symbols: int = 3
+    writer: int = 48
+
+
+class Calculator(nn.Module):
+    """Four small networks: one reads, one adds digit by digit, two write the answer.
+
+    The scanner puts the text's numbers into rows. For each row the adder goes over the columns from
+    the least significant one on and writes the running total in ten's complement. The sizer writes
+    the size of the last total, the writer, from the last column down, the characters of the answer.
+    All that passes between columns is a symbol of few, all that passes between parts is characters,
+    and each is the most probable one. There is no rule for carries, signs, numbers or leading
+    zeros outside the networks; what is built in is that a row is a number, that weights are shared
+    by columns and rows, and that the tape is longer than its numbers.
+    """
+
+    def __init__(self, sizes: Sizes | None = None) -> None:
+        super().__init__()
+        self.sizes = sizes or Sizes()
+        own = self.sizes
+        self.scanner = Scanner(own.scanner)
+        self.adder = Scan(ADDER_INPUTS, 10, symbols=own.adder_symbols, hidden=own.adder)
+        self.sizer = Scan(SIZER_INPUTS, 10, symbols=own.sizer_symbols, hidden=own.sizer)
+        self.writer = Scan(
+            WRITER_INPUTS, len(CHARACTERS) + 1, symbols=own.writer_symbols, hidden=own.writer
+        )
+
+    @property
+    def weights(self) -> int:
+        """How many weights it has."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @torch.inference_mode()
+    def answer(self, texts: Sequence[str]) -> list[Answer]:
+        """Answer sums of integers; raises ``UsageError`` for characters that were never learned.
+
+        Whatever else the text is, the network writes something: what is no sum is for the caller
+        to refuse.
+        """
+        for text in texts:
+            unknown = next((c for c in text if c not in TEXT), None)
+            if unknown is not None or not text:
+                what = "an empty text" if not text else f"{unknown!r}"
+                raise UsageError(f"the calculator reads digits, +, - and spaces, not {what}")
+        found: dict[int, Answer] = {}
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        for first in range(0, len(order), BATCH):
+            places = order[first : first + BATCH]
+            answers = self._answer([texts[place] for place in places])
+            found.update(zip(places, answers, strict=True))
+        return [found[place] for place in range(len(texts))]
+
+    def _answer(self, texts: list[str]) -> list[Answer]:
+        gates = self.scanner(encode(texts))
+        read = [rows_of(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
+        sure = [
+            float(nn.functional.logsigmoid(own[: len(text)].abs()).double().sum())
+            for text, own in zip(texts, gates, strict=True)
+        ]
+        by_width = defaultdict(list)
+        for place, rows in enumerate(read):
+            by_width[width_of(rows)].append(place)
+        found: dict[int, Answer] = {}
+        for width, places in by_width.items():
+            written = self.value([read[place] for place in places], width)
+            for place, (text, logs, totals) in zip(places, written, strict=True):
+                confidence = min(1.0, float(torch.tensor(sure[place] + logs).exp()))
+                found[place] = Answer(text, confidence, tuple(read[place]), totals)
+        return [found[place] for place in range(len(texts))]
+
+    @torch.inference_mode()
+    def value(
+        self, numbers: Sequence[Sequence[Row]], width: int
+    ) -> list[tuple[str, float, tuple[tuple[int, ...], ...]]]:
+        """Texts of the values of rows, the logarithm of their probability, and all totals."""
+        batch, most = len(numbers), max(map(len, numbers))
+        symbols = torch.full((batch, most, width), BLANK)
+        switches = torch.zeros(batch, most)
+        for place, rows in enumerate(numbers):
+            for index, (row, switch) in enumerate(rows):
+                symbols[place, index, : len(row)] = torch.tensor(row, dtype=torch.long)
+                switches[place, index] = switch
+        counts = torch.tensor([len(rows) for rows in numbers])
+        total, logs = torch.zeros(batch, width, dtype=torch.long), torch.zeros(batch)
+        totals = []
+        for index in range(most):
+            cells = adder_cells(
+                one_hot(symbols[:, index], 11).float(),
+                switches[:, index],
+                one_hot(total, 10).float(),
+            )
+            after, sure = _chosen(self.adder(cells))
+            there = index < counts
+            total = torch.where(there[:, None], after, total)
+            logs = logs + sure * there
+            totals.append(total)
+        sizes, sure = _chosen(self.sizer(sizer_cells(total)))
+        written, last = _chosen(self.writer(writer_cells(sizes, total), last_first=True))
+        logs = logs + sure + last
+        return [
+            (
+                _shown(written[place].tolist()),
+                float(logs[place]),
+                tuple(tuple(each[place].tolist()) for each in totals[: int(counts[place])]),
+            )
+            for place in range(batch)
+        ]
+
+    def save(self, path: Path, **facts: str | int | float) -> None:
+        """Write the weights, with facts on how they came about, to a safetensors file."""
+        metadata = {"format": FORMAT, "facts": json.dumps(facts, sort_keys=True)}
+        metadata["sizes"] = json.dumps(vars(self.sizes), sort_keys=True)
+        beside = path.with_name(f".{path.name}.new")
+        try:
+            save_file(self.state_dict(), beside, metadata)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Calculator:
+        """Open a saved calculator; raises ``CheckpointError`` for anything else."""
+        try:
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != FORMAT:
+                    raise CheckpointError(f"{path} is not a calculator's file")
+                network = cls(Sizes(**json.loads(metadata["sizes"])))
+            network.load_state_dict(load_file(path))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{path} cannot be read as a calculator: {error}") from error
+        return network.eval()
+
+
+def width_of(rows: Sequence[Row]) -> int:
+    """Columns of the tape: the longest row's, its number of rows written out, and two more."""
+    return max(len(row) for row, _ in rows) + len(str(len(rows))) + 2
+
+
+def _chosen(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The most probable character of each column, and the sum of their log probabilities."""
+    best, places = logits.log_softmax(-1).max(-1)
+    return places, best.sum(-1)
+
+
+def _shown(written: list[int]) -> str:
+    """Characters by column, the last column first; blanks are not shown."""
+    return "".join(CHARACTERS[each] for each in reversed(written) if each < len(CHARACTERS))

@@ -1,0 +1,183 @@
+"""Proof that a scan is right for every number of columns, or the shortest input where it is not.
+
+A scan passes one of few symbols from column to column, so it is a finite automaton; what it should
+do is one too. Their product is searched from the start: if every pair of states that can be reached
+writes what it should, no input of any length can go wrong.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sparing.calculator.alphabet import (
+    BLANK,
+    CHARACTERS,
+    MINUS,
+    adder_cell,
+    sizer_cell,
+    writer_cell,
+)
+
+if TYPE_CHECKING:
+    from sparing.calculator.network import Calculator
+    from sparing.calculator.scan import Scan
+
+
+@dataclass(frozen=True)
+class Move:
+    """One column that may come: what stands in it, what is to be written, what is true after it.
+
+    ``then`` None ends the tape.
+    """
+
+    shown: str
+    cell: Tensor
+    wanted: int
+    then: Hashable | None
+
+
+Moves = Callable[[Any], Iterator[Move]]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The outcome for one scan: pairs of states and transitions that were searched.
+
+    ``margin`` is the least distance in logits between the right character and the next best;
+    ``counterexample`` is the shortest input that goes wrong, column by column, empty where none is.
+    """
+
+    name: str
+    states: int
+    transitions: int
+    wrong: int
+    margin: float
+    counterexample: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that can be reached is wrong."""
+        return self.wrong == 0
+
+    def __str__(self) -> str:
+        """One line."""
+        size = f"{self.states} states, {self.transitions} transitions"
+        if self.holds:
+            return f"{self.name}: right for every length ({size}, margin {self.margin:.2f})"
+        return f"{self.name}: wrong in {self.wrong} of {size}: {' '.join(self.counterexample)}"
+
+
+@torch.no_grad()
+def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) -> Proof:
+    """Search all that a scan and its reference can reach; each case is a start and its moves."""
+    states = transitions = wrong = 0
+    margin = float("inf")
+    example: tuple[str, ...] = ()
+    for case, (start, moves) in cases.items():
+        came: dict[tuple[int, Hashable], tuple[str, ...]] = {(0, start): (case,)}
+        waiting = deque(came)
+        while waiting:
+            symbol, true = here = waiting.popleft()
+            options = list(moves(true))
+            given, after = scan.step(
+                scan.read(torch.stack([move.cell for move in options]).to(scan.read.weight)),
+                scan.one_hot(torch.full((len(options),), symbol)),
+            )
+            gaps = _gaps(given, [move.wanted for move in options])
+            margin = min(margin, float(gaps.min()))
+            transitions += len(options)
+            for move, gap, reached in zip(options, gaps.tolist(), after.argmax(-1), strict=True):
+                path = (*came[here], move.shown)
+                if gap <= 0:
+                    wrong, example = wrong + 1, example or path
+                there = (int(reached), move.then)
+                if move.then is not None and there not in came:
+                    came[there] = path
+                    waiting.append(there)
+        states += len(came)
+    return Proof(name, states, transitions, wrong, margin, example)
+
+
+def _gaps(logits: Tensor, wanted: Sequence[int]) -> Tensor:
+    """How far each wanted logit is above the best other one."""
+    chosen = torch.tensor(wanted)[:, None]
+    best = logits.scatter(1, chosen, -torch.inf).amax(1)
+    return logits.gather(1, chosen)[:, 0] - best
+
+
+def prove_calculator(network: Calculator) -> tuple[Proof, ...]:
+    """The adder, the sizer and the writer, for every number of columns and so of operands.
+
+    A row is right whatever total it is added to, so that any number of rows is.
+    """
+    adding = {f"switch {switch}:": ((0, "digits"), _adding(switch)) for switch in (0, 1)}
+    sizing = {f"last digit {top}:": (True, _sizing(top)) for top in (0, 9)}
+    writing = {
+        f"{name}:": ("last", _writing(negative))
+        for name, negative in (("positive", False), ("negative", True))
+    }
+    return (
+        prove("running totals", network.adder, adding),
+        prove("size of the total", network.sizer, sizing),
+        prove("text of the answer", network.writer, writing),
+    )
+
+
+def _adding(switch: int) -> Moves:
+    """What is true between columns: the carry, and whether the operand's digits have ended."""
+    factor = 1 - 2 * switch
+
+    def moves(true: tuple[int, str]) -> Iterator[Move]:
+        carry, part = true
+        operands = range(10) if part == "digits" else ()
+        for operand, total in product((*operands, BLANK), range(10)):
+            value = total + carry + (0 if operand == BLANK else factor * operand)
+            after = (value // 10, "blanks" if operand == BLANK else "digits")
+            shown = f"{total}{'+-'[factor < 0]}{'_' if operand == BLANK else operand}"
+            yield Move(shown, adder_cell(operand, switch, total), value % 10, after)
+
+    return moves
+
+
+def _sizing(top: int) -> Moves:
+    """True is whether all lower digits are 0: the ten's complement turns at the first other."""
+
+    def moves(zeros: bool) -> Iterator[Move]:
+        for digit in range(10):
+            size = digit if not top else (10 - digit) % 10 if zeros else 9 - digit
+            yield Move(str(digit), sizer_cell(digit, top), size, zeros and digit == 0)
+
+    return moves
+
+
+def _writing(negative: bool) -> Moves:
+    """From the last column down: the sign's column, then leading zeros, then the number."""
+
+    def moves(part: str) -> Iterator[Move]:
+        if part == "last":
+            wanted = MINUS if negative else BLANK_CHARACTER
+            cell = writer_cell(0, 9 if negative else 0, first=False, last=True)
+            yield Move("sign", cell, wanted, "leading")
+            return
+        for size, first in product(range(10), (False, True)):
+            if first and negative and part == "leading" and size == 0:
+                continue  # there is no negative zero
+            shown = part == "inside" or size > 0 or first
+            after = "inside" if part == "inside" or size else "leading"
+            totals = {9 - size, (10 - size) % 10} if negative else {size}
+            for total in sorted(totals):
+                cell = writer_cell(size, total, first=first, last=False)
+                wanted = size if shown else BLANK_CHARACTER
+                yield Move(f"{size}", cell, wanted, None if first else after)
+
+    return moves
+
+
+BLANK_CHARACTER = len(CHARACTERS)

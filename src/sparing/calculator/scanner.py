@@ -1,0 +1,141 @@
+"""Reading: which characters belong to which number is learned, from the sums alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sparing.calculator.alphabet import BLANK, TEXT
+
+PAD = len(TEXT)
+PUSH, ROW, SWITCH = GATES = range(3)
+# What each character leaves in a row: a digit itself, anything else a blank.
+SYMBOLS = torch.tensor([*range(10), *[BLANK] * (len(TEXT) - 10 + 1)])
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """Numbers in rows: digits, least significant first, a switch each, and where writing stands.
+
+    ``rows`` is (batch, rows, columns, 11), ``switches`` (batch, rows), ``place`` (batch, rows).
+    Values between 0 and 1 are a tape that is written in part.
+    """
+
+    rows: Tensor
+    switches: Tensor
+    place: Tensor
+
+
+@dataclass(frozen=True)
+class Softness:
+    """How gates are open in part: logits within ``most_logit``, then logistic noise."""
+
+    most_logit: float
+    noise: float
+
+    def gates(self, logits: Tensor) -> Tensor:
+        """Shares between 0 and 1."""
+        held = self.most_logit * torch.tanh(logits / self.most_logit)
+        drawn = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
+        return torch.sigmoid(held + self.noise * (drawn.log() - torch.log1p(-drawn)))
+
+
+class Scanner(nn.Module):
+    """A recurrent network that opens three gates at each character.
+
+    One moves to the next row; one pushes the character into the row, so that what stood there moves
+    a column up; one turns the row's switch over. Nothing says which character opens which gate:
+    training knows the totals alone. At first no gate can be quite open or shut, so that a wrong one
+    still has a gradient; then, with logistic noise, they learn to be plainly open or shut;
+    afterwards they are rounded. The two formulas of the tape follow Kim, Park and Lee, 2021, arXiv
+    2101.04921, whose grid is read by a convolution.
+    """
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.cell = nn.GRUCell(len(TEXT) + 1, hidden)
+        self.gates = nn.Linear(hidden + len(TEXT) + 1, len(GATES))
+        with torch.no_grad():
+            self.gates.bias.copy_(torch.tensor([0.0, -1.0, -1.0]))
+
+    def forward(self, characters: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length 3"]:
+        """Logits of the gates at each character."""
+        seen = F.one_hot(characters, len(TEXT) + 1).to(self.gates.weight)
+        state = seen.new_zeros(len(characters), self.hidden)
+        found = []
+        for place in range(characters.shape[1]):
+            state = self.cell(seen[:, place], state)
+            found.append(self.gates(torch.cat([state, seen[:, place]], -1)))
+        return torch.stack(found, 1)
+
+    def write(
+        self,
+        characters: Int[Tensor, "batch length"],
+        rows: int,
+        columns: int,
+        *,
+        softness: Softness | None = None,
+    ) -> Tape:
+        """The tape after the whole text: through rounded gates, or through soft ones."""
+        logits = self(characters)
+        gates = (logits > 0).to(logits) if softness is None else softness.gates(logits)
+        return write_tape(characters, gates * (characters != PAD)[..., None], rows, columns)
+
+
+def write_tape(
+    characters: Int[Tensor, "batch length"],
+    gates: Float[Tensor, "batch length 3"],
+    rows: int,
+    columns: int,
+) -> Tape:
+    """What gates write: the slow and differentiable form of ``rows_of``."""
+    batch = len(characters)
+    pushed = F.one_hot(SYMBOLS[characters], 11).to(gates)
+    tape = gates.new_zeros(batch, rows, columns, 11)
+    tape[..., BLANK] = 1
+    place = gates.new_zeros(batch, rows)
+    place[:, 0] = 1
+    switches = gates.new_zeros(batch, rows)
+    for step in range(characters.shape[1]):
+        gate = gates[:, step]
+        further = F.pad(place, (1, 0))[:, :rows]
+        place = place + gate[:, ROW, None] * (further - place)
+        weight = (gate[:, PUSH, None] * place)[:, :, None, None]
+        symbol = pushed[:, step, None, None].expand(batch, rows, 1, 11)
+        tape = tape + weight * (torch.cat([symbol, tape[:, :, :-1]], 2) - tape)
+        switches = switches + place * gate[:, SWITCH, None] * (1 - 2 * switches)
+    return Tape(tape, switches, place)
+
+
+Row = tuple[list[int], int]
+
+
+def rows_of(text: str, gates: Tensor) -> list[Row]:
+    """What rounded gates (length, 3) write: each row's symbols, lowest first, and switch.
+
+    A row is as long as what was pushed into it.
+    """
+    rows: list[list[int]] = [[]]
+    switches = [0]
+    for character, (push, row, switch) in zip(text, (gates > 0).tolist(), strict=True):
+        if row:
+            rows.append([])
+            switches.append(0)
+        if push:
+            rows[-1].append(int(SYMBOLS[TEXT.index(character)]))
+        switches[-1] ^= switch
+    return [(symbols[::-1], switch) for symbols, switch in zip(rows, switches, strict=True)]
+
+
+def encode(texts: list[str]) -> Int[Tensor, "batch length"]:
+    """Texts as numbers of characters, padded to the longest."""
+    longest = max(map(len, texts))
+    found = torch.full((len(texts), longest), PAD)
+    for row, text in zip(found, texts, strict=True):
+        row[: len(text)] = torch.tensor([TEXT.index(character) for character in text])
+    return found

@@ -1,0 +1,232 @@
+"""Training the calculator on sums of at most four numbers of at most three digits."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sparing.calculator.alphabet import adder_cells, digits_of
+from sparing.calculator.network import Calculator
+from sparing.calculator.rows import ADDER, SIZER, WRITER, Keys, Lesson
+from sparing.calculator.scan import Scan
+from sparing.calculator.scanner import Scanner, Softness, encode
+from sparing.calculator.texts import Sum, draw_sums
+from sparing.core.errors import UsageError
+from sparing.train._surroundings import generators_kept
+
+Telling = Callable[[float, str], None]
+KEPT_HARD, AVERAGING = 128, 0.99
+# Rows and columns of the tape while the scanner learns: more than any sum there needs.
+ROWS, COLUMNS = 6, 7
+
+
+@dataclass(frozen=True)
+class CalculatorRecipe:
+    """How long each part learns, in steps, from batches of ``batch`` rows.
+
+    The scanner learns last, through the adder that has learned. ``gate_noise`` off is an ablation.
+    """
+
+    adder_steps: int = 3000
+    sizer_steps: int = 1200
+    writer_steps: int = 1200
+    scanner_steps: int = 1500
+    batch: int = 384
+    scanner_batch: int = 96
+    learning_rate: float = 5e-3
+    scanner_learning_rate: float = 8e-3
+    gate_noise: float = 2.0
+    symbol_noise: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("adder_steps", "sizer_steps", "writer_steps", "scanner_steps", "batch"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedCalculator:
+    """The network, and the processor's and the clock's seconds that each part took."""
+
+    network: Calculator
+    process_s: Mapping[str, float]
+    wall_s: Mapping[str, float]
+
+
+def train_calculator(
+    seed: int = 0,
+    recipe: CalculatorRecipe | None = None,
+    *,
+    on_progress: Telling = lambda share, text: None,
+) -> TrainedCalculator:
+    """Train all four parts; minutes on one core. The same seed gives the same network.
+
+    The scans see single steps of sums, with running totals and the last total's size as labels; the
+    scanner sees texts, spaced in several ways, and the running totals alone. What was answered
+    wrong in one batch comes again in the next. Nothing longer than four numbers of three digits is
+    used, and no test or proof.
+    """
+    recipe = recipe or CalculatorRecipe()
+    process_s: dict[str, float] = {}
+    wall_s: dict[str, float] = {}
+    parts = ("adder", "sizer", "writer", "scanner")
+    with generators_kept():
+        torch.manual_seed(seed)
+        network = Calculator()
+        for number, part in enumerate(parts):
+            begun, process = time.perf_counter(), time.process_time()
+
+            def tell(share: float, start: float = number, name: str = part) -> None:
+                on_progress((start + share) / len(parts), f"{name}, {share:.0%}")
+
+            _train_part(network, part, recipe, seed, tell)
+            process_s[part] = time.process_time() - process
+            wall_s[part] = time.perf_counter() - begun
+    return TrainedCalculator(network.eval(), process_s, wall_s)
+
+
+def _train_part(
+    network: Calculator,
+    part: str,
+    recipe: CalculatorRecipe,
+    seed: int,
+    tell: Callable[[float], None],
+) -> None:
+    chance = np.random.default_rng([seed, *part.encode()])
+    if part == "scanner":
+        _train_scanner(network, recipe, random.Random(f"scanner {seed}"), tell)
+    elif part == "adder":
+        _train_scan(network.adder, ADDER, recipe.adder_steps, recipe, chance, tell)
+    elif part == "sizer":
+        _train_scan(network.sizer, SIZER, recipe.sizer_steps, recipe, chance, tell)
+    else:
+        _train_scan(network.writer, WRITER, recipe.writer_steps, recipe, chance, tell)
+
+
+class _Descent:
+    """AdamW with warm-up and a falling rate, and the average of the weights it goes through."""
+
+    def __init__(self, module: nn.Module, rate: float, steps: int) -> None:
+        self.module, self.rate, self.steps, self.taken = module, rate, steps, 0
+        self.parameters = list(module.parameters())
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=rate, weight_decay=1e-4)
+        self.mean = [parameter.detach().clone() for parameter in self.parameters]
+
+    def step(self, loss: Tensor) -> None:
+        """One step down."""
+        done = self.taken / self.steps
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * min(1.0, (self.taken + 1) / 100) * (1 - 0.99 * done)
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.taken += 1
+        torch._foreach_lerp_(self.mean, [p.detach() for p in self.parameters], 1 - AVERAGING)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Take the averaged weights."""
+        for parameter, mean in zip(self.parameters, self.mean, strict=True):
+            parameter.copy_(mean)
+
+
+def _train_scan(
+    scan: Scan,
+    lesson: Lesson,
+    steps: int,
+    recipe: CalculatorRecipe,
+    chance: np.random.Generator,
+    tell: Callable[[float], None],
+) -> None:
+    """Soft symbols first, then noisy ones, then those that will be used.
+
+    The noise lets wrong transitions be tried otherwise; what is wrong without it comes again.
+    """
+    descent = _Descent(scan, recipe.learning_rate, steps)
+    hard: Keys | None = None
+    for step in range(steps):
+        done = step / steps
+        soft, noise = _annealing(done) if recipe.symbol_noise else (False, 0.0)
+        keys = lesson.draw(chance, recipe.batch)
+        keys = keys if hard is None else np.concatenate([keys, hard])
+        cells, wanted = lesson.lay_out(keys, int(chance.integers(*lesson.widths, endpoint=True)))
+        given = scan(cells, last_first=lesson.last_first, noise=noise, soft=soft)
+        descent.step(F.cross_entropy(given.flatten(0, 1), wanted.flatten()))
+        if done > 0.2:
+            with torch.no_grad():
+                plain = scan(cells, last_first=lesson.last_first)
+            wrong = (plain.argmax(-1) != wanted).any(1).numpy()
+            hard = np.unique(keys[wrong], axis=0)
+            if len(hard) > KEPT_HARD:
+                hard = chance.choice(hard, KEPT_HARD, replace=False)
+        tell((step + 1) / steps)
+    descent.finish()
+
+
+def _annealing(done: float) -> tuple[bool, float]:
+    """Whether symbols are soft and how large their noise is, by the share of steps taken."""
+    if done < 0.2:
+        return True, done / 0.2
+    return False, min(1.0, max(0.0, (0.7 - done) / 0.2))
+
+
+def _train_scanner(
+    network: Calculator,
+    recipe: CalculatorRecipe,
+    chance: random.Random,
+    tell: Callable[[float], None],
+) -> None:
+    """Texts in, running totals out, through the adder, whose weights stay as they are."""
+    steps = recipe.scanner_steps
+    descent = _Descent(network.scanner, recipe.scanner_learning_rate, steps)
+    network.adder.requires_grad_(False)
+    hard: list[Sum] = []
+    for step in range(steps):
+        sums = draw_sums(chance, recipe.scanner_batch) + hard
+        softness = _gates_at(step / steps, recipe.gate_noise)
+        given, wanted = read_and_add(network.scanner, network.adder, sums, softness)
+        descent.step(F.cross_entropy(given.flatten(0, 1), wanted.flatten()))
+        if step % 2 and step > steps // 5:
+            hard = _misread(network, sums)[: 2 * recipe.scanner_batch // 3]
+        tell((step + 1) / steps)
+    network.adder.requires_grad_(True)
+    descent.finish()
+
+
+def _gates_at(done: float, noise: float) -> Softness:
+    """Half-open gates for the first half, then noisy ones, by the share of steps taken."""
+    return Softness(
+        most_logit=3 + 17 * min(1.0, max(0.0, (done - 0.5) / 0.15)),
+        noise=noise * min(1.0, max(0.0, (done - 0.6) / 0.15)),
+    )
+
+
+@torch.no_grad()
+def _misread(network: Calculator, sums: list[Sum]) -> list[Sum]:
+    """Those that rounded gates do not read rightly."""
+    given, wanted = read_and_add(network.scanner, network.adder, sums, None)
+    right = (given.argmax(-1) == wanted).all(1).reshape(len(sums), ROWS).all(1)
+    return [each for each, good in zip(sums, right.tolist(), strict=True) if not good]
+
+
+def read_and_add(
+    scanner: Scanner, adder: Scan, sums: list[Sum], softness: Softness | None
+) -> tuple[Tensor, Tensor]:
+    """Logits of every running total, each added to the true one before, and what is right.
+
+    Rows behind the last number are to leave the total as it is.
+    """
+    tape = scanner.write(encode([each.text for each in sums]), ROWS, COLUMNS, softness=softness)
+    totals = torch.tensor([each.totals(ROWS) for each in sums])
+    digits = digits_of(totals.flatten(), COLUMNS).reshape(len(sums), ROWS + 1, COLUMNS)
+    before = F.one_hot(digits[:, :-1].flatten(0, 1), 10).float()
+    cells = adder_cells(tape.rows.flatten(0, 1), tape.switches.flatten(0, 1), before)
+    return adder(cells), digits[:, 1:].flatten(0, 1)

@@ -1,0 +1,165 @@
+"""``sparing calculate "12 - -7 + 305"``: a tiny network's answer beside the exact one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparing.cli._shared import USED_WRONGLY, Json, emit, progress_bar, verb
+
+if TYPE_CHECKING:
+    from sparing.calculator import Answer, Calculator
+
+STDIN = "-"
+PROMPT = "sum> "
+
+
+@verb
+def run(
+    expressions: Annotated[
+        list[str] | None,
+        typer.Argument(help='Sums such as "12 - -7 + 305"; - reads one a line. None: a prompt.'),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A calculator's file; the one that comes along unless set.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what it reads and each running total.")
+    ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Prove it for every length, or show what goes wrong.")
+    ] = False,
+    train: Annotated[
+        Path | None, typer.Option(help="Train one and write it to this .safetensors file.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the training.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Answer sums with a network that learned from short ones, beside the exact value.
+
+    With --json one object a line: expression, prediction, exact, confidence; what is no sum has an
+    error instead, and the exit code is 2.
+    """
+    if train is not None:
+        _train(train, seed)
+        model = train
+    network = _open(model)
+    if prove:
+        _prove(network, as_json)
+    elif expressions or train is None:
+        _calculate(network, expressions or [], explain, as_json)
+
+
+def _open(model: Path | None) -> Calculator:
+    from sparing.calculator import Calculator
+    from sparing.calculator.network import SHIPPED
+
+    return Calculator.load(model or SHIPPED)
+
+
+def _calculate(network: Calculator, given: list[str], explain: bool, as_json: bool) -> None:
+    """Answer what was given; alone on a terminal, ask."""
+    asked = not given and sys.stdin.isatty() and not as_json
+    single = len(given) == 1 and given[0] != STDIN
+    failed = False
+    for text in _prompted() if asked else _lines(given):
+        found = _answer(network, text, refuse=single)
+        failed = failed or "error" in found
+        if as_json:
+            emit({name: value for name, value in found.items() if name != "answer"})
+        else:
+            print(_shown(found, explain), flush=True)
+    if failed and not asked:
+        raise typer.Exit(USED_WRONGLY)
+
+
+def _prompted() -> Iterator[str]:
+    """What is typed, line by line, until an empty line or the end."""
+    while True:
+        try:
+            text = input(PROMPT)
+        except EOFError:
+            print()
+            return
+        if not text.strip():
+            return
+        yield text
+
+
+def _lines(given: Iterable[str]) -> Iterator[str]:
+    for each in given or [STDIN]:
+        if each == STDIN:
+            yield from (line.strip() for line in sys.stdin if line.strip())
+        else:
+            yield each
+
+
+def _answer(network: Calculator, text: str, *, refuse: bool) -> dict[str, Any]:
+    """An answer with what it should be; an error is raised, or kept beside the expression."""
+    from sparing.calculator.checking import checked
+    from sparing.core.errors import UsageError
+
+    try:
+        expression = checked(text)
+    except UsageError as error:
+        if refuse:
+            raise
+        return {"expression": text, "error": str(error)}
+    answer = network.answer([" ".join(text.split())])[0]
+    return {
+        "expression": text,
+        "prediction": answer.text,
+        "exact": str(expression.value),
+        "confidence": answer.confidence,
+        "answer": answer,
+    }
+
+
+def _shown(found: dict[str, Any], explain: bool) -> str:
+    if "error" in found:
+        return f"{found['error']}"
+    right = found["prediction"] == found["exact"]
+    verdict = "right" if right else f"wrong: {found['exact']}"
+    line = f"{found['prediction']}  ({verdict}; confidence {found['confidence']:.3f})"
+    return "\n".join([*_explained(found["answer"]), line]) if explain else line
+
+
+def _explained(answer: Answer) -> Iterator[str]:
+    """Each number as it stands on the tape, and the total that the network wrote after it."""
+    yield "what it read, its switch, running total in ten's complement:"
+    width = max((len(row) for row, _ in answer.rows), default=0)
+    for (row, switch), total in zip(answer.rows, answer.totals, strict=True):
+        number = "".join("_" if symbol > 9 else str(symbol) for symbol in reversed(row))
+        written = "".join(map(str, reversed(total)))
+        yield f"  {number.rjust(width)}  {switch}  ...{written}"
+
+
+def _train(place: Path, seed: int) -> None:
+    from sparing.calculator import train_calculator
+    from sparing.core.errors import UsageError
+
+    if place.suffix != ".safetensors":
+        raise UsageError(f"--train writes a .safetensors file, got {place}")
+    with progress_bar() as tell:
+        trained = train_calculator(seed, on_progress=tell)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    trained.network.save(place, seed=seed)
+    took = sum(trained.wall_s.values())
+    print(f"{place}: {trained.network.weights:,} weights, {took:.0f} s", file=sys.stderr)
+
+
+def _prove(network: Calculator, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from sparing.calculator import prove_calculator
+
+    proofs = prove_calculator(network)
+    if as_json:
+        emit({"proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs]})
+        return
+    for proof in proofs:
+        print(proof)

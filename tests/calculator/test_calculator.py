@@ -1,0 +1,229 @@
+"""The calculator: tapes, texts, proofs, training, and the network that comes along."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from sparing.calculator import (
+    Calculator,
+    CalculatorRecipe,
+    prove_calculator,
+    train_calculator,
+)
+from sparing.calculator.alphabet import BLANK, MINUS, characters_of, digits_of
+from sparing.calculator.checking import MOST_CHARACTERS, checked
+from sparing.calculator.network import SHIPPED
+from sparing.calculator.rows import ADDER, SIZER, WRITER
+from sparing.calculator.scan import Scan
+from sparing.calculator.scanner import encode, rows_of, write_tape
+from sparing.calculator.texts import draw_sums, written
+from sparing.core.errors import CheckpointError, UsageError
+from sparing.tasks._expressions import draw_many, parse
+from sparing.tasks._published import published
+
+SHORT = CalculatorRecipe(
+    adder_steps=3, sizer_steps=3, writer_steps=3, scanner_steps=3, batch=8, scanner_batch=4
+)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Calculator.load(SHIPPED)
+
+
+def test_tens_complement_and_the_text_of_a_value():
+    assert digits_of(torch.tensor([-1, 305, 0]), 4).tolist() == [
+        [9, 9, 9, 9],
+        [5, 0, 3, 0],
+        [0, 0, 0, 0],
+    ]
+    blank = 11
+    assert characters_of(-120, 6) == [0, 2, 1, blank, blank, MINUS]
+    assert characters_of(0, 3) == [0, blank, blank]
+
+
+def test_rounded_gates_write_the_same_by_both_ways():
+    generator = torch.Generator().manual_seed(0)
+    texts = ["12 - -7", "305+4", "9"]
+    characters = encode(texts)
+    gates = (torch.randn(*characters.shape, 3, generator=generator) > 0).float()
+    gates[..., 1] *= torch.rand(characters.shape, generator=generator) < 0.3
+    for place, text in enumerate(texts):
+        own = gates[place, : len(text)]
+        rows = rows_of(text, own - 0.5)
+        padded = torch.zeros_like(gates[place])
+        padded[: len(text)] = own
+        tape = write_tape(characters[place][None], padded[None], 12, 12)
+        for index, (symbols, switch) in enumerate(rows):
+            found = tape.rows[0, index].argmax(-1).tolist()
+            assert found == symbols + [BLANK] * (12 - len(symbols))
+            assert tape.switches[0, index] == switch
+        assert tape.place[0].argmax() == len(rows) - 1
+
+
+@pytest.mark.parametrize("lesson", [ADDER, SIZER, WRITER], ids=["adder", "sizer", "writer"])
+def test_lessons_are_laid_out_alike_at_every_width(lesson):
+    import numpy as np
+
+    keys = lesson.draw(np.random.default_rng(0), 50)
+    cells, wanted = lesson.lay_out(keys, lesson.widths[0])
+    wider, more = lesson.lay_out(keys, lesson.widths[0] + 2)
+    assert cells.shape[:2] == wanted.shape == (50, lesson.widths[0])
+    assert torch.equal(wanted[:, :-1], more[:, : wanted.shape[1] - 1])
+    assert wider.shape[2] == cells.shape[2]
+
+
+def test_totals_of_a_sum_stay_after_its_last_number():
+    one = next(each for each in draw_sums(random.Random(0), 50) if each.expression.operators)
+    totals = one.totals(6)
+    assert len(totals) == 7
+    assert totals[0] == 0
+    assert totals[-1] == one.expression.value
+
+
+def test_spacing_never_changes_what_a_text_says():
+    chance = random.Random(1)
+    for each in draw_many(200, (1, 6), 4, seed=3):
+        assert parse(written(each, chance)).value == each.value
+
+
+def test_a_scan_that_is_not_trained_is_not_proven():
+    torch.manual_seed(0)
+    proofs = prove_calculator(Calculator())
+    assert all(proof.wrong > 0 and not proof.holds for proof in proofs)
+    assert all(proof.counterexample and "wrong in" in str(proof) for proof in proofs)
+
+
+def test_a_proof_finds_one_wrong_transition(shipped):
+    network = Calculator.load(SHIPPED)
+    assert all(proof.holds for proof in prove_calculator(network))
+    step = network.sizer.step
+
+    def wrong(seen, state):
+        given, after = step(seen, state)
+        return given.roll(1, -1) if state[0, 0] < 1 else given, after
+
+    network.sizer.step = wrong
+    adder, sizer, writer = prove_calculator(network)
+    assert adder.holds
+    assert writer.holds
+    assert sizer.wrong > 0
+
+
+def test_the_shipped_network_is_small_and_right(shipped):
+    assert shipped.weights <= 100_000
+    chance = random.Random(5)
+    for operands, digits in ((4, 3), (16, 3), (4, 12), (16, 12), (40, 40)):
+        sums = draw_many(100, (operands, operands), digits, seed=11, exact_digits=True)
+        for texts in ([each.text for each in sums], [written(each, chance) for each in sums]):
+            answers = shipped.answer(texts)
+            right = sum(a.text == str(e.value) for a, e in zip(answers, sums, strict=True))
+            assert right >= 98, (operands, digits)
+
+
+@pytest.mark.parametrize("name", ["in", "out", "long"])
+def test_the_shipped_network_on_the_published_sets(shipped, name):
+    sums = published()[name]
+    answers = shipped.answer([each.text for each in sums])
+    wrong = [
+        each.text
+        for each, answer in zip(sums, answers, strict=True)
+        if answer.text != str(each.value)
+    ]
+    assert len(wrong) <= len(sums) // 100, wrong[:5]
+
+
+def test_an_answer_does_not_depend_on_its_neighbours(shipped):
+    sums = draw_many(40, (1, 12), 9, seed=2)
+    together = shipped.answer([each.text for each in sums])
+    for each, answer in zip(sums, together, strict=True):
+        alone = shipped.answer([each.text])[0]
+        assert alone.text == answer.text
+        assert alone.rows == answer.rows
+        assert alone.totals == answer.totals
+        assert alone.confidence == pytest.approx(answer.confidence, abs=1e-4)
+        assert 0 <= answer.confidence <= 1
+
+
+def test_saved_and_opened_again(shipped, tmp_path):
+    shipped.save(tmp_path / "own.safetensors", seed=3)
+    again = Calculator.load(tmp_path / "own.safetensors")
+    assert [each.text for each in again.answer(["3 - 4"])] == ["-1"]
+    assert [each.name for each in tmp_path.iterdir()] == ["own.safetensors"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights", b"\x08\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_foreign_files_are_refused(tmp_path, content):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"x\.safetensors"):
+        Calculator.load(path)
+    with pytest.raises(CheckpointError, match="nowhere"):
+        Calculator.load(tmp_path / "nowhere.safetensors")
+
+
+@pytest.mark.parametrize("text", ["", "3 + x", "3.5"])
+def test_what_was_never_learned_is_refused(shipped, text):
+    with pytest.raises(UsageError, match="the calculator reads"):
+        shipped.answer([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3 / 0", "division is not known"),
+        ("3 * 4", "not learned to multiply"),
+        ("(3 + 4", "bracket"),
+        ("3 + ", "a number is missing"),
+        ("three", "no number"),
+        ("1 + " * MOST_CHARACTERS + "1", "up to 20,000 characters"),
+        ("1" * 5000 + " + 1", "5000 digits is too long"),
+    ],
+)
+def test_what_is_no_sum_is_named(text, said):
+    with pytest.raises(UsageError, match=said):
+        checked(text)
+
+
+def test_training_follows_its_seed_and_leaves_generators_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    first = train_calculator(1, SHORT)
+    assert torch.equal(torch.rand(1), expected)
+    second, other = train_calculator(1, SHORT), train_calculator(2, SHORT)
+    weights = [each.network.state_dict() for each in (first, second, other)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
+    assert first.process_s.keys() == {"adder", "sizer", "writer", "scanner"}
+
+
+def test_training_tells_its_progress():
+    told: list[float] = []
+    train_calculator(0, SHORT, on_progress=lambda share, text: told.append(share))
+    assert told == sorted(told)
+    assert told[-1] == 1
+
+
+@pytest.mark.parametrize("name", ["adder_steps", "batch"])
+def test_impossible_recipes_are_refused(name):
+    with pytest.raises(UsageError, match=name):
+        CalculatorRecipe(**{name: 0})
+
+
+def test_a_scan_goes_either_way_and_rounds_its_symbols():
+    torch.manual_seed(0)
+    scan = Scan(3, 4, symbols=3, hidden=5)
+    cells = torch.randn(2, 6, 3)
+    with torch.no_grad():
+        forth, back = scan(cells), scan(cells.flip(1), last_first=True)
+        state, seen = scan.start(2), scan.read(cells)
+        for column in range(6):
+            given, logits = scan.step(seen[:, column], state)
+            state = scan.one_hot(logits.argmax(-1))
+            assert torch.equal(given, forth[:, column])
+    assert torch.equal(forth, back.flip(1))
+    assert torch.allclose(scan(cells), forth, atol=1e-5)

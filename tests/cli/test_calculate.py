@@ -1,0 +1,103 @@
+"""``sparing calculate``: one sum, many, a prompt, an explanation, a proof, and what is no sum."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from sparing.calculator.network import SHIPPED
+
+
+def lines(ended):
+    return [json.loads(line) for line in ended.out.splitlines()]
+
+
+def test_one_sum(command):
+    ended = command("calculate", "12 - -7 + 305")
+    assert ended.code == 0
+    assert ended.out.startswith("324  (right; confidence ")
+
+
+def test_negative_sums_need_no_care(command):
+    assert command("calculate", "--json", "--", "-3-4").json["prediction"] == "-7"
+
+
+def test_a_stream_keeps_its_order_and_names_what_is_no_sum(command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("1 + 1\n\n2 / 0\n999999999999 + 1\n"))
+    ended = command("calculate", "--json", "-")
+    assert ended.code == 2
+    first, bad, last = lines(ended)
+    assert (first["expression"], first["prediction"], first["exact"]) == ("1 + 1", "2", "2")
+    assert 0 <= first["confidence"] <= 1
+    assert "division is not known" in bad["error"]
+    assert last["prediction"] == last["exact"] == "1000000000000"
+
+
+def test_piped_lines_without_an_argument(command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("1+1\n5-8"))
+    ended = command("calculate")
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.out.splitlines()] == ["2", "-3"]
+
+
+def test_the_prompt_goes_on_after_a_mistake(command, monkeypatch):
+    given = iter(["1 + x", "1 + 1", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda prompt: next(given))
+    ended = command("calculate")
+    assert ended.code == 0
+    wrong, right = ended.out.splitlines()
+    assert "no number" in wrong
+    assert right.startswith("2  (right")
+
+
+def test_explained(command):
+    ended = command("calculate", "--explain", "12 - 7")
+    assert ended.code == 0
+    assert "running total" in ended.out
+    assert ended.out.splitlines()[-1].startswith("5  (right")
+    assert len(ended.out.splitlines()) == 4
+
+
+def test_the_shipped_network_is_proven_for_every_length(command):
+    ended = command("calculate", "--prove", "--json")
+    assert ended.code == 0
+    assert all(proof["holds"] for proof in ended.json["proofs"])
+    said = command("calculate", "--prove").out
+    assert said.count("right for every length") == len(ended.json["proofs"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("3 / 0",), "division is not known"),
+        (("three",), "no number"),
+        (("(1 + 2",), "bracket"),
+        (("3 * 4",), "not learned to multiply"),
+        (("--model", "nowhere.safetensors", "1+1"), "nowhere.safetensors"),
+        (("--train", "x.bin"), ".safetensors"),
+    ],
+)
+def test_mistakes_are_named(command, given, said):
+    ended = command("calculate", *given)
+    assert ended.code in (1, 2)
+    assert said in ended.error
+
+
+def test_another_model_by_its_file(command, tmp_path):
+    (tmp_path / "own.safetensors").write_bytes(SHIPPED.read_bytes())
+    ended = command("calculate", "--model", tmp_path / "own.safetensors", "2+2", "--json")
+    assert ended.json["prediction"] == "4"
+
+
+def test_training_writes_a_model(command, tmp_path, monkeypatch):
+    from sparing.calculator import training
+
+    short = training.CalculatorRecipe(2, 2, 2, 2, 8, 4)
+    monkeypatch.setattr(training, "CalculatorRecipe", lambda: short)
+    ended = command("calculate", "--train", tmp_path / "new" / "own.safetensors")
+    assert ended.code == 0
+    assert "34,275 weights" in ended.err
+    assert (tmp_path / "new" / "own.safetensors").is_file()
