@@ -26,7 +26,7 @@ from sparing.calculator.alphabet import (
     writer_cells,
 )
 from sparing.calculator.scan import Scan
-from sparing.calculator.scanner import Row, Scanner, encode, rows_of
+from sparing.calculator.scanner import Row, Scanner, encode, rows_of, sureness
 from sparing.core.errors import CheckpointError, UsageError
 
 FORMAT = "sparing calculator 1"
@@ -39,7 +39,8 @@ BATCH = 256
 class Answer:
     """What the network wrote, how sure it was, and what it read and wrote on the way.
 
-    ``confidence`` is the product of the probabilities of all that it chose: gates and characters.
+    ``confidence`` is the share of readings, their gates drawn by their probabilities, that find the
+    same numbers, or the lead of the least sure character over the next best where that is less.
     ``rows`` are the numbers as they stand on the tape, with their switches; ``totals`` the running
     totals in ten's complement, least significant digit first.
     """
@@ -114,18 +115,15 @@ class Calculator(nn.Module):
     def _answer(self, texts: list[str]) -> list[Answer]:
         gates = self.scanner(encode(texts))
         read = [rows_of(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
-        sure = [
-            float(nn.functional.logsigmoid(own[: len(text)].abs()).double().sum())
-            for text, own in zip(texts, gates, strict=True)
-        ]
+        sure = [sureness(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
         by_width = defaultdict(list)
         for place, rows in enumerate(read):
             by_width[width_of(rows)].append(place)
         found: dict[int, Answer] = {}
         for width, places in by_width.items():
             written = self.value([read[place] for place in places], width)
-            for place, (text, logs, totals) in zip(places, written, strict=True):
-                confidence = min(1.0, float(torch.tensor(sure[place] + logs).exp()))
+            for place, (text, margin, totals) in zip(places, written, strict=True):
+                confidence = min(sure[place], margin)
                 found[place] = Answer(text, confidence, tuple(read[place]), totals)
         return [found[place] for place in range(len(texts))]
 
@@ -133,7 +131,7 @@ class Calculator(nn.Module):
     def value(
         self, numbers: Sequence[Sequence[Row]], width: int
     ) -> list[tuple[str, float, tuple[tuple[int, ...], ...]]]:
-        """Texts of the values of rows, the logarithm of their probability, and all totals."""
+        """Texts of the values of rows, the margin of the least sure character, and all totals."""
         batch, most = len(numbers), max(map(len, numbers))
         symbols = torch.full((batch, most, width), BLANK)
         switches = torch.zeros(batch, most)
@@ -142,7 +140,7 @@ class Calculator(nn.Module):
                 symbols[place, index, : len(row)] = torch.tensor(row, dtype=torch.long)
                 switches[place, index] = switch
         counts = torch.tensor([len(rows) for rows in numbers])
-        total, logs = torch.zeros(batch, width, dtype=torch.long), torch.zeros(batch)
+        total, margins = torch.zeros(batch, width, dtype=torch.long), torch.ones(batch)
         totals = []
         for index in range(most):
             cells = adder_cells(
@@ -153,15 +151,15 @@ class Calculator(nn.Module):
             after, sure = _chosen(self.adder(cells))
             there = index < counts
             total = torch.where(there[:, None], after, total)
-            logs = logs + sure * there
+            margins = torch.where(there, margins.minimum(sure), margins)
             totals.append(total)
         sizes, sure = _chosen(self.sizer(sizer_cells(total)))
         written, last = _chosen(self.writer(writer_cells(sizes, total), last_first=True))
-        logs = logs + sure + last
+        margins = margins.minimum(sure).minimum(last)
         return [
             (
                 _shown(written[place].tolist()),
-                float(logs[place]),
+                float(margins[place]),
                 tuple(tuple(each[place].tolist()) for each in totals[: int(counts[place])]),
             )
             for place in range(batch)
@@ -199,9 +197,9 @@ def width_of(rows: Sequence[Row]) -> int:
 
 
 def _chosen(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The most probable character of each column, and the sum of their log probabilities."""
-    best, places = logits.log_softmax(-1).max(-1)
-    return places, best.sum(-1)
+    """The most probable character of each column, and the least lead over the next best."""
+    best, places = logits.softmax(-1).topk(2)
+    return places[..., 0], (best[..., 0] - best[..., 1]).amin(-1)
 
 
 def _shown(written: list[int]) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sparing.calculator.alphabet import BLANK, TEXT
 
 PAD = len(TEXT)
+READINGS = 32
 PUSH, ROW, SWITCH = GATES = range(3)
 # What each character leaves in a row: a digit itself, anything else a blank.
 SYMBOLS = torch.tensor([*range(10), *[BLANK] * (len(TEXT) - 10 + 1)])
@@ -130,6 +131,35 @@ def rows_of(text: str, gates: Tensor) -> list[Row]:
             rows[-1].append(int(SYMBOLS[TEXT.index(character)]))
         switches[-1] ^= switch
     return [(symbols[::-1], switch) for symbols, switch in zip(rows, switches, strict=True)]
+
+
+def sureness(text: str, logits: Tensor) -> float:
+    """The share of readings with gates drawn by their probabilities that agree with the rounded.
+
+    A gate that changes no number may be in doubt; the draws are always the same.
+    """
+    generator = torch.Generator().manual_seed(len(text))
+    drawn = torch.rand(READINGS, *logits.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
+    noisy = logits + drawn.log() - torch.log1p(-drawn)
+    same = (noisy > 0) == (logits > 0)
+    chosen = _numbers(rows_of(text, logits))
+    agree = [
+        bool(every) or _numbers(rows_of(text, own)) == chosen
+        for own, every in zip(noisy, same.flatten(1).all(1), strict=True)
+    ]
+    return sum(agree) / READINGS
+
+
+def _numbers(rows: list[Row]) -> list[Row]:
+    """Rows without blanks above their numbers, and without rows that hold nothing."""
+    found = []
+    for symbols, switch in rows:
+        length = len(symbols)
+        while length and symbols[length - 1] == BLANK:
+            length -= 1
+        if length:
+            found.append((symbols[:length], switch))
+    return found
 
 
 def encode(texts: list[str]) -> Int[Tensor, "batch length"]:

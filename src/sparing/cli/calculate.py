@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -70,7 +71,8 @@ def _calculate(network: Calculator, given: list[str], explain: bool, as_json: bo
         found = _answer(network, text, refuse=single)
         failed = failed or "error" in found
         if as_json:
-            emit({name: value for name, value in found.items() if name != "answer"})
+            shown = {name: value for name, value in found.items() if name != "answer"}
+            print(json.dumps(shown), flush=True)
         else:
             print(_shown(found, explain), flush=True)
     if failed and not asked:
