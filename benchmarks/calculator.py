@@ -15,7 +15,7 @@ import json
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ from rich.table import Table
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
-from sparing.calculator import Calculator, prove_calculator, train_calculator
+from sparing.calculator import (
+    Calculator,
+    CalculatorRecipe,
+    prove_calculator,
+    train_calculator,
+)
 from sparing.calculator.texts import written
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.studies._run import write_atomically
@@ -39,6 +44,7 @@ from sparing.tasks.arithmetic import as_values
 FRESH = 2000
 # Operands and digits; exactly as many of each, but for "mixed": up to 16 of up to 12.
 SUITES = {"4x3": (4, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}
+BEGIN, END = "<!-- calculator table: begin -->", "<!-- calculator table: end -->"
 STRETCH = {"64x3": (64, 3), "4x40": (4, 40)}
 
 
@@ -88,11 +94,13 @@ def sureness(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def one_seed(seed: int, bar: Progress) -> dict[str, Any]:
+def one_seed(seed: int, recipe: CalculatorRecipe, bar: Progress) -> dict[str, Any]:
     """Train, prove, ask."""
     line = bar.add_task(f"seed {seed}", total=1.0)
     trained = train_calculator(
-        seed, on_progress=lambda share, text: bar.update(line, completed=share, description=text)
+        seed,
+        recipe,
+        on_progress=lambda share, text: bar.update(line, completed=share, description=text),
     )
     network, chance = trained.network, random.Random(f"spaces {seed}")
     found: dict[str, Any] = {}
@@ -106,6 +114,7 @@ def one_seed(seed: int, bar: Progress) -> dict[str, Any]:
             del each["confidence"], each["correct"]
     return {
         "seed": seed,
+        "recipe": asdict(recipe),
         "weights": network.weights,
         "process_s": dict(trained.process_s),
         "wall_s": dict(trained.wall_s),
@@ -151,14 +160,42 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
     Console(width=200).print(table)
 
 
+def write_page(page: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put the table of all seeds between the marks of a page."""
+    lines = [
+        "| Sums | asked | right, by seed | least Wilson bound, 95 % |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name in rows[0]["suites"]:
+        for way in rows[0]["suites"][name]:
+            cells = [row["suites"][name][way] for row in rows]
+            shares = " ".join(f"{100 * cell['share']:.2f}" for cell in cells)
+            bound = 100 * min(cell["wilson"][0] for cell in cells)
+            lines.append(f"| {name}, {way} | {cells[0]['count']:,} | {shares} | {bound:.2f} |")
+    before, rest = page.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    table = "\n".join(lines)
+    write_atomically(page, f"{before}{BEGIN}\n{table}\n{END}{after}")
+
+
 def main() -> None:
     """Do the seeds that are missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="0,1,2,3,4", help="separated by commas")
     parser.add_argument("--output", type=Path, default=Path("runs/calculator.json"))
+    parser.add_argument(
+        "--without",
+        choices=("gate_noise", "symbol_noise"),
+        help="leave one thing of the recipe out: an ablation, for an output of its own",
+    )
+    parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    facts = machine()
+    facts, recipe = machine(), CalculatorRecipe()
+    if given.without == "gate_noise":
+        recipe = replace(recipe, gate_noise=0.0)
+    elif given.without:
+        recipe = replace(recipe, symbol_noise=False)
     content: dict[str, Any] = {
         "machine": facts,
         "machine_id": machine_id(facts),
@@ -171,10 +208,12 @@ def main() -> None:
         for seed in map(int, given.seeds.split(",")):
             if seed in {row["seed"] for row in content["seeds"]}:
                 continue
-            content["seeds"].append({"commit": commit(), **one_seed(seed, bar)})
+            content["seeds"].append({"commit": commit(), **one_seed(seed, recipe, bar)})
             given.output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(given.output, json.dumps(content, indent=1) + "\n")
     show(content["seeds"])
+    if given.page:
+        write_page(given.page, content["seeds"])
 
 
 if __name__ == "__main__":
