@@ -97,6 +97,48 @@ def test_a_scan_that_is_not_trained_is_not_proven():
     assert all(proof.counterexample and "wrong in" in str(proof) for proof in proofs)
 
 
+def test_weights_that_are_not_finite_prove_nothing_and_are_not_opened(tmp_path):
+    network = Calculator()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.fill_(torch.nan)
+    assert not any(proof.holds for proof in prove_calculator(network))
+    network.save(tmp_path / "nan.safetensors")
+    with pytest.raises(CheckpointError, match="not finite"):
+        Calculator.load(tmp_path / "nan.safetensors")
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 99, 100, 101])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_tape_is_wide_enough_for_the_largest_totals(shipped, count, sign):
+    text = "+".join([f"{sign}999"] * count)
+    answer = shipped.answer([text])[0]
+    assert answer.text == f"{sign}{999 * count}"
+    assert answer.totals[-1][-1] == (9 if sign else 0)
+
+
+@pytest.mark.parametrize("text", ["- - 7", "3 -  - 7", "  12 + 007 ", "0 - 0", "-0"])
+def test_unusual_spacing_and_zeros(shipped, text):
+    assert shipped.answer([text])[0].text == str(eval(text.replace("007", "7")))
+
+
+def test_a_symbol_in_doubt_is_followed_both_ways(shipped):
+    network = Calculator.load(SHIPPED)
+    step = network.writer.step
+
+    def undecided(seen, state):
+        given, after = step(seen, state)
+        return given, torch.zeros_like(after)
+
+    network.writer.step = undecided
+    assert not prove_calculator(network)[2].holds
+
+
+def test_a_file_that_cannot_be_written_is_named(shipped, tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        shipped.save(tmp_path / "nowhere" / "own.safetensors")
+
+
 def test_a_proof_finds_one_wrong_transition(shipped):
     network = Calculator.load(SHIPPED)
     assert all(proof.holds for proof in prove_calculator(network))
@@ -181,6 +223,8 @@ def test_what_was_never_learned_is_refused(shipped, text):
         ("three", "no number"),
         ("1 + " * MOST_CHARACTERS + "1", "up to 20,000 characters"),
         ("1" * 5000 + " + 1", "5000 digits is too long"),
+        ("9" * 4200 + " + 1", "up to 4,000 digits"),
+        ("9" * 400 + "+1" * 400, "product is above 100,000"),
     ],
 )
 def test_what_is_no_sum_is_named(text, said):

@@ -69,6 +69,15 @@ def test_the_shipped_network_is_proven_for_every_length(command):
     assert said.count("right for every length") == len(ended.json["proofs"])
 
 
+def test_a_network_that_cannot_be_proven_fails(command, tmp_path):
+    from sparing.calculator import Calculator
+
+    Calculator().save(tmp_path / "raw.safetensors")
+    ended = command("calculate", "--prove", "--model", tmp_path / "raw.safetensors")
+    assert ended.code == 1
+    assert "wrong in" in ended.out
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -78,6 +87,8 @@ def test_the_shipped_network_is_proven_for_every_length(command):
         (("3 * 4",), "not learned to multiply"),
         (("--model", "nowhere.safetensors", "1+1"), "nowhere.safetensors"),
         (("--train", "x.bin"), ".safetensors"),
+        (("--train", "x.safetensors", "--model", "y.safetensors"), "has no part"),
+        (("--prove", "1+1"), "give it none"),
     ],
 )
 def test_mistakes_are_named(command, given, said):

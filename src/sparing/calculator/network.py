@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,9 +72,10 @@ class Calculator(nn.Module):
     the least significant one on and writes the running total in ten's complement. The sizer writes
     the size of the last total, the writer, from the last column down, the characters of the answer.
     All that passes between columns is a symbol of few, all that passes between parts is characters,
-    and each is the most probable one. There is no rule for carries, signs, numbers or leading
-    zeros outside the networks; what is built in is that a row is a number, that weights are shared
-    by columns and rows, and that the tape is longer than its numbers.
+    and each is the most probable one. There is no rule for carries, signs or leading zeros outside
+    the networks; what is built in is that a row is a number and a digit a digit, that a switch
+    turned twice is not turned, that the first total is 0, that weights are shared by columns and
+    rows, and that the tape is longer than its numbers.
     """
 
     def __init__(self, sizes: Sizes | None = None) -> None:
@@ -166,13 +168,18 @@ class Calculator(nn.Module):
         ]
 
     def save(self, path: Path, **facts: str | int | float) -> None:
-        """Write the weights, with facts on how they came about, to a safetensors file."""
+        """Write the weights, with facts on how they came about, to a safetensors file.
+
+        Raises ``CheckpointError`` where it cannot be written; the file is replaced in one step.
+        """
         metadata = {"format": FORMAT, "facts": json.dumps(facts, sort_keys=True)}
         metadata["sizes"] = json.dumps(vars(self.sizes), sort_keys=True)
-        beside = path.with_name(f".{path.name}.new")
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             save_file(self.state_dict(), beside, metadata)
             beside.replace(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path} cannot be written: {error}") from error
         finally:
             beside.unlink(missing_ok=True)
 
@@ -186,6 +193,8 @@ class Calculator(nn.Module):
                     raise CheckpointError(f"{path} is not a calculator's file")
                 network = cls(Sizes(**json.loads(metadata["sizes"])))
             network.load_state_dict(load_file(path))
+            if not all(bool(weight.isfinite().all()) for weight in network.parameters()):
+                raise CheckpointError(f"{path} holds weights that are not finite")
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{path} cannot be read as a calculator: {error}") from error
         return network.eval()

@@ -1,5 +1,9 @@
 """Proof that a scan is right for every number of columns, or the shortest input where it is not.
 
+Floating point rounds otherwise from machine to machine and from batch to batch: so every symbol
+that is within ``TOLERANCE`` of the most probable one is followed, and a character counts as right
+only where it leads by more than that.
+
 A scan passes one of few symbols from column to column, so it is a finite automaton; what it should
 do is one too. Their product is searched from the start: if every pair of states that can be reached
 writes what it should, no input of any length can go wrong.
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from sparing.calculator.scan import Scan
 
 
+TOLERANCE = 1e-3
+
+
 @dataclass(frozen=True)
 class Move:
     """One column that may come: what stands in it, what is to be written, what is true after it.
@@ -51,7 +58,8 @@ class Proof:
     """The outcome for one scan: pairs of states and transitions that were searched.
 
     ``margin`` is the least distance in logits between the right character and the next best;
-    ``counterexample`` is the shortest input that goes wrong, column by column, empty where none is.
+    ``counterexample`` is the shortest input that was found wrong, column by column, empty where
+    none was: a tape that may come up, not always one that a short sum leads to.
     """
 
     name: str
@@ -93,14 +101,19 @@ def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) ->
             gaps = _gaps(given, [move.wanted for move in options])
             margin = min(margin, float(gaps.min()))
             transitions += len(options)
-            for move, gap, reached in zip(options, gaps.tolist(), after.argmax(-1), strict=True):
+            likely = after >= after.amax(-1, keepdim=True) - TOLERANCE
+            for move, gap, reached in zip(options, gaps.tolist(), likely, strict=True):
                 path = (*came[here], move.shown)
-                if gap <= 0:
-                    wrong, example = wrong + 1, example or path
-                there = (int(reached), move.then)
-                if move.then is not None and there not in came:
-                    came[there] = path
-                    waiting.append(there)
+                if not gap > TOLERANCE:  # what is not a number is wrong
+                    wrong += 1
+                    example = path if not example or len(path) < len(example) else example
+                if move.then is None:
+                    continue
+                for next_symbol in reached.nonzero()[:, 0].tolist():
+                    there = (next_symbol, move.then)
+                    if there not in came:
+                        came[there] = path
+                        waiting.append(there)
         states += len(came)
     return Proof(name, states, transitions, wrong, margin, example)
 

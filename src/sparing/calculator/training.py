@@ -71,7 +71,7 @@ def train_calculator(
     The scans see single steps of sums, with running totals and the last total's size as labels; the
     scanner sees texts, spaced in several ways, and the running totals alone. What was answered
     wrong in one batch comes again in the next. Nothing longer than four numbers of three digits is
-    used, and no test or proof.
+    used, and no proof; sums are drawn at random, so that published test sums may be among them.
     """
     recipe = recipe or CalculatorRecipe()
     process_s: dict[str, float] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._shared import USED_WRONGLY, Json, emit, progress_bar, verb
+from sparing.cli._shared import FAILED, USED_WRONGLY, Json, emit, progress_bar, verb
 
 if TYPE_CHECKING:
     from sparing.calculator import Answer, Calculator
@@ -45,6 +45,7 @@ def run(
     With --json one object a line: expression, prediction, exact, confidence; what is no sum has an
     error instead, and the exit code is 2.
     """
+    _refuse_contradictions(expressions, model, prove, train)
     if train is not None:
         _train(train, seed)
         model = train
@@ -53,6 +54,17 @@ def run(
         _prove(network, as_json)
     elif expressions or train is None:
         _calculate(network, expressions or [], explain, as_json)
+
+
+def _refuse_contradictions(
+    expressions: list[str] | None, model: Path | None, prove: bool, train: Path | None
+) -> None:
+    from sparing.core.errors import UsageError
+
+    if prove and expressions:
+        raise UsageError("--prove is about every sum: give it none")
+    if train is not None and model is not None:
+        raise UsageError("--train makes a new network: --model has no part in it")
 
 
 def _open(model: Path | None) -> Calculator:
@@ -123,7 +135,7 @@ def _answer(network: Calculator, text: str, *, refuse: bool) -> dict[str, Any]:
 
 def _shown(found: dict[str, Any], explain: bool) -> str:
     if "error" in found:
-        return f"{found['error']}"
+        return f"{found['expression'][:40]}: {found['error']}"
     right = found["prediction"] == found["exact"]
     verdict = "right" if right else f"wrong: {found['exact']}"
     line = f"{found['prediction']}  ({verdict}; confidence {found['confidence']:.3f})"
@@ -141,14 +153,16 @@ def _explained(answer: Answer) -> Iterator[str]:
 
 
 def _train(place: Path, seed: int) -> None:
-    from sparing.calculator import train_calculator
+    from sparing.calculator import Calculator, train_calculator
     from sparing.core.errors import UsageError
 
     if place.suffix != ".safetensors":
         raise UsageError(f"--train writes a .safetensors file, got {place}")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    Calculator().save(place.with_name(f".{place.name}.try"))  # fail now, not after minutes
+    place.with_name(f".{place.name}.try").unlink()
     with progress_bar() as tell:
         trained = train_calculator(seed, on_progress=tell)
-    place.parent.mkdir(parents=True, exist_ok=True)
     trained.network.save(place, seed=seed)
     took = sum(trained.wall_s.values())
     print(f"{place}: {trained.network.weights:,} weights, {took:.0f} s", file=sys.stderr)
@@ -162,6 +176,8 @@ def _prove(network: Calculator, as_json: bool) -> None:
     proofs = prove_calculator(network)
     if as_json:
         emit({"proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs]})
-        return
-    for proof in proofs:
-        print(proof)
+    else:
+        for proof in proofs:
+            print(proof)
+    if not all(proof.holds for proof in proofs):
+        raise typer.Exit(FAILED)
