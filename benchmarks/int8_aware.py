@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seed", type=int, help="another order of examples than the run's")
     parser.add_argument("--rate", type=float, help="learning rate, else half of distillation's")
-    parser.add_argument("--precision", default="bfloat16", help="of training")
+    parser.add_argument("--precision", default="fast", help="of training")
     given = parser.parse_args()
     torch.set_num_threads(1)
     options, steps, run = opened(given.run, given.data)
