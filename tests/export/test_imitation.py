@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sparing.core.processor import int8_sums_overflow
 from sparing.export.engine import Chain
 from sparing.export.folder import export_chain
 from sparing.export.int8 import Int8Settings, logit_shift, quantise
@@ -44,7 +45,9 @@ def test_it_is_near_the_exported_chain_and_float_is_not(tmp_path, tokens):
     example = {name: value[:2] for name, value in texts([9, 9]).items()}
     exported = export_chain(segments(model), example, tmp_path / "float32")
     plain = _every_exit(model, given)
-    for scales, narrow in (("channel", False), ("channel", True), ("tensor", False)):
+    # where sums of 16 bits overflow, what ONNX Runtime makes of 8 bits is not what 8 bits mean
+    narrowed = int8_sums_overflow()
+    for scales, narrow in (("channel", narrowed), ("channel", True), ("tensor", narrowed)):
         settings = Int8Settings(scales, narrow)
         chain = Chain(quantise(exported, tmp_path / str(settings), settings))
         rows = [chain.every_exit(alone(given, row)) for row in range(len(LENGTHS))]

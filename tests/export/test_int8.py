@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.core.processor import int8_sums_overflow
 from sparing.export.engine import Chain
 from sparing.export.int8 import (
     Int8Settings,
@@ -84,7 +85,7 @@ def test_layers_left_in_float32_are_left(segments, tmp_path, scales):
     )
 
 
-def test_seven_bits_lose_more_than_eight(segments, tmp_path):
+def test_seven_bits_lose_more_than_eight_where_sums_do_not_overflow(segments, tmp_path):
     inputs = texts()
     plain = Chain(segments)(inputs)[0]
     shifts = {}
@@ -92,7 +93,7 @@ def test_seven_bits_lose_more_than_eight(segments, tmp_path):
         settings = Int8Settings("channel", reduce_range=narrow)
         paths = quantise(segments, tmp_path / str(narrow), settings)
         shifts[narrow] = logit_shift(plain, Chain(paths)(inputs)[0]).relative
-    assert shifts[True] > shifts[False]
+    assert (shifts[True] > shifts[False]) is not int8_sums_overflow()
 
 
 def test_every_candidate_is_tried_and_nobody_wins_here(segments, tmp_path):

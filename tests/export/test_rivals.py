@@ -55,7 +55,7 @@ def test_every_engine_answers_the_same(tmp_path):
         "eager",
         "onnxruntime",
         "torch.ao INT8",
-        "onnxruntime INT8, scales per channel",
+        f"onnxruntime INT8, {Int8Settings()}",
     ]
     inputs = texts()
     plain = model(**inputs)

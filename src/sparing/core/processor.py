@@ -26,6 +26,17 @@ def instruction_sets() -> tuple[str, ...]:
     return tuple(name for name in INSTRUCTION_SETS if found.get(name, False))
 
 
+def int8_sums_overflow() -> bool:
+    """Whether products of 8-bit numbers are summed in 16 bits, which saturate: x86 without VNNI.
+
+    Weights of 7 bits cannot reach the end of 16 bits.
+    """
+    found = torch.cpu.get_capabilities()
+    sums_in_32_bits = ("avx512_vnni", "avx_vnni", "amx_int8")
+    x86 = found.get("architecture") in ("x86_64", "x86")
+    return x86 and not any(found.get(name, False) for name in sums_in_32_bits)
+
+
 def multiplies_bfloat16() -> bool:
     """Whether the processor multiplies in bfloat16 itself.
 

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, nearest
+from sparing.core.processor import int8_sums_overflow
 from sparing.export._extra import require
 from sparing.export.engine import Chain
 
@@ -38,13 +39,13 @@ class Int8Settings:
     ``scales``: "tensor", one for each weight and one for all activations of a layer; "channel", one
     for each output of a weight, one for all activations; "blocks", one for every 32 inputs of each
     output and of each token's activations: closest to float32 and independent of the batch, but
-    slower, and classification heads stay float32. ``reduce_range`` keeps weights to 7 bits, for
-    processors without VNNI, whose 16-bit sums can overflow. ``float32_layers`` are patterns such
-    as ``"0.layers.0.*"``: the segment's number from 0, a dot, the layer's name.
+    slower, and classification heads stay float32. ``reduce_range`` keeps weights to 7 bits:
+    unless given, on x86 processors without VNNI, whose 16-bit sums overflow. ``float32_layers``
+    are patterns such as ``"0.layers.0.*"``: the segment's number from 0, a dot, the layer's name.
     """
 
     scales: Scales = "channel"
-    reduce_range: bool = False
+    reduce_range: bool | None = None
     float32_layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -54,9 +55,16 @@ class Int8Settings:
         if self.reduce_range and self.scales == "blocks":
             raise UsageError("reduce_range is for scales 'tensor' and 'channel'")
 
+    @property
+    def seven_bits(self) -> bool:
+        """Whether weights are kept to 7 bits here."""
+        if self.reduce_range is not None or self.scales == "blocks":
+            return bool(self.reduce_range)
+        return int8_sums_overflow()
+
     def __str__(self) -> str:
         parts = [f"scales per {'block' if self.scales == 'blocks' else self.scales}"]
-        parts += ["7-bit weights"] if self.reduce_range else []
+        parts += ["7-bit weights"] if self.seven_bits else []
         parts += [f"float32: {', '.join(self.float32_layers)}"] if self.float32_layers else []
         return "; ".join(parts)
 
@@ -264,7 +272,7 @@ def _quantise_whole(model: Any, target: Path, settings: Int8Settings, kept: list
         os.fspath(target),
         op_types_to_quantize=["MatMul", "Gemm"],
         per_channel=settings.scales == "channel",
-        reduce_range=settings.reduce_range,
+        reduce_range=settings.seven_bits,
         weight_type=quantisation.QuantType.QInt8,
         nodes_to_exclude=excluded,
     )

@@ -227,7 +227,7 @@ def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
     batch = next(iter(inputs_of(steps.task, steps.parts[0], SENSITIVITY_BATCH)))[1]
     order = sensitivities(paths, batch, steps.engines.folder / "sensitivities")
     names = [name for name, _ in order]
-    return [*found, *(Int8Settings("channel", False, tuple(names[:count])) for count in SENSITIVE)]
+    return [*found, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
 
 
 def _chain(steps: Steps, parts: Sequence[Any], threshold: float) -> Chain:

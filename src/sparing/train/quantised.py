@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from sparing.core.errors import UsageError, nearest
+from sparing.core.processor import int8_sums_overflow
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.packing import Layout, Packed, Padded
 from sparing.train.objective import Objective
@@ -27,13 +28,14 @@ class Int8Rules:
     """How ONNX Runtime's dynamic INT8 rounds the products with a weight.
 
     ``scales``: one for each weight ("tensor") or one for each of its outputs ("channel"); weights
-    are symmetric, in -127 to 127, with ``reduce_range`` in -64 to 64. Activations are unsigned, 0
+    are symmetric, in -127 to 127, with ``reduce_range`` in -64 to 64 (unless given, where ONNX
+    Runtime needs it: on x86 without VNNI). Activations are unsigned, 0
     to 255 over their own range with 0 in it: the range of each input, as if it were served alone,
     or, ``together``, of the whole batch, pads left out.
     """
 
     scales: str = "channel"
-    reduce_range: bool = False
+    reduce_range: bool | None = None
     together: bool = False
 
     def __post_init__(self) -> None:
@@ -46,7 +48,8 @@ class Int8Rules:
     @property
     def largest(self) -> int:
         """The largest whole number that a weight becomes."""
-        return 64 if self.reduce_range else 127
+        narrow = int8_sums_overflow() if self.reduce_range is None else self.reduce_range
+        return 64 if narrow else 127
 
 
 class Int8Loss:
