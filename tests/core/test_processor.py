@@ -3,7 +3,11 @@
 import pytest
 import torch
 
-from sparing.core.processor import instruction_sets, multiplies_bfloat16
+from sparing.core.processor import (
+    instruction_sets,
+    int8_sums_overflow,
+    multiplies_bfloat16,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,3 +24,19 @@ def test_instruction_sets_that_matter(found, sets, native, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
     assert instruction_sets() == sets
     assert multiplies_bfloat16() is native
+
+
+@pytest.mark.parametrize(
+    ("found", "overflow"),
+    [
+        ({"architecture": "x86_64", "avx2": True}, True),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_vnni": False}, True),
+        ({"architecture": "x86_64", "avx512_vnni": True}, False),
+        ({"architecture": "x86_64", "avx_vnni": True}, False),
+        ({"architecture": "aarch64", "neon": True}, False),
+        ({}, False),
+    ],
+)
+def test_where_8_bit_products_overflow(found, overflow, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    assert int8_sums_overflow() is overflow

@@ -20,15 +20,14 @@ SYMBOLS = torch.tensor([*range(10), *[BLANK] * (len(TEXT) - 10 + 1)])
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """Numbers in rows: digits, least significant first, a switch each, and where writing stands.
+    """Numbers in rows: digits, least significant first, and a switch each.
 
-    ``rows`` is (batch, rows, columns, 11), ``switches`` (batch, rows), ``place`` (batch, rows).
-    Values between 0 and 1 are a tape that is written in part.
+    ``rows`` is (batch, rows, columns, 11), ``switches`` (batch, rows). Values between 0 and 1 are a
+    tape that is written in part.
     """
 
     rows: Tensor
     switches: Tensor
-    place: Tensor
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Scanner(nn.Module):
     a column up; one turns the row's switch over. Nothing says which character opens which gate:
     training knows the totals alone. At first no gate can be quite open or shut, so that a wrong one
     still has a gradient; then, with logistic noise, they learn to be plainly open or shut;
-    afterwards they are rounded. The two formulas of the tape follow Kim, Park and Lee, 2021, arXiv
-    2101.04921, whose grid is read by a convolution.
+    afterwards they are rounded. Rows that a network pushes into by soft gates are those of Kim et
+    al., 2021, arXiv 2101.04921, whose grid is read by a convolution; switches and noise are ours.
     """
 
     def __init__(self, hidden: int) -> None:
@@ -110,7 +109,7 @@ def write_tape(
         symbol = pushed[:, step, None, None].expand(batch, rows, 1, 11)
         tape = tape + weight * (torch.cat([symbol, tape[:, :, :-1]], 2) - tape)
         switches = switches + place * gate[:, SWITCH, None] * (1 - 2 * switches)
-    return Tape(tape, switches, place)
+    return Tape(tape, switches)
 
 
 Row = tuple[list[int], int]

@@ -19,9 +19,12 @@ from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import Scanner, Softness, encode
 from sparing.calculator.texts import Sum, draw_sums
 from sparing.core.errors import UsageError
+from sparing.measure.machine import threads
 from sparing.train._surroundings import generators_kept
 
 Telling = Callable[[float, str], None]
+LESSONS = {"adder": ADDER, "sizer": SIZER, "writer": WRITER}
+PARTS = (*LESSONS, "scanner")
 KEPT_HARD, AVERAGING = 128, 0.99
 # Rows and columns of the tape while the scanner learns: more than any sum there needs.
 ROWS, COLUMNS = 6, 7
@@ -66,7 +69,7 @@ def train_calculator(
     *,
     on_progress: Telling = lambda share, text: None,
 ) -> TrainedCalculator:
-    """Train all four parts; minutes on one core. The same seed gives the same network.
+    """Train all four parts; minutes on one thread. The same seed gives the same network.
 
     The scans see single steps of sums, with running totals and the last total's size as labels; the
     scanner sees texts, spaced in several ways, and the running totals alone. What was answered
@@ -76,15 +79,14 @@ def train_calculator(
     recipe = recipe or CalculatorRecipe()
     process_s: dict[str, float] = {}
     wall_s: dict[str, float] = {}
-    parts = ("adder", "sizer", "writer", "scanner")
-    with generators_kept():
+    with generators_kept(), threads(1):  # sums of several threads round otherwise
         torch.manual_seed(seed)
         network = Calculator()
-        for number, part in enumerate(parts):
+        for number, part in enumerate(PARTS):
             begun, process = time.perf_counter(), time.process_time()
 
             def tell(share: float, start: float = number, name: str = part) -> None:
-                on_progress((start + share) / len(parts), f"{name}, {share:.0%}")
+                on_progress((start + share) / len(PARTS), f"{name}, {share:.0%}")
 
             _train_part(network, part, recipe, seed, tell)
             process_s[part] = time.process_time() - process
@@ -99,22 +101,19 @@ def _train_part(
     seed: int,
     tell: Callable[[float], None],
 ) -> None:
-    chance = np.random.default_rng([seed, *part.encode()])
     if part == "scanner":
         _train_scanner(network, recipe, random.Random(f"scanner {seed}"), tell)
-    elif part == "adder":
-        _train_scan(network.adder, ADDER, recipe.adder_steps, recipe, chance, tell)
-    elif part == "sizer":
-        _train_scan(network.sizer, SIZER, recipe.sizer_steps, recipe, chance, tell)
-    else:
-        _train_scan(network.writer, WRITER, recipe.writer_steps, recipe, chance, tell)
+        return
+    chance = np.random.default_rng([seed, *part.encode()])
+    steps = getattr(recipe, f"{part}_steps")
+    _train_scan(getattr(network, part), LESSONS[part], steps, recipe, chance, tell)
 
 
 class _Descent:
     """AdamW with warm-up and a falling rate, and the average of the weights it goes through."""
 
     def __init__(self, module: nn.Module, rate: float, steps: int) -> None:
-        self.module, self.rate, self.steps, self.taken = module, rate, steps, 0
+        self.rate, self.steps, self.taken = rate, steps, 0
         self.parameters = list(module.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=rate, weight_decay=1e-4)
         self.mean = [parameter.detach().clone() for parameter in self.parameters]
