@@ -10,7 +10,13 @@ from sparing.cli._shared import Json, emit, verb
 from sparing.core.errors import UsageError, nearest
 from sparing.core.folder import Folder
 
-KINDS = {"mechanisms": "mechanism", "tasks": "task", "models": "model", "studies": "study"}
+KINDS = {
+    "mechanisms": "mechanism",
+    "tasks": "task",
+    "models": "model",
+    "predictors": "predictor",
+    "studies": "study",
+}
 HEADS = {
     "causal": "causal",
     "padding": "pads",
@@ -32,7 +38,7 @@ LEGEND = (
 @verb
 def run(
     kind: Annotated[
-        str, typer.Argument(help="mechanisms, tasks, models or studies.")
+        str, typer.Argument(help="mechanisms, tasks, models, predictors or studies.")
     ] = "mechanisms",
     traits: Annotated[bool, typer.Option(help="Also what each mechanism can do.")] = False,
     facts: Annotated[
@@ -40,7 +46,7 @@ def run(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the mechanisms (or tasks, models, studies) by name."""
+    """List the mechanisms (or tasks, models, predictors, studies) by name."""
     if kind not in KINDS:
         raise UsageError(f"nothing of the kind {kind!r} to list{nearest(kind, KINDS)}")
     names = [name.replace("_", "-") if kind == "tasks" else name for name in _names(kind)]

@@ -20,7 +20,7 @@ class TaskShape(Protocol):
         """The task's public name."""
 
     @property
-    def kind(self) -> Literal["image", "tokens"]:
+    def kind(self) -> Literal["image", "tokens", "values"]:
         """What the model is given."""
 
     @property
@@ -78,10 +78,11 @@ def seeded(seed: int) -> Iterator[None]:
 def check_kind(model: str, kind: Literal["image", "tokens"], task: TaskShape) -> None:
     """Raise ``UsageError`` unless the task gives what the model reads."""
     if task.kind != kind:
-        reads = {"image": "images", "tokens": "tokens"}
+        reads = {"image": "images", "tokens": "tokens", "values": "values"}
+        hints = {"image": "use vit", "tokens": "use bert", "values": "see sparing list predictors"}
         raise UsageError(
             f"model {model} reads {reads[kind]}, but task {task.name} gives {reads[task.kind]}; "
-            f"use {'vit' if task.kind == 'image' else 'bert'}"
+            f"{hints[task.kind]}"
         )
 
 

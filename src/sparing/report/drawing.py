@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from xml.etree import ElementTree
@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from sparing.report.palette import STAND_INS, Look, variable_by_stand_in
+from sparing.report.palette import STAND_INS, Look, marker, variable_by_stand_in
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"
@@ -233,3 +233,26 @@ def free_place(
 def _overlap(one: Box, other: Box) -> bool:
     apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
     return not apart
+
+
+def key_column(
+    sheet: Sheet, axes: Axes, names: Sequence[str], positions: Mapping[str, int]
+) -> None:
+    """Signs and names in a column to the right of the axes."""
+    height = float(axes.get_position().height) * sheet.height
+    pixel = 1 / (float(axes.get_position().width) * sheet.width)
+    for number, name in enumerate(names):
+        level, colour = 1 - 22 * number / height, sheet.look.colour(positions[name])
+        sign = axes.plot([1 + 22 * pixel], [level], marker=marker(positions[name]), mew=0)
+        for drawn in sign:
+            drawn.set(color=colour, transform=axes.transAxes, clip_on=False, markersize=7)
+        axes.text(
+            1 + 34 * pixel,
+            level,
+            name,
+            transform=axes.transAxes,
+            fontsize=sheet.text,
+            color=sheet.look.ink,
+            verticalalignment="center_baseline",
+            parse_math=False,
+        )

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet
+from sparing.report.drawing import Plot, Sheet, key_column
 from sparing.report.green_results import AGAIN, DENSE, PATCHES, GreenResults, Group
 from sparing.report.palette import Look, marker
 from sparing.report.patch_sheet import Picture, Scored, patch_sheet
@@ -83,7 +83,7 @@ def trade(group: Group, results: GreenResults) -> Plot:
             "energy of the training over dense", fontsize=sheet.text, color=look.muted, labelpad=6
         )
         if not narrow:
-            _key(sheet, axes, _kinds([arm for arm, *_ in points]))
+            key_column(sheet, axes, _kinds([arm for arm, *_ in points]), POSITIONS)
         return figure
 
     return Plot(name, title, description, draw, _kinds([arm for arm, *_ in points]))
@@ -168,7 +168,7 @@ def curves(group: Group, declared: str) -> Plot:
         sheet.caption(axes, "Validation accuracy")
         axes.set_xlabel("joules spent", fontsize=sheet.text, color=look.muted, labelpad=6)
         if not narrow:
-            _key(sheet, axes, _kinds(list(lines)))
+            key_column(sheet, axes, _kinds(list(lines)), POSITIONS)
         return figure
 
     return Plot(name, title, description, draw, _kinds(list(lines)))
@@ -186,27 +186,6 @@ def _is_main(arm: str, declared: str) -> bool:
 def _kinds(arms: list[str]) -> tuple[str, ...]:
     found = dict.fromkeys([DENSE, *map(kind_of, arms)])
     return tuple(sorted(found, key=lambda kind: POSITIONS[kind]))
-
-
-def _key(sheet: Sheet, axes: Axes, names: tuple[str, ...]) -> None:
-    """Signs and names in a column to the right of the axes."""
-    height = float(axes.get_position().height) * sheet.height
-    pixel = 1 / (float(axes.get_position().width) * sheet.width)
-    for number, name in enumerate(names):
-        level, colour = 1 - 22 * number / height, sheet.look.colour(POSITIONS[name])
-        sign = axes.plot([1 + 22 * pixel], [level], marker=marker(POSITIONS[name]), mew=0)
-        for drawn in sign:
-            drawn.set(color=colour, transform=axes.transAxes, clip_on=False, markersize=7)
-        axes.text(
-            1 + 34 * pixel,
-            level,
-            name,
-            transform=axes.transAxes,
-            fontsize=sheet.text,
-            color=sheet.look.ink,
-            verticalalignment="center_baseline",
-            parse_math=False,
-        )
 
 
 def sheets(results: GreenResults, task: str) -> list[Plot]:

@@ -50,7 +50,7 @@ def _blocks(results: GreenResults) -> list[Block]:
 
 def _page(results: GreenResults, drawn: Sequence[Plot]) -> str:
     run = results.run
-    template = environment().get_template("hugginggreen.html.jinja")
+    template = environment().get_template("study.html.jinja")
     return template.render(
         title=f"{content.name_of(run)}: patches, attention and stages by energy",
         name=content.name_of(run),

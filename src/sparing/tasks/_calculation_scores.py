@@ -101,6 +101,16 @@ def legacy_score(
     What differs: the published code trains that network anew, without a seed, for every model, so
     that its scores do not compare; here its errors are constants.
     """
+    return legacy_score_of(legacy_errors(sets, predictions), baseline)
+
+
+def legacy_errors(
+    sets: Mapping[str, Sequence[Expression]], predictions: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """The four errors of the published benchmark, by the names in, out, long and relative.
+
+    Raises ``UsageError`` where a prediction is not finite.
+    """
     chosen = {
         "in": list(range(len(sets["in"]))),
         "out": [n for n, each in enumerate(sets["out"]) if _size(each) == SUM_OUT],
@@ -116,6 +126,11 @@ def legacy_score(
         )
         errors[name] = found.mean or 0.0
     errors["relative"] = value_scores(sets["out"], predictions["out"]).relative or 0.0
+    return errors
+
+
+def legacy_score_of(errors: Mapping[str, float], baseline: Mapping[str, float]) -> float:
+    """The published benchmark of these four errors."""
     parts = [
         math.inf if error == 0 else (baseline[name] / error) ** 2 for name, error in errors.items()
     ]

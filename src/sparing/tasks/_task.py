@@ -26,16 +26,16 @@ Split = Literal["train", "validation", "test"]
 class Examples(Dataset[dict[str, Tensor]]):
     """One split: item i is a dictionary of the model's input and its label.
 
-    ``inputs`` are images (count, channels, height, width) as one tensor or read one by one, or one
-    vector of token numbers for each example; ``input_name`` is what the model calls them;
-    ``labels`` are class numbers, or values where the task asks for numbers. ``token_types`` tell a
-    pair's first text (0) from its second (1), where the tokenizer makes them. Where the answer is a
-    stretch of a text, ``labels`` are its first and last token, and ``passages`` tell what was
-    asked. ``boxes`` say where in an image its object is: centre, width and height, in shares of
-    the image's sides.
+    ``inputs`` are images (count, channels, height, width) as one tensor or read one by one, one
+    vector of token numbers for each example, or rows of values; ``input_name`` is what the model
+    calls them; ``labels`` are class numbers, or values where the task asks for numbers.
+    ``token_types`` tell a pair's first text (0) from its second (1), where the tokenizer makes
+    them. Where the answer is a stretch of a text, ``labels`` are its first and last token, and
+    ``passages`` tell what was asked. ``boxes`` say where in an image its object is: centre, width
+    and height, in shares of the image's sides.
     """
 
-    input_name: Literal["pixel_values", "input_ids"]
+    input_name: Literal["pixel_values", "input_ids", "values"]
     inputs: Tensor | Sequence[Tensor]
     labels: Int[Tensor, " count"] | Float[Tensor, " count"] | Int[Tensor, "count 2"]
     token_types: Sequence[Tensor] | None = None
@@ -61,8 +61,8 @@ class Examples(Dataset[dict[str, Tensor]]):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Tokens of each example; 1 for images, which are all of one length."""
-        if self.input_name == "pixel_values":
+        """Tokens of each example; 1 for images and values, which are all of one length."""
+        if self.input_name != "input_ids":
             return [1] * len(self)
         return [len(ids) for ids in self.inputs]
 
@@ -91,7 +91,8 @@ class Task:
     ``labels`` then holds the number's name alone), or a stretch of a text by its first and last
     token (the two ``labels``). ``metric`` is the one that the task is judged
     by, ``metrics`` are all of them. ``more_tests`` are further labelled splits by name.
-    ``tokens`` is the longest sequence that a model sees, its class token included. Token tasks
+    ``tokens`` is the longest sequence that a model sees, its class token included. A task of values
+    gives as many numbers for each example. Token tasks
     have a ``vocabulary`` (how many token numbers there are) and a ``pad_id``; image tasks have
     ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) /
     ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the
@@ -101,7 +102,7 @@ class Task:
     """
 
     name: str
-    kind: Literal["image", "tokens"]
+    kind: Literal["image", "tokens", "values"]
     train: Examples
     validation: Examples
     test: Examples
@@ -174,7 +175,7 @@ class Task:
         return self.words.texts(ids)
 
     def collate(self, examples: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """One batch: images stacked; tokens padded on the right to the longest of the batch.
+        """One batch: images or values stacked; tokens padded on the right to the longest of them.
 
         Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers wants it,
         and ``token_type_ids`` where the examples have them.
@@ -186,6 +187,9 @@ class Task:
             names = ("pixel_values", "boxes") if "boxes" in examples[0] else ("pixel_values",)
             images = {name: torch.stack([each[name] for each in examples]) for name in names}
             return {**images, "labels": labels}
+        if self.kind == "values":
+            values = torch.stack([each["values"] for each in examples])
+            return {"values": values, "labels": labels}
         rows = [example["input_ids"] for example in examples]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])

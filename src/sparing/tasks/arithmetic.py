@@ -1,4 +1,4 @@
-"""Arithmetic: a sum as text, character by character, and its value as a number.
+"""Arithmetic: a sum as text, character by character, or as numbers and codes; and its value.
 
 Source: Mukin, A Predictive Calculator (2025): its sets are drawn again exactly.
 """
@@ -27,6 +27,7 @@ FACTS = Facts(
     chance=113 / 1457,
 )
 SETS = ("published", "corrected", "drawn")
+INPUTS = ("text", "values")
 PAD, CLASS = 0, 1
 NUMBERS = {sign: number for number, sign in enumerate("0123456789+-*() ", start=2)}
 # How the published code feeds values: what stands for operators, and for what is not there.
@@ -38,6 +39,7 @@ def load(
     *,
     data: Path | None = None,
     sets: str = "published",
+    inputs: str = "text",
     operands: int = 3,
     digits: int = 2,
     operators: str = "+-",
@@ -49,21 +51,24 @@ def load(
     ``sets`` "published" are those of the paper: the test split is its set in range, ``out`` and
     ``long`` are further tests; "corrected" has an out-of-range set without seen operands, a long
     one of four operands and more, and ``out+long``. "drawn" takes ``examples`` of 2 to ``operands``
-    numbers of up to ``digits`` digits with these ``operators``, no text in two splits. One class
-    token comes first. ``data`` is not needed.
+    numbers of up to ``digits`` digits with these ``operators``, no text in two splits. ``inputs``
+    "text" are characters behind one class token; "values" are what ``as_values`` gives, for the
+    networks of ``sparing.predictors``. ``data`` is not needed.
     """
     require_choice("arithmetic", "sets", sets, SETS)
+    require_choice("arithmetic", "inputs", inputs, INPUTS)
     if sets == "drawn":
-        return _task(_drawn(operands, digits, operators, examples, seed))
-    return _task(published() if sets == "published" else corrected())
+        return _task(_drawn(operands, digits, operators, examples, seed), inputs)
+    return _task(published() if sets == "published" else corrected(), inputs)
 
 
-def _task(known: Mapping[str, Sequence[Expression]]) -> Task:
-    splits = {name: _examples(of) for name, of in known.items()}
-    longest = max(max(split.lengths) for split in splits.values())
+def _task(known: Mapping[str, Sequence[Expression]], inputs: str) -> Task:
+    text = inputs == "text"
+    splits = {name: _texts(of) if text else _values(of) for name, of in known.items()}
+    longest = max(max(split.lengths) for split in splits.values()) if text else SLOTS
     return Task(
         "arithmetic",
-        "tokens",
+        "tokens" if text else "values",
         splits.pop("train"),
         splits.pop("validation"),
         splits.pop("in"),
@@ -73,7 +78,7 @@ def _task(known: Mapping[str, Sequence[Expression]]) -> Task:
         source=FACTS.source,
         metric="exact",
         metrics=FACTS.metrics,
-        vocabulary=len(NUMBERS) + 2,
+        vocabulary=len(NUMBERS) + 2 if text else 0,
         pad_id=PAD,
         answer="number",
         more_tests=splits,
@@ -104,10 +109,17 @@ def _drawn(
     return found
 
 
-def _examples(expressions: Sequence[Expression]) -> Examples:
+def _texts(expressions: Sequence[Expression]) -> Examples:
     rows = [torch.tensor([CLASS, *(NUMBERS[sign] for sign in each.text)]) for each in expressions]
-    values = torch.tensor([float(each.value) for each in expressions])
-    return Examples("input_ids", rows, values)
+    return Examples("input_ids", rows, _answers(expressions))
+
+
+def _values(expressions: Sequence[Expression]) -> Examples:
+    return Examples("values", as_values(expressions), _answers(expressions))
+
+
+def _answers(expressions: Sequence[Expression]) -> Tensor:
+    return torch.tensor([float(each.value) for each in expressions])
 
 
 def as_values(

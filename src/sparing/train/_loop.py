@@ -54,6 +54,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self.best: dict[str, float | int] = {}
         self.metric = "score"
         self.waits = 0
+        self.mark: float | None = None
         self.since_log: list[float] = []
         self.since_validation: list[float] = []
         self.head_scores: list[float] = []
@@ -62,7 +63,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     def state(self) -> dict[str, Any]:
         """What a resumed run goes on from."""
-        names = ("train_time_s", "examples_seen", "curve", "best", "metric", "waits")
+        names = ("train_time_s", "examples_seen", "curve", "best", "metric", "waits", "mark")
         lists = ("since_log", "since_validation", "head_scores")
         attributes = {name: getattr(self, name) for name in names + lists}
         return {"args": {}, "attributes": {**attributes, "spent": self.totals.read()}}
@@ -126,12 +127,21 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self.curve.append(entry)
         self.metrics.append({"kind": "validation", **entry})
         if not self.best or replaces(entry, self.best, self.recipe.auxiliary):
-            self.best, self.waits = entry, 0
+            self.best = entry
+            self._count(found.score)
             state.best_global_step = state.global_step
         else:
             self.waits += 1
         control.should_save = True
         control.should_training_stop = control.should_training_stop or self.out_of_patience
+
+    def _count(self, score: float) -> None:
+        """Wait on where a better validation is better by less than is asked for."""
+        least = self.recipe.least_gain
+        if least and self.mark is not None and score <= self.mark + least:
+            self.waits += 1
+        else:
+            self.mark, self.waits = score, 0
 
     def _tell(self, state: Any) -> None:
         """Report progress, but not so often that reporting costs time."""

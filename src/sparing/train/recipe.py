@@ -10,6 +10,8 @@ from sparing.core.errors import UsageError
 Precision = Literal["auto", "fast", "float32", "bfloat16", "float16"]
 PRECISIONS = ("auto", "fast", "float32", "bfloat16", "float16")
 SCHEDULES = ("linear", "cosine", "constant_with_warmup")
+# What Trainer calls them.
+OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd", "rmsprop": "rmsprop"}
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,17 @@ class Auxiliary:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to train: AdamW, warm-up, then a falling learning rate.
+    """One way to train: warm-up, then a falling learning rate.
 
     ``warmup_share`` is the share of all steps in which the rate rises; ``schedule`` is "linear",
-    "cosine" or "constant_with_warmup"; ``patience`` ends training after so many validations
-    without a better one (None: never); ``precision`` "auto" is bfloat16 on accelerators that have
-    it and float32 elsewhere, "fast" also on processors that multiply in it; ``device``
-    "auto" is the accelerator where there is one; a checkpoint is written at each validation and
-    after each ``save_every_steps``; ``log_every_steps`` 0 logs the loss once an epoch; ``trackers``
-    are the names of Trainer's own (tensorboard, trackio, wandb, ...).
+    "cosine" (``last_rate_share`` of the rate is left at its end) or "constant_with_warmup";
+    ``optimizer`` is "adamw" (without decay: Adam; ``first_moment`` is its beta 1), "sgd" or
+    "rmsprop"; ``patience`` ends training after so many validations that were not better than the
+    best one by more than ``least_gain`` (None: never); ``precision`` "auto" is bfloat16 on
+    accelerators that have it and float32 elsewhere, "fast" also on processors that multiply in it;
+    ``device`` "auto" is the accelerator where there is one; a checkpoint is written at each
+    validation and after each ``save_every_steps``; ``log_every_steps`` 0 logs the loss once an
+    epoch; ``trackers`` are the names of Trainer's own (tensorboard, trackio, wandb, ...).
     """
 
     epochs: int = 20
@@ -95,6 +99,10 @@ class Recipe:
     schedule: str = "linear"
     max_gradient_norm: float = 1.0
     patience: int | None = None
+    least_gain: float = 0.0
+    optimizer: str = "adamw"
+    first_moment: float = 0.9
+    last_rate_share: float = 0.0
     seed: int = 0
     precision: Precision = "auto"
     device: Literal["auto", "cpu"] = "auto"
@@ -112,15 +120,19 @@ class Recipe:
         for name in ("learning_rate", "max_gradient_norm"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
-        if not 0 <= self.warmup_share < 1:
-            raise UsageError(f"warmup_share must be in [0, 1), got {self.warmup_share}")
-        for name in ("weight_decay", "log_every_steps", "save_every_steps", "seed"):
+        for name in ("warmup_share", "first_moment", "last_rate_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.last_rate_share and self.schedule != "cosine":
+            raise UsageError("last_rate_share belongs to the schedule cosine")
+        for name in ("weight_decay", "log_every_steps", "save_every_steps", "seed", "least_gain"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.patience is not None and self.patience < 1:
             raise UsageError(f"patience must be at least 1 or None, got {self.patience}")
         _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("schedule", self.schedule, SCHEDULES)
+        _check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
         _check_choice("device", self.device, ("auto", "cpu"))
 
 

@@ -27,7 +27,7 @@ from sparing.train._metrics import MetricsFile
 from sparing.train._surroundings import generators_kept, interrupts_to
 from sparing.train.metering import StepMeter
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
-from sparing.train.recipe import PRECISIONS, Recipe
+from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
 
 # How PyTorch's writer words that a file could not be written.
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
@@ -300,7 +300,9 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
             learning_rate=recipe.learning_rate,
             weight_decay=recipe.weight_decay,
             warmup_steps=round(recipe.warmup_share * epoch_steps * recipe.epochs),
-            lr_scheduler_type=recipe.schedule,
+            **_schedule(recipe),
+            optim=OPTIMIZERS[recipe.optimizer],
+            adam_beta1=recipe.first_moment,
             max_grad_norm=recipe.max_gradient_norm,
             seed=recipe.seed,
             bf16=precision == "bfloat16",
@@ -325,6 +327,13 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
     # With several accelerators Trainer would copy the model to all of them at every step.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
+
+
+def _schedule(recipe: Recipe) -> dict[str, Any]:
+    if not recipe.last_rate_share:
+        return {"lr_scheduler_type": recipe.schedule}
+    rest = {"min_lr_rate": recipe.last_rate_share}
+    return {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": rest}
 
 
 def resolve_precision(wanted: str, *, cpu: bool) -> str:

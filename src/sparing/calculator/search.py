@@ -1,0 +1,167 @@
+"""A search for sizes and rates over the published spaces: Optuna's, in a file that goes on."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.calculator.regression import fit_predictor, published_recipe, value_task
+from sparing.core.errors import DataError, Unsupported, UsageError, nearest
+
+if TYPE_CHECKING:
+    import optuna
+
+Choose = Callable[["optuna.Trial"], dict[str, Any]]
+FILE = "search.db"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best trial so far: ``loss`` is the squared error on the validation sums."""
+
+    predictor: str
+    trials: int
+    loss: float
+    learning_rate: float
+    options: dict[str, Any]
+
+
+def _feed_forward(trial: optuna.Trial) -> dict[str, Any]:
+    """1 to 16 layers of 1 to 512 neurons; dropout none or a tenth."""
+    layers = trial.suggest_int("layers", 1, 16)
+    return {
+        "hidden": [trial.suggest_int("neurons", 1, 512)] * layers,
+        "dropout_share": trial.suggest_categorical("dropout", [0.0, 0.1]),
+    }
+
+
+def _recurrent(trial: optuna.Trial) -> dict[str, Any]:
+    return {
+        "units": trial.suggest_int("units", 1, 512),
+        "layers": trial.suggest_int("layers", 1, 3),
+        "dropout_share": trial.suggest_categorical("dropout", [0.0, 0.1]),
+    }
+
+
+def _lstm_attention(trial: optuna.Trial) -> dict[str, Any]:
+    return {
+        "units": trial.suggest_int("units", 1, 512),
+        "bidirectional": trial.suggest_categorical("bidirectional", [False, True]),
+    }
+
+
+def _transformer(trial: optuna.Trial) -> dict[str, Any]:
+    """The published space: heads 2, 4, 8; width 32, 64, 128; 2 to 6 layers; 64 to 1,024 inside."""
+    return {
+        "heads": trial.suggest_categorical("heads", [2, 4, 8]),
+        "width": trial.suggest_categorical("width", [32, 64, 128]),
+        "layers": trial.suggest_int("layers", 2, 6),
+        "feed_forward": trial.suggest_int("feed_forward", 64, 1024),
+    }
+
+
+# What is not searched in the published code has the sizes of a recurrent network's space.
+SPACES: dict[str, Choose] = {
+    "feed_forward": _feed_forward,
+    "simple_rnn": _recurrent,
+    "lstm": _recurrent,
+    "gru": _recurrent,
+    "lstm_attention": _lstm_attention,
+    "transformer": _transformer,
+    "xval": _transformer,
+}
+# The lowest and highest rate of each: the transformers' as published, the others' ours.
+RATES = {"transformer": (1e-7, 1e-2), "xval": (1e-7, 1e-2)}
+USUAL_RATES = (1e-4, 3e-2)
+
+
+def search_predictor(
+    name: str,
+    trials: int,
+    folder: Path,
+    *,
+    epochs: int = 200,
+    seed: int = 0,
+    on_progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Found:
+    """So many trials in all of a predictor's sizes and rate, by the loss on the validation sums.
+
+    Trials are kept in ``search.db`` (SQLite) as they end; the same call goes on from there.
+    Raises ``UsageError`` for a predictor without a space, ``Unsupported`` without Optuna, and
+    ``DataError`` for a damaged file. Source: the spaces of Mukin, A Predictive Calculator (2025),
+    whose tuner is Bayesian with 100 trials; here it is Optuna's tree-structured estimator.
+    """
+    if name not in SPACES:
+        raise UsageError(f"there is no space to search for {name!r}{nearest(name, SPACES)}")
+    if trials < 1:
+        raise UsageError(f"trials must be at least 1, got {trials}")
+    kept = _open(name, folder, epochs, seed)
+
+    def attempt(trial: optuna.Trial) -> float:
+        on_progress(_ended(kept) / trials, f"trial {_ended(kept) + 1} of {trials}")
+        return _attempt(trial, name, folder, epochs, seed)
+
+    kept.optimize(attempt, n_trials=max(0, trials - _ended(kept)))
+    best = kept.best_trial
+    on_progress(1.0, "done")
+    return Found(
+        name,
+        _ended(kept),
+        float(best.value or 0.0),
+        float(best.params["learning_rate"]),
+        dict(best.user_attrs["options"]),
+    )
+
+
+def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
+    """The kept search; trials that were cut off count as failed, and are done again."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise Unsupported("a search needs Optuna: pip install 'sparing[search]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = optuna.create_study(
+            storage=f"sqlite:///{folder / FILE}",
+            study_name=f"{name}, {epochs} epochs, seed {seed}",
+            sampler=optuna.samplers.TPESampler(seed=seed),
+            load_if_exists=True,
+        )
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+    except Exception as error:  # SQLAlchemy's own, which is not a dependency of ours
+        raise DataError(f"{folder / FILE} is not a search of this version, or damaged") from error
+    for trial in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):
+        kept.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return kept
+
+
+def _ended(kept: optuna.Study) -> int:
+    import optuna
+
+    return len(kept.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]))
+
+
+def _attempt(trial: optuna.Trial, name: str, folder: Path, epochs: int, seed: int) -> float:
+    """Train what the trial suggests; a loss that is not finite is the worst there is."""
+    low, high = RATES.get(name, USUAL_RATES)
+    options = SPACES[name](trial)
+    rate = trial.suggest_float("learning_rate", low, high, log=True)
+    trial.set_user_attr("options", options)
+    recipe = replace(published_recipe(name, rate, seed=seed), epochs=epochs)
+    place = folder / f"trial-{trial.number}"
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        _, result = fit_predictor(name, options, recipe, place, task=value_task())
+    except UsageError as error:
+        if "loss" not in str(error):
+            raise
+        return math.inf
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return result.validation_loss

@@ -1,0 +1,47 @@
+"""One file is one network that predicts the value of a sum from its numbers and operator codes.
+
+These are the architectures of Mukin, A Predictive Calculator (2025), and what is held against them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.folder import Folder
+
+if TYPE_CHECKING:
+    from sparing.predictors._model import Predictor
+
+PREDICTORS = Folder("sparing.predictors", "predictor")
+__all__ = ["PREDICTORS", "build_predictor", "load_predictor", "names"]
+
+
+def names() -> list[str]:
+    """The names of all predictors, sorted."""
+    return PREDICTORS.names()
+
+
+def build_predictor(name: str, *, seed: int = 0, **options: Any) -> Predictor:
+    """A predictor with random weights, which follow from the seed alone.
+
+    ``options`` are the keyword arguments of the network in the file of that name. Raises
+    ``UsageError`` for unknown names and options.
+    """
+    from sparing.models._quiet import quiet
+    from sparing.models._shape import seeded
+    from sparing.predictors._model import Predictor, PredictorConfig
+
+    with quiet(), seeded(seed):
+        model: Predictor = Predictor(PredictorConfig(network=name, options=options)).eval()
+    return model
+
+
+def load_predictor(folder: str | Path) -> Predictor:
+    """A predictor that ``save_pretrained`` wrote.
+
+    Raises ``CheckpointError`` for a folder that holds none, or a damaged one.
+    """
+    from sparing.predictors._model import open_predictor
+
+    return open_predictor(Path(folder))

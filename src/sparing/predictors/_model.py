@@ -1,0 +1,144 @@
+"""A predictor: any of the networks of this folder, as one class of transformers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.models._quiet import quiet
+from sparing.predictors import PREDICTORS
+from sparing.predictors._parts import SLOTS
+from sparing.tasks._expressions import Expression
+from sparing.tasks.arithmetic import as_values
+
+KIND = "sparing-predictor"
+# What optimisers keep beside the weights, and how many counters: the published code's Adam counts
+# its learning rate and its steps, AdamW on a schedule its steps alone.
+OPTIMIZER_STATE = {"": (0, 0), "adam": (2, 2), "adamw": (2, 1)}
+
+
+class PredictorConfig(PretrainedConfig):  # type: ignore[misc]  # transformers is untyped
+    """``network`` is the name of a file of this folder, ``options`` its keyword arguments."""
+
+    model_type = KIND
+
+    def __init__(
+        self, network: str = "feed_forward", options: dict[str, Any] | None = None, **rest: Any
+    ) -> None:
+        super().__init__(**rest)
+        self.network = network
+        self.options = dict(options or {})
+        self.num_labels = 1
+
+
+class Predictor(PreTrainedModel):  # type: ignore[misc]
+    """One number from the values of a sum: operands as they are, + as 1, - as 0, absent as 0.5."""
+
+    config_class = PredictorConfig
+    main_input_name = "values"
+    base_model_prefix = ""
+
+    def __init__(self, config: PredictorConfig) -> None:
+        super().__init__(config)
+        self.network = _network(config.network, config.options)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Nothing: each network draws its own weights as it is built."""
+
+    def forward(self, values: Float[Tensor, "batch slots"]) -> SequenceClassifierOutput:
+        """``logits`` of one column: the predictions."""
+        if values.ndim != 2 or values.shape[1] != SLOTS:
+            raise UsageError(f"a predictor reads {SLOTS} values a sum, got {tuple(values.shape)}")
+        return SequenceClassifierOutput(logits=self.network(values)[:, None])
+
+    @torch.inference_mode()
+    def predict(self, expressions: Sequence[Expression], batch: int = 512) -> list[float]:
+        """A value for each sum; raises ``UsageError`` for one of more numbers than there is room.
+
+        What is computed is not a whole number: round it for an answer.
+        """
+        weights, was_training = next(self.parameters()), self.training
+        values = as_values(expressions).to(weights)
+        try:
+            self.eval()
+            parts = (values[start : start + batch] for start in range(0, len(values), batch))
+            found = [self(part).logits[:, 0] for part in parts]
+        finally:
+            self.train(was_training)
+        return torch.cat(found).tolist() if found else []
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """As the published table prints them: ``total`` is ``architecture`` plus ``optimizer``."""
+
+    architecture: int
+    optimizer: int
+
+    @property
+    def total(self) -> int:
+        """Of both."""
+        return self.architecture + self.optimizer
+
+
+def parameter_counts(model: nn.Module, optimizer: str = "") -> ParameterCounts:
+    """What is trained, and what its optimiser ("adam", "adamw") keeps beside it; "" counts none."""
+    if optimizer not in OPTIMIZER_STATE:
+        raise UsageError(f"no state is known of {optimizer!r}{nearest(optimizer, OPTIMIZER_STATE)}")
+    own = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    copies, counters = OPTIMIZER_STATE[optimizer]
+    return ParameterCounts(own, copies * own + counters)
+
+
+def network_options(name: str) -> dict[str, Any]:
+    """The options of a network with their defaults."""
+    kind = PREDICTORS.load(name).Network
+    return {
+        each.name: each.default
+        for each in inspect.signature(kind).parameters.values()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def _network(name: str, options: dict[str, Any]) -> nn.Module:
+    known = network_options(name)
+    for option in options:
+        if option not in known:
+            raise UsageError(f"predictor {name} has no option {option!r}{nearest(option, known)}")
+    with torch.device("cpu"):
+        network: nn.Module = PREDICTORS.load(name).Network(**options)
+    return network
+
+
+def open_predictor(folder: Path) -> Predictor:
+    """See ``load_predictor``; transformers would build on no device, and lose what is not saved."""
+    file = folder / "config.json"
+    try:
+        written = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder} holds no predictor: no sound config.json") from error
+    if not isinstance(written, dict) or written.get("model_type") != KIND:
+        raise CheckpointError(f"{file} is not of a predictor")
+    try:
+        with quiet():
+            model = Predictor(PredictorConfig(written["network"], written["options"]))
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except (OSError, SafetensorError, KeyError, RuntimeError, TypeError, UsageError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CheckpointError(f"the predictor in {folder} is damaged: {reason}") from error
+    opened: Predictor = model.eval()
+    return opened

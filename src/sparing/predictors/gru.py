@@ -1,0 +1,23 @@
+"""Gated recurrent units over the slots."""
+
+from __future__ import annotations
+
+from sparing.predictors._gated import GatedNetwork
+
+
+class Network(GatedNetwork):
+    """``layers`` of ``units``, one value a step, and one number from the last state.
+
+    Source: Cho et al., 2014, arXiv 1406.1078; Mukin, A Predictive
+    Calculator (2025), section 2: the published text describes it and measures none.
+    """
+
+    def __init__(
+        self,
+        *,
+        units: int = 64,
+        layers: int = 1,
+        activation_name: str = "linear",
+        dropout_share: float = 0.0,
+    ) -> None:
+        super().__init__("gru", units, layers, activation_name, dropout_share)

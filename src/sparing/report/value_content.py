@@ -1,0 +1,170 @@
+"""What the calculator study's page says around its tables: verdict, notices, facts, words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparing.report import content, wording
+from sparing.report.results import Results
+from sparing.report.value_results import ValueResults
+from sparing.report.value_tables import VERDICTS, share_text
+
+FEWEST_SEEDS = 5
+UNTRAINED = ("two weights", "linear regression", "always 0", "calculator (text)", "baseline")
+_WORDS = (
+    (
+        "value",
+        "What most networks here read: operands as they are, + as 1, - as 0, and 0.5 for what is "
+        "absent of fifteen slots. The calculator and language models read characters.",
+    ),
+    (
+        "two weights",
+        "The sum of (w0 + w1 c) x over numbers x and the codes c of their operators, by least "
+        "squares. It is right everywhere: the input's form leaves two weights to learn.",
+    ),
+    (
+        "calculator (text)",
+        "The network that comes with sparing: it reads characters and writes them. It was trained "
+        "on other sums, of up to four operands of up to three digits.",
+    ),
+    ("NAU, NAC", "Neural accumulators: the same two weights, trained by gradients."),
+    (
+        "xVal",
+        "A transformer whose numbers are one embedding times their value.",
+    ),
+    (
+        "FNN, RNN, LSTM, GRU",
+        "Feed-forward network; simple recurrent network; long short-term memory; gated recurrent "
+        "units.",
+    ),
+    (
+        "bounded score",
+        "100 times the geometric mean over in, out, long and out+long of b / (b + e), with the "
+        "mean error e and the baseline's b.",
+    ),
+    (
+        "published score",
+        "The mean of four squared ratios of the baseline's errors over the network's: in range, "
+        "out of range where operands' sizes add to 22, long of four operands, relative out of "
+        "range. Without bound: mostly it measures the error in range.",
+    ),
+    ("baseline", "A feed-forward network of 30 and 30 neurons, as in the published score."),
+    ("interval", "95 %, over seeds (Student): of other seeds on the same sums."),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The page's first sentences."""
+
+    lead: str
+    because: str
+    second: tuple[str, ...]
+
+
+def verdict(results: ValueResults) -> Verdict:
+    """Which network is best, and which claims stand."""
+    best = _best(results)
+    second = tuple(each for each in (_exact(results), _claims(results)) if each)
+    if best is None:
+        return Verdict("No verdict yet", ": no network was trained so far.", second)
+    if results.seeds < FEWEST_SEEDS:
+        seeds = wording.count_of(results.seeds, "seed")
+        because = f": {seeds} and short trainings show that everything runs."
+        return Verdict("No claim is made", because, second)
+    name, score = best
+    because = (
+        f": of the networks without an accumulator built in it has the highest bounded score "
+        f"({score:.1f}, where 50 is a small network and 100 is exact)."
+    )
+    return Verdict(f"{name} generalizes best", because, second)
+
+
+def _best(results: ValueResults) -> tuple[str, float] | None:
+    scored = {
+        arm: float(found.value)
+        for arm in results.trained
+        if arm not in (*UNTRAINED, "NAU", "NAC")
+        if (found := results.mean("bounded_score", arm)) is not None and found.value is not None
+    }
+    if not scored:
+        return None
+    best = max(scored, key=lambda arm: scored[arm])
+    return best, scored[best]
+
+
+def _exact(results: ValueResults) -> str:
+    """What exactness comes to at unseen lengths and numbers."""
+    best = _best(results)
+    if best is None:
+        return ""
+    own = share_text(results.mean("exact", best[0], set="out+long"))
+    two = share_text(results.mean("exact", "two weights", set="out+long"))
+    text = share_text(results.mean("exact", "calculator (text)", set="out+long"))
+    return (
+        f"Longer sums of unseen numbers: {best[0]} gets {own} right, two weights {two}, and the "
+        f"calculator, which reads text, {text}."
+    )
+
+
+def _claims(results: ValueResults) -> str:
+    found = [VERDICTS.get(goal.get("met"), "undecided") for goal in results.run.goals]  # type: ignore[arg-type]
+    if not found:
+        return ""
+    stand, fall = found.count("stands"), found.count("falls")
+    return (
+        f"Of {len(found)} published claims {stand} {'stands' if stand == 1 else 'stand'}, {fall} "
+        f"{'falls' if fall == 1 else 'fall'}, and {found.count('undecided')} cannot be told."
+    )
+
+
+def notices(results: ValueResults) -> list[str]:
+    """What a reader must know before believing a number here."""
+    found = []
+    if results.estimated and results.trained:
+        watts = float(results.run.config.get("watts_per_core") or 0.0)
+        found.append(
+            f"This machine shows no counter of energy: joules are CPU seconds times {watts:g} W, "
+            "an estimate, and every comparison is one of computing time."
+        )
+    planned = [str(key) for key in results.run.config.get("cells") or []]
+    done = {record.cell for record in results.run.records}
+    missing = [key for key in planned if key not in done]
+    if missing:
+        found.append(
+            f"This run is not complete: {len(planned) - len(missing):,} of {len(planned):,} cells "
+            f"are done; missing are {wording.listing(missing, 6)}. The same command goes on."
+        )
+    return [*found, *content.record_notices(results.run)]
+
+
+def headline(results: ValueResults) -> list[str]:
+    """The few facts that stand above the verdict."""
+    config = results.run.config
+    found = [
+        "sums of integers",
+        wording.count_of(len(results.trained), "network"),
+        wording.count_of(results.seeds, "seed"),
+    ]
+    if isinstance(config.get("started"), str):
+        found.append(config["started"][:10])
+    return found
+
+
+def facts(results: ValueResults) -> list[tuple[str, str]]:
+    """How networks were trained, then task and machine."""
+    epochs = results.run.config.get("epochs")
+    own = [
+        (
+            "training",
+            f"at most {epochs} epochs of 1,907 sums of three operands from -5 to 4, batches of 32, "
+            "squared error; ended after 10 epochs without a gain of 0.0001 on 636 others",
+        )
+    ]
+    rest = content.facts(results.run, Results(results.run.records, results.run.config))
+    return [*own, *(pair for pair in rest if pair[0] not in ("baseline", "epochs"))]
+
+
+def words() -> list[tuple[str, str]]:
+    """(word, meaning) pairs."""
+    return list(_WORDS)

@@ -1,0 +1,64 @@
+"""Training for values: squared error, or the benchmark itself, judged by the error left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.errors import UsageError, require_choice
+from sparing.tasks import Task
+from sparing.train.answers import outputs_of
+from sparing.train.evaluation import Evaluation, evaluate
+
+LOSSES = ("squared", "benchmark")
+
+
+class ValueLoss:
+    """The mean squared error, or the bounded benchmark as a loss; judged by the former.
+
+    Formula: "benchmark" is the mean of log(1 + e / b) over the batch's mean absolute error and its
+    mean relative one, each with its baseline b: minus the logarithm of the bounded score.
+
+    Symbols: ``baseline`` holds b under the names mean and relative. Only training sums are in it;
+    the published benchmark is of the sets that it tests with.
+
+    Source: Mukin, A Predictive Calculator (2025), section 6.5, proposes the benchmark as the loss.
+    """
+
+    teacher: nn.Module | None = None
+    metric = "minus squared error"
+
+    def __init__(self, loss: str = "squared", baseline: Mapping[str, float] | None = None) -> None:
+        require_choice("training", "loss", loss, LOSSES)
+        self.loss = loss
+        self.baseline = dict(baseline or {})
+        if loss == "benchmark" and not all(
+            self.baseline.get(n, 0) > 0 for n in ("mean", "relative")
+        ):
+            raise UsageError("the benchmark as a loss needs a baseline's errors: mean and relative")
+
+    def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
+        """The loss of a batch."""
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        found, truth = outputs_of(model(**given)).float()[:, 0], batch["labels"]
+        if self.loss == "squared":
+            return (found - truth).square().mean()
+        error = (found - truth).abs()
+        relative = error / truth.abs().clamp(min=1)
+        parts = {"mean": error.mean(), "relative": relative.mean()}
+        logs = [(1 + part / self.baseline[name]).log() for name, part in parts.items()]
+        return torch.stack(logs).mean()
+
+    def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
+        """On the validation split: the squared error, its sign turned, beside the task's scores."""
+        found = evaluate(model, task, "validation", batch_size=batch_size)
+        return replace(found, metric=self.metric, scores={self.metric: -found.loss, **found.scores})
+
+    def describe(self) -> dict[str, Any]:
+        """The loss, and what errors are measured by."""
+        return {"loss": self.loss, "baseline": self.baseline}
