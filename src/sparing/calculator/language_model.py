@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,10 @@ def with_adapters(model: PreTrainedModel, recipe: LanguageRecipe) -> Any:
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config)
+    with warnings.catch_warnings():
+        # peft still asks transformers by a name of its that is on its way out
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+        return get_peft_model(model, config)
 
 
 def tune(

@@ -43,22 +43,23 @@ def _transformer(rate: float = 1e-3, **options: Any) -> ValueArm:
     return ValueArm("transformer", options, rate, "adamw")
 
 
-# Rates: the best of 0.001, 0.003 and 0.01 (transformers: 0.0003 to 0.003) on the validation sums.
+# Rates: of 0.001, 0.003 and 0.01 (RNN2 and transformers: from 0.0003) the best on validation sums
+# with a seed that is not among the study's; variants have the rate of what they vary.
 ARMS: dict[str, ValueArm] = {
-    BASELINE: ValueArm("feed_forward", {"hidden": (30, 30)}, 3e-3, ""),
-    FNN2: ValueArm("feed_forward", {}, 3e-3, ""),
-    FNN3: ValueArm("feed_forward", {"hidden": (494,), "positions_added": True}, 3e-3, ""),
-    RNN2: ValueArm("simple_rnn", {}, 1e-3, ""),
+    BASELINE: ValueArm("feed_forward", {"hidden": (30, 30)}, 1e-3, ""),
+    FNN2: ValueArm("feed_forward", {}, 1e-3, ""),
+    FNN3: ValueArm("feed_forward", {"hidden": (494,), "positions_added": True}, 1e-3, ""),
+    RNN2: ValueArm("simple_rnn", {}, 3e-4, ""),
     LSTM: ValueArm("lstm_attention", {}, 1e-2),
     SMALL: _transformer(),
     LARGE: _transformer(width=64, layers=6, feed_forward=512),
     BOTH_WAYS: ValueArm("lstm_attention", {"bidirectional": True}, 1e-2),
-    "LSTM": ValueArm("lstm", {}, 3e-3),
-    "GRU": ValueArm("gru", {}, 3e-3),
-    PROPOSED: ValueArm("attention_feed_forward", {}, 1e-3),
-    NO_PLACES: ValueArm("feed_forward", {"hidden": (494,)}, 3e-3, ""),
-    DROPOUT: ValueArm("feed_forward", {"dropout_share": 0.1}, 3e-3, ""),
-    BENCHMARK: ValueArm("feed_forward", {}, 3e-3, "", "benchmark"),
+    "LSTM": ValueArm("lstm", {}, 1e-2),
+    "GRU": ValueArm("gru", {}, 1e-2),
+    PROPOSED: ValueArm("attention_feed_forward", {}, 3e-3),
+    NO_PLACES: ValueArm("feed_forward", {"hidden": (494,)}, 1e-3, ""),
+    DROPOUT: ValueArm("feed_forward", {"dropout_share": 0.1}, 1e-3, ""),
+    BENCHMARK: ValueArm("feed_forward", {}, 1e-3, "", "benchmark"),
     f"{SMALL}, no positions": _transformer(positions_added=False),
     f"{SMALL}, dropout": _transformer(dropout_share=0.1),
     f"{SMALL}, linear attention": _transformer(mechanism="linear"),

@@ -20,7 +20,7 @@ from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, want
 from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._value_analysis import analyse
-from sparing.studies._value_arms import BASELINE, FIXED
+from sparing.studies._value_arms import ARMS, BASELINE, FIXED
 from sparing.studies._value_cells import all_cells
 from sparing.studies._value_claims import judge
 from sparing.studies._value_language import language_cells
@@ -45,7 +45,10 @@ def run(
     needed. Raises ``UsageError`` for unknown names and for a folder that holds another run; a cell
     that fails is noted in the result, and the others go on.
     """
-    config = base_config("calculator", plain(asdict(options))) | _described(options, folder.name)
+    # how arms are built and trained belongs to a run as much as what they are called
+    networks = {name: asdict(ARMS[name]) for name in options.trained}
+    identity = plain({**asdict(options), "networks": networks})
+    config = base_config("calculator", identity) | _described(options, folder.name)
     planned = _cells(options, folder)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
