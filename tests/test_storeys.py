@@ -17,6 +17,7 @@ STOREYS = {
     "tasks": 3,
     "train": 4,
     "measure": 4,
+    "predictors": 4,
     "transfer": 5,
     "export": 5,
     "calculator": 5,
@@ -24,7 +25,7 @@ STOREYS = {
     "report": 6,
     "cli": 7,
 }
-REGISTRIES = {"mechanisms", "models", "tasks", "studies", "cli"}
+REGISTRIES = {"mechanisms", "models", "tasks", "predictors", "studies", "cli"}
 HEAVY = {
     "transformers": 3,
     "datasets": 3,

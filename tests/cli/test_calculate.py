@@ -112,3 +112,42 @@ def test_training_writes_a_model(command, tmp_path, monkeypatch):
     assert ended.code == 0
     assert "34,275 weights" in ended.err
     assert (tmp_path / "new" / "own.safetensors").is_file()
+
+
+def test_a_predictor_by_its_folder(command):
+    from sparing.calculator.web import TRAINED
+
+    ended = command(
+        "calculate", "3 - -2 + 4", "--model", TRAINED / "LSTM-with-attention", "--explain"
+    )
+    *explained, line = ended.out.splitlines()
+    assert line.startswith("9.")
+    assert line.endswith("(right)")
+    assert len(explained) == 4
+    assert all("attention" in each for each in explained[1:])
+    found = command("calculate", "1 + 1", "--json", "--model", TRAINED / "FNN2").json
+    assert found["confidence"] is None
+    assert abs(float(found["prediction"]) - 2) < 0.5
+
+
+def test_a_predictor_has_room_for_eight_numbers(command):
+    from sparing.calculator.web import TRAINED
+
+    ended = command("calculate", " + ".join(["1"] * 9), "--model", TRAINED / "FNN2")
+    assert ended.code == 2
+    assert "has 17 parts, not 15" in ended.err
+
+
+def test_a_page_for_a_foreign_folder(command, tmp_path):
+    ended = command("calculate", "--web", "--models", tmp_path)
+    assert ended.code == 2
+    assert "holds no folders of predictors" in ended.err
+
+
+def test_a_search_of_one_trial(command, tmp_path):
+    pytest.importorskip("optuna")
+    given = ("search", "gru", "--trials", "1", "--epochs", "1", "--output-dir", tmp_path)
+    found = command(*given, "--json").json
+    assert (found["predictor"], found["trials"]) == ("gru", 1)
+    assert "best of 1" in command(*given).out
+    assert command("search", "gruu", "--trials", "1", "--output-dir", tmp_path).code == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,19 @@ class Answer:
     confidence: float
     rows: tuple[Row, ...] = ()
     totals: tuple[tuple[int, ...], ...] = ()
+
+    def is_value(self, exact: str) -> bool:
+        """Whether it wrote the exact value, character by character."""
+        return self.text == exact
+
+    def explained(self) -> Iterator[str]:
+        """Each number as it stands on the tape, and the total that the network wrote after it."""
+        yield "what it read, its switch, running total in ten's complement:"
+        width = max((len(row) for row, _ in self.rows), default=0)
+        for (row, switch), total in zip(self.rows, self.totals, strict=True):
+            number = "".join("_" if symbol > 9 else str(symbol) for symbol in reversed(row))
+            written = "".join(map(str, reversed(total)))
+            yield f"  {number.rjust(width)}  {switch}  ...{written}"
 
 
 @dataclass(frozen=True)

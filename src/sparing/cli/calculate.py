@@ -13,31 +13,49 @@ import typer
 from sparing.cli._shared import FAILED, USED_WRONGLY, Json, emit, progress_bar, verb
 
 if TYPE_CHECKING:
-    from sparing.calculator import Answer, Calculator
+    from sparing.calculator import Calculator
+    from sparing.calculator.predicting import Answering
 
 STDIN = "-"
 PROMPT = "sum> "
 
 
+Sums = Annotated[
+    list[str] | None,
+    typer.Argument(help='Sums such as "12 - -7 + 305"; - reads one a line. None: a prompt.'),
+]
+Model = Annotated[
+    Path | None,
+    typer.Option(help="A calculator's file or a predictor's folder; else the own one."),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show what it reads and what its answer hangs on.")
+]
+Prove = Annotated[
+    bool, typer.Option("--prove", help="Prove it for every length, or show what goes wrong.")
+]
+Train = Annotated[
+    Path | None, typer.Option(help="Train one and write it to this .safetensors file.")
+]
+Web = Annotated[
+    bool, typer.Option("--web", help="Show a page with a calculator, on this machine alone.")
+]
+Models = Annotated[
+    Path | None, typer.Option(help="Folder of predictors for the page: a study's models.")
+]
+
+
 @verb
 def run(
-    expressions: Annotated[
-        list[str] | None,
-        typer.Argument(help='Sums such as "12 - -7 + 305"; - reads one a line. None: a prompt.'),
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="A calculator's file; the one that comes along unless set.")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show what it reads and each running total.")
-    ] = False,
-    prove: Annotated[
-        bool, typer.Option("--prove", help="Prove it for every length, or show what goes wrong.")
-    ] = False,
-    train: Annotated[
-        Path | None, typer.Option(help="Train one and write it to this .safetensors file.")
-    ] = None,
+    expressions: Sums = None,
+    model: Model = None,
+    explain: Explain = False,
+    prove: Prove = False,
+    train: Train = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the training.")] = 0,
+    web: Web = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any.")] = 0,
+    models: Models = None,
     as_json: Json = False,
 ) -> None:
     """Answer sums with a network that learned from short ones, beside the exact value.
@@ -46,13 +64,19 @@ def run(
     error instead, and the exit code is 2.
     """
     _refuse_contradictions(expressions, model, prove, train)
+    if web:
+        from sparing.cli._calculator_page import show_page
+
+        show_page(_calculator(model), models, port)
+        return
     if train is not None:
         _train(train, seed)
         model = train
-    network = _open(model)
     if prove:
-        _prove(network, as_json)
-    elif expressions or train is None:
+        _prove(_calculator(model), as_json)
+        return
+    network = _open(model)
+    if expressions or train is None:
         _calculate(network, expressions or [], explain, as_json)
 
 
@@ -67,14 +91,24 @@ def _refuse_contradictions(
         raise UsageError("--train makes a new network: --model has no part in it")
 
 
-def _open(model: Path | None) -> Calculator:
+def _open(model: Path | None) -> Answering:
+    """A calculator by its file, a predictor by its folder."""
+    if model is not None and model.is_dir():
+        from sparing.calculator.predicting import PredictorAnswers
+        from sparing.predictors import load_predictor
+
+        return PredictorAnswers(load_predictor(model))
+    return _calculator(model)
+
+
+def _calculator(model: Path | None) -> Calculator:
     from sparing.calculator import Calculator
     from sparing.calculator.network import SHIPPED
 
     return Calculator.load(model or SHIPPED)
 
 
-def _calculate(network: Calculator, given: list[str], explain: bool, as_json: bool) -> None:
+def _calculate(network: Answering, given: list[str], explain: bool, as_json: bool) -> None:
     """Answer what was given; alone on a terminal, ask."""
     asked = not given and sys.stdin.isatty() and not as_json
     single = len(given) == 1 and given[0] != STDIN
@@ -112,7 +146,7 @@ def _lines(given: Iterable[str]) -> Iterator[str]:
             yield each
 
 
-def _answer(network: Calculator, text: str, *, refuse: bool) -> dict[str, Any]:
+def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
     """An answer with what it should be; an error is raised, or kept beside the expression."""
     from sparing.calculator.checking import checked
     from sparing.core.errors import UsageError
@@ -136,20 +170,11 @@ def _answer(network: Calculator, text: str, *, refuse: bool) -> dict[str, Any]:
 def _shown(found: dict[str, Any], explain: bool) -> str:
     if "error" in found:
         return f"{found['expression'][:40]}: {found['error']}"
-    right = found["prediction"] == found["exact"]
-    verdict = "right" if right else f"wrong: {found['exact']}"
-    line = f"{found['prediction']}  ({verdict}; confidence {found['confidence']:.3f})"
-    return "\n".join([*_explained(found["answer"]), line]) if explain else line
-
-
-def _explained(answer: Answer) -> Iterator[str]:
-    """Each number as it stands on the tape, and the total that the network wrote after it."""
-    yield "what it read, its switch, running total in ten's complement:"
-    width = max((len(row) for row, _ in answer.rows), default=0)
-    for (row, switch), total in zip(answer.rows, answer.totals, strict=True):
-        number = "".join("_" if symbol > 9 else str(symbol) for symbol in reversed(row))
-        written = "".join(map(str, reversed(total)))
-        yield f"  {number.rjust(width)}  {switch}  ...{written}"
+    verdict = "right" if found["answer"].is_value(found["exact"]) else f"wrong: {found['exact']}"
+    sure = found["confidence"]
+    behind = "" if sure is None else f"; confidence {sure:.3f}"
+    line = f"{found['prediction']}  ({verdict}{behind})"
+    return "\n".join([*found["answer"].explained(), line]) if explain else line
 
 
 def _train(place: Path, seed: int) -> None:

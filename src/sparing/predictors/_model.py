@@ -21,7 +21,7 @@ from sparing.core.errors import CheckpointError, UsageError, nearest
 from sparing.models._quiet import quiet
 from sparing.predictors import PREDICTORS
 from sparing.predictors._parts import SLOTS
-from sparing.tasks._expressions import Expression
+from sparing.tasks._expressions import Expression, parse
 from sparing.tasks.arithmetic import as_values
 
 KIND = "sparing-predictor"
@@ -66,13 +66,14 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
         return SequenceClassifierOutput(logits=self.network(values)[:, None])
 
     @torch.inference_mode()
-    def predict(self, expressions: Sequence[Expression], batch: int = 512) -> list[float]:
+    def predict(self, sums: Sequence[str | Expression], batch: int = 512) -> list[float]:
         """A value for each sum; raises ``UsageError`` for one of more numbers than there is room.
 
         What is computed is not a whole number: round it for an answer.
         """
         weights, was_training = next(self.parameters()), self.training
-        values = as_values(expressions).to(weights)
+        asked = [parse(each) if isinstance(each, str) else each for each in sums]
+        values = as_values(asked).to(weights)
         try:
             self.eval()
             parts = (values[start : start + batch] for start in range(0, len(values), batch))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from scipy.stats import spearmanr
 
+from sparing.calculator.predicting import slot_attention
 from sparing.core.record import Label, Record
 from sparing.core.recording import record
 from sparing.tasks._calculation_scores import ValueScores, by_operands, legacy_errors, value_scores
@@ -155,15 +156,10 @@ def _attention(model: Predictor, labels: Labels) -> Iterator[Record]:
     sums = test_sets()["in"]
     with torch.inference_mode(), record(model) as log:
         model(as_values(sums))
-    weights = [
-        each[:, :15] if each.ndim == 2 else each.mean((1, 2))
-        for name, values in log.items()
-        if name.endswith("/attention")
-        for each in values
-    ]
-    if not weights:
+    weights = slot_attention(log)
+    if weights is None:
         return
-    on_numbers = torch.stack(weights).mean(0)[:, -15:][:, 0:5:2]
+    on_numbers = weights[:, 0:5:2]
     sizes = torch.tensor([[abs(x) for x in each.operands] for each in sums])
     found = spearmanr(on_numbers.flatten().numpy(), sizes.flatten().numpy()).statistic
     yield Record("attention_size", float(found), "", "measured", dict(labels), count=len(sums))

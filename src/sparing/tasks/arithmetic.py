@@ -5,6 +5,7 @@ Source: Mukin, A Predictive Calculator (2025): its sets are drawn again exactly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -127,16 +128,27 @@ def as_values(
 ) -> Float[Tensor, "count slots"]:
     """The published input: operands as they are, + as 1, - as 0, what is not there as 0.5.
 
-    Raises ``UsageError`` for an expression that has more parts than slots, or multiplies.
+    Raises ``UsageError`` for an expression that has more parts than slots, multiplies, or has a
+    number beyond float32.
     """
     rows = torch.full((len(expressions), slots), ABSENT)
     for row, each in zip(rows, expressions, strict=True):
-        parts = [float(each.operands[0])]
+        parts = [_as_float(each.operands[0])]
         for operator, operand in zip(each.operators, each.operands[1:], strict=True):
             if operator not in CODES:
                 raise UsageError(f"arithmetic: there is no code for {operator!r}: {each.text!r}")
-            parts += [CODES[operator], float(operand)]
+            parts += [CODES[operator], _as_float(operand)]
         if len(parts) > slots:
             raise UsageError(f"arithmetic: {each.text!r} has {len(parts)} parts, not {slots}")
         row[: len(parts)] = torch.tensor(parts)
+        if not bool(row.isfinite().all()):
+            raise UsageError("arithmetic: a number is too large to be read as a value")
     return rows
+
+
+def _as_float(number: int) -> float:
+    """The number; infinite where it is beyond any float."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf

@@ -297,13 +297,7 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
             num_train_epochs=recipe.epochs,
             per_device_train_batch_size=recipe.batch_size,
             per_device_eval_batch_size=max(128, recipe.batch_size),
-            learning_rate=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            warmup_steps=round(recipe.warmup_share * epoch_steps * recipe.epochs),
-            **_schedule(recipe),
-            optim=OPTIMIZERS[recipe.optimizer],
-            adam_beta1=recipe.first_moment,
-            max_grad_norm=recipe.max_gradient_norm,
+            **_descent(recipe, epoch_steps),
             seed=recipe.seed,
             bf16=precision == "bfloat16",
             fp16=precision == "float16",
@@ -329,11 +323,21 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
     return arguments
 
 
-def _schedule(recipe: Recipe) -> dict[str, Any]:
-    if not recipe.last_rate_share:
-        return {"lr_scheduler_type": recipe.schedule}
-    rest = {"min_lr_rate": recipe.last_rate_share}
-    return {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": rest}
+def _descent(recipe: Recipe, epoch_steps: int) -> dict[str, Any]:
+    """The optimiser and its schedule in Trainer's words."""
+    schedule: dict[str, Any] = {"lr_scheduler_type": recipe.schedule}
+    if recipe.last_rate_share:
+        rest = {"min_lr_rate": recipe.last_rate_share}
+        schedule = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": rest}
+    return {
+        **schedule,
+        "optim": OPTIMIZERS[recipe.optimizer],
+        "learning_rate": recipe.learning_rate,
+        "adam_beta1": recipe.first_moment,
+        "weight_decay": recipe.weight_decay,
+        "warmup_steps": round(recipe.warmup_share * epoch_steps * recipe.epochs),
+        "max_grad_norm": recipe.max_gradient_norm,
+    }
 
 
 def resolve_precision(wanted: str, *, cpu: bool) -> str:

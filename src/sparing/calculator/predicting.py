@@ -1,0 +1,119 @@
+"""Predictors where a calculator is expected: text in, an answer out, and what it hangs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.recording import record
+from sparing.tasks._expressions import Expression, parse
+from sparing.tasks.arithmetic import SLOTS, as_values
+
+if TYPE_CHECKING:
+    from sparing.predictors._model import Predictor
+
+
+@runtime_checkable
+class SomeAnswer(Protocol):
+    """What a network says to a sum."""
+
+    @property
+    def text(self) -> str:
+        """As it is shown."""
+
+    @property
+    def confidence(self) -> float | None:
+        """From 0 to 1, where the network has one."""
+
+    def is_value(self, exact: str) -> bool:
+        """Whether this is right."""
+
+    def explained(self) -> Iterator[str]:
+        """Lines that tell how it came about."""
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A calculator, or what stands for one."""
+
+    def answer(self, texts: Sequence[str]) -> Sequence[SomeAnswer]:
+        """An answer to each sum."""
+
+
+@dataclass(frozen=True)
+class PredictorAnswer:
+    """A predicted value; ``moves`` is how much it changes where each number grows by one.
+
+    ``weights`` are those of attention on each slot, averaged over layers, heads and queries; None
+    where the network has no attention that writes weights out.
+    """
+
+    expression: Expression
+    value: float
+    moves: tuple[float, ...]
+    weights: tuple[float, ...] | None
+    confidence: float | None = None
+
+    @property
+    def text(self) -> str:
+        """To three decimals: it is not a whole number."""
+        return f"{self.value:.3f}"
+
+    def is_value(self, exact: str) -> bool:
+        """Whether it rounds to the exact value."""
+        return abs(self.value - int(exact)) < 0.5
+
+    def explained(self) -> Iterator[str]:
+        """Each number with what it moves, and with the attention on it and on its operator."""
+        yield "what moves the answer where a number grows by one, and attention on its slots:"
+        signs = ("", *self.expression.operators)
+        for place, (sign, number) in enumerate(zip(signs, self.expression.operands, strict=True)):
+            told = f"  {sign or ' '} {number:>5}  {self.moves[place]:+.3f}"
+            if self.weights is not None:
+                own = self.weights[2 * place]
+                before = f", operator {self.weights[2 * place - 1]:.3f}" if place else ""
+                told += f"  attention {own:.3f}{before}"
+            yield told
+
+
+class PredictorAnswers:
+    """A predictor that answers sums as text."""
+
+    def __init__(self, model: Predictor) -> None:
+        self.model = model.eval()
+
+    def answer(self, texts: Sequence[str]) -> list[PredictorAnswer]:
+        """An answer to each sum; raises ``UsageError`` for one that it has no room for."""
+        return [self._one(parse(text)) for text in texts]
+
+    @torch.inference_mode()
+    def _one(self, expression: Expression) -> PredictorAnswer:
+        values = as_values([expression])
+        with record(self.model) as log:
+            value = float(self.model(values).logits)
+        numbers = len(expression.operands)
+        grown = values.repeat(numbers, 1)
+        grown[torch.arange(numbers), 2 * torch.arange(numbers)] += 1
+        moves = (self.model(grown).logits[:, 0] - value).tolist()
+        weights = slot_attention(log)
+        seen = None if weights is None else tuple(weights[0].tolist())
+        return PredictorAnswer(expression, value, tuple(moves), seen)
+
+
+def slot_attention(log: Mapping[str, Sequence[Tensor]]) -> Float[Tensor, "batch slots"] | None:
+    """What layers reported as ``attention``, averaged over layers, heads and queries.
+
+    A token that some networks read stands before the slots, and is left out.
+    """
+    found = [
+        each if each.ndim == 2 else each.mean((1, 2))
+        for name, values in log.items()
+        if name.rpartition("/")[2] == "attention"
+        for each in values
+    ]
+    return torch.stack(found).mean(0)[:, -SLOTS:] if found else None

@@ -1,0 +1,70 @@
+"""What the page shows of learning: two weights going downhill, and a small network's epochs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from sparing.measure.machine import threads
+from sparing.predictors import build_predictor
+from sparing.predictors.gated_sum import Network as GatedSum
+from sparing.tasks._published import published
+from sparing.tasks.arithmetic import as_values
+from sparing.train._surroundings import generators_kept
+
+HIDDEN, EPOCHS, BATCH, RATE, SHOWN = (30, 30), 60, 32, 3e-3, 120
+
+
+@cache
+def two_weights() -> dict[str, Any]:
+    """The training sums as the two-weight network sees them: two features and the value each."""
+    sums = published()["train"]
+    features = GatedSum().features(as_values(sums)).tolist()
+    return {
+        "texts": [each.text for each in sums],
+        "features": features,
+        "values": [each.value for each in sums],
+    }
+
+
+@cache
+def small_network(seed: int = 0) -> dict[str, Any]:
+    """A network of 30 and 30 neurons, trained here and now, with what it answers after each epoch.
+
+    ``answers`` holds, for each epoch from none on, its answers to sums that it does not learn from.
+    A plain loop, so that it can be shown whole: predict, compare, follow the gradient, again.
+    """
+    known = published()
+    values = as_values(known["train"])
+    truth = torch.tensor([float(each.value) for each in known["train"]])
+    asked = known["validation"][:SHOWN]
+    held_out, wanted = as_values(asked), torch.tensor([float(each.value) for each in asked])
+    with threads(1), generators_kept():
+        model = build_predictor("feed_forward", seed=seed, hidden=HIDDEN)
+        optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+        generator = torch.Generator().manual_seed(seed)
+        answers, losses = [], []
+        for epoch in range(EPOCHS + 1):
+            with torch.no_grad():
+                found = model(held_out).logits[:, 0]
+            answers.append([round(each, 2) for each in found.tolist()])
+            losses.append(float(F.mse_loss(found, wanted)))
+            if epoch == EPOCHS:
+                break
+            order = torch.randperm(len(values), generator=generator)
+            for start in range(0, len(values), BATCH):
+                rows = order[start : start + BATCH]
+                loss = F.mse_loss(model(values[rows]).logits[:, 0], truth[rows])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+    return {
+        "texts": [each.text for each in asked],
+        "values": [each.value for each in asked],
+        "answers": answers,
+        "losses": losses,
+        "hidden": list(HIDDEN),
+    }
