@@ -21,7 +21,9 @@ def test_names_are_public_names():
         "scenes",
         "tiny-imagenet",
     }
-    assert set(names()) == glue | images | {"arithmetic", "imdb", "listops", "squad", "text"}
+    assert set(names()) == glue | images | {
+        *("arithmetic", "imdb", "listops", "pathfinder", "retrieval", "squad", "text")
+    }
     assert names() == sorted(names())
 
 

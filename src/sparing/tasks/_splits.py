@@ -18,7 +18,7 @@ def hashed_order(keys: Sequence[str], seed: int) -> list[int]:
     """
 
     def place(index: int) -> tuple[bytes, int]:
-        text = f"{seed}:{keys[index]}".encode()
+        text = f"{seed}:{keys[index]}".encode(errors="surrogateescape")
         return hashlib.blake2b(text, digest_size=8).digest(), index
 
     return sorted(range(len(keys)), key=place)

@@ -14,8 +14,9 @@ from sparing.tasks._facts import Facts
 from sparing.tasks._splits import stratified
 from sparing.tasks._table import Row
 from sparing.tasks._task import Examples, Task
-from sparing.tasks._words import PAD, Words, shortened, spaced, words_from
+from sparing.tasks._words import CLASS, FIRST_BYTE, PAD, Words, shortened, spaced, words_from
 
+BYTES = "bytes"
 VALIDATION = 2000
 Encoded = tuple[list[list[int]], list[list[int]] | None, int]
 
@@ -25,9 +26,10 @@ class Reading:
     """How texts become token numbers, and which rows are kept.
 
     Without ``tokenizer`` the words of the training split make the vocabulary, ``vocabulary`` tokens
-    at most, unknown words in bytes; with it, the tokenizer of that path or hub name is used. Texts
-    are cut to ``max_tokens``, of a pair the longer one first. ``examples`` keeps only so many
-    training rows. ``tokenised`` texts have spaces around their marks already.
+    at most, unknown words in bytes; with it, the tokenizer of that path or hub name is used; with
+    "bytes" every byte of a text is a token, whether it is UTF-8 or not. Texts are cut to
+    ``max_tokens``, of a pair the longer one first. ``examples`` keeps only so many training rows.
+    ``tokenised`` texts have spaces around their marks already.
     """
 
     tokenizer: str | None = None
@@ -138,6 +140,8 @@ def _cut(corpus: Corpus, reading: Reading) -> tuple[Sequence[Row], Sequence[Row]
 def _encoder(train: Sequence[Row], reading: Reading) -> Encoder:
     if reading.tokenizer is None:
         return _own(train, reading)
+    if reading.tokenizer == BYTES:
+        return _bytes(reading)
     return _pretrained(reading.tokenizer, reading.max_tokens)
 
 
@@ -157,6 +161,26 @@ def _own(train: Sequence[Row], reading: Reading) -> Encoder:
         return ids, None, cut
 
     return Encoder(encode, words.size, PAD, words=words)
+
+
+def _bytes(reading: Reading) -> Encoder:
+    """A token for each byte; the class token also stands between a pair's texts."""
+
+    def encode(rows: Sequence[Row]) -> Encoded:
+        ids, cut = [], 0
+        for row in rows:
+            first, *rest = [[byte + FIRST_BYTE for byte in _raw(text)] for text in row.texts]
+            second = rest[0] if rest else []
+            kept = shortened([CLASS, *first], [CLASS, *second] if rest else [], reading.max_tokens)
+            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second) + len(row.texts)
+            ids.append([*kept[0], *kept[1]])
+        return ids, None, cut
+
+    return Encoder(encode, 256 + FIRST_BYTE, PAD, words=Words({}))
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 def fast_tokenizer(name: str) -> Any:

@@ -12,6 +12,7 @@ from sparing.tasks._cifar import SIZE, from_rows, from_the_hub, missing
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
 from sparing.tasks._images import Part, Sizes, image_task, read_arrays
+from sparing.tasks._pixels import sequence_task
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -42,10 +43,14 @@ def load(
     data: Path | None = None,
     image_size: int = SIZE,
     patch_size: int = 4,
+    as_tokens: bool = False,
     examples: int | None = None,
     seed: int = 0,
 ) -> Task:
     """Ten classes; the published test set, and validation cut from the published training set.
+
+    With ``as_tokens`` an image is a sequence of 1,024 grey levels behind a class token, read pixel
+    by pixel: the task Image of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006).
 
     ``patch_size`` 4 gives 64 tokens and the class token. Read from the binary version, in a folder
     or its archive, or from an npz file with x_train, y_train, x_test, y_test and class_names, in
@@ -63,6 +68,8 @@ def load(
             train, test, labels = _from_binary(folder)
     notes = missing({"train": train, "test": test}, PUBLISHED)
     sizes = Sizes(image_size, patch_size, examples, seed)
+    if as_tokens:
+        return sequence_task("cifar10", FACTS, labels, train, test, sizes, notes)
     return image_task("cifar10", FACTS, labels, train, test, sizes, notes=notes)
 
 

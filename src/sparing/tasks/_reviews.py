@@ -1,0 +1,79 @@
+"""Film reviews in aclImdb's layout, or from the hub: what tasks on them share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparing.core.errors import DataError
+from sparing.tasks._archive import files_in, find_archive
+from sparing.tasks._files import data_folder, given_folder
+from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._table import Row
+
+LABELS = {"neg": "negative", "pos": "positive"}
+LICENCE = "none stated; cite Maas et al. 2011"
+SOURCE = "Large Movie Review Dataset (Maas et al. 2011), ai.stanford.edu/~amaas/data/sentiment"
+PUBLISHED = 25000
+WANTED = "the folder aclImdb, or aclImdb_v1.tar.gz as published,"
+Reviews = dict[str, list[Row]]
+
+
+def reviews(
+    task: str, data: Path | None, *, skip_broken: bool, raw: bool
+) -> tuple[Reviews, list[str]]:
+    """Training and test reviews, and notes: which were left out, and whether it is a subset.
+
+    Files are aclImdb/{train,test}/{pos,neg}/ID_RATING.txt, in a folder or in the archive, which is
+    read without unpacking it; without a data folder the hub is asked. Line breaks written as
+    ``<br />`` become spaces. ``raw`` keeps bytes that are not UTF-8, for readings in bytes.
+    """
+    if given_folder(data) is None:
+        found, notes = _from_hub(task)
+    else:
+        folder = data_folder(task, data, ("imdb",), WANTED)
+        place = find_archive(task, folder, ("aclImdb",), WANTED)
+        found, notes = _from_files(place, skip_broken, raw)
+    for split, rows in found.items():
+        if not rows:
+            raise DataError(f"task {task}: there are no {split} reviews")
+        if len(rows) < PUBLISHED * 0.99:
+            notes.append(f"subset: {split} holds {len(rows)} of {PUBLISHED} published reviews")
+    return found, notes
+
+
+def _from_files(place: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, list[str]]:
+    found: dict[str, list[tuple[str, int, Row]]] = {"train": [], "test": []}
+    broken = []
+    for match, content in files_in(place, r"(train|test)/(neg|pos)/(\d+)_\d+\.txt"):
+        split, side, number = match.groups()
+        try:
+            text = content.decode(errors="surrogateescape" if raw else "strict")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{place}: {match.group()} is not UTF-8 text") from error
+        text = text.replace("<br />", " ").strip()
+        if text:
+            row = Row((text,), list(LABELS).index(side))
+            found[split].append((side, int(number), row))
+        else:
+            broken.append(match.group()[1:])
+    if broken and not skip_broken:
+        raise DataError(
+            f"{place}: {len(broken)} reviews are empty: {', '.join(broken[:5])}; leave such out "
+            "with skip_broken=True"
+        )
+    notes = [f"{len(broken)} empty reviews left out: {', '.join(broken)}"] if broken else []
+    # archives and file systems have orders of their own
+    return {split: [row for *_, row in sorted(rows)] for split, rows in found.items()}, notes
+
+
+def _from_hub(task: str) -> tuple[Reviews, list[str]]:
+    instead = f"give --data or set SPARING_DATA, and put {WANTED} into its imdb/"
+    hub = from_hub(task, "stanfordnlp/imdb", instead=instead)
+    rows = {}
+    for split in ("train", "test"):
+        texts, labels = columns_of(task, hub, split, ("text", "label"))
+        rows[split] = [
+            Row((text.replace("<br />", " ").strip(),), label)
+            for text, label in zip(texts, labels, strict=True)
+        ]
+    return rows, []
