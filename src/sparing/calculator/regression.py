@@ -31,6 +31,8 @@ PLAIN = Recipe(
     max_gradient_norm=UNCLIPPED,
     patience=10,
     least_gain=1e-4,
+    precision="float32",
+    device="cpu",  # too small for an accelerator to help
 )
 # AdamW, a warm-up, then a cosine down to a tenth.
 WARMED = replace(

@@ -43,7 +43,7 @@ class EncoderLayer(nn.Module):
         self, x: Float[Tensor, "batch tokens width"]
     ) -> Float[Tensor, "batch tokens width"]:
         """The next layer's input; softmax weights are reported as ``attention``."""
-        if is_heard(self) and self.attention.mechanism.__class__.__module__.endswith(".softmax"):
+        if shows_weights(self, self.attention):
             report(self, "attention", softmax_weights(self.attention, x))
         x = self.norms[0](x + self.dropout(self.attention(x)))
         found: Tensor = self.norms[1](x + self.dropout(self.inner(x)))
@@ -60,6 +60,12 @@ def attention(
         nn.init.xavier_uniform_(projection.weight)
         nn.init.zeros_(projection.bias)
     return layer
+
+
+def shows_weights(module: nn.Module, layer: Attention) -> bool:
+    """Whether somebody wants softmax weights written out; training is not slowed down for a log."""
+    softmax = type(layer.mechanism).__module__.endswith(".softmax")
+    return softmax and not module.training and is_heard(module)
 
 
 @torch.no_grad()

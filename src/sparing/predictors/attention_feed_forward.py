@@ -8,8 +8,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.recording import is_heard, report
-from sparing.predictors._encoder import attention, softmax_weights
+from sparing.core.recording import report
+from sparing.predictors._encoder import attention, shows_weights, softmax_weights
 from sparing.predictors._parts import SLOTS, activation, check_counts, dense, positions
 
 
@@ -45,7 +45,7 @@ class Network(nn.Module):
         """The predictions; softmax weights are reported as ``attention``."""
         states = self.embedding(values[:, :, None])
         states = states + self.positions.to(states)
-        if is_heard(self) and self.attention.mechanism.__class__.__module__.endswith(".softmax"):
+        if shows_weights(self, self.attention):
             report(self, "attention", softmax_weights(self.attention, states))
         states = states + self.attention(states)
         found: Tensor = self.output(self.activation(self.hidden(states.flatten(1))))

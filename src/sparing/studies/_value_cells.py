@@ -91,14 +91,21 @@ def _objective(arm: ValueArm) -> ValueLoss:
 
 
 def _training(result: TrainResult, windows: EnergyWindows, labels: Labels) -> list[Record]:
-    """Seconds, epochs, and joules of training steps by component."""
+    """Seconds, epochs, and joules of training steps by component.
+
+    A training that was read back has no window: what this machine has says how it was obtained.
+    """
+    if not windows.components:
+        windows.start()
+        windows.stop()
+    components = windows.components
     found = [
         Record("train_time_s", result.train_time_s, "s", "measured", dict(labels)),
         Record("epochs", float(len(result.curve)), "", "measured", dict(labels)),
         Record("validation_loss", result.validation_loss, "", "measured", dict(labels)),
     ]
     spent = result.curve[-1]
-    for each in windows.components:
+    for each in components:
         joules = spent.get(f"{each.name}{SUFFIX}")
         if joules is not None:
             own: dict[str, Label] = {**labels, "component": each.name, "method": each.method}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,8 +25,7 @@ Predict = Callable[[Sequence[Expression]], Sequence[float | None]]
 Labels = dict[str, Label]
 LONG_SETS = ("published long", "out+long")
 OUT_SETS = ("out",)
-PROBED_OPERANDS = (3, 8)
-PROBED = 200
+PROBED_OPERANDS, LARGEST_SEEN = (3, 8), 4
 
 
 @cache
@@ -123,10 +123,12 @@ def probe_records(model: Predictor, labels: Labels) -> list[Record]:
 
 
 def _sensitivity(model: Predictor, operands: int, labels: Labels) -> Iterator[Record]:
-    """The answer's change where an operand grows by one, its sign that of the truth: 1 is right."""
-    sums = [each for each in test_sets()["published long"] if len(each.operands) == operands]
-    if operands == PROBED_OPERANDS[0]:
-        sums = list(test_sets()["in"][:PROBED])
+    """The answer's change where an operand grows by one, its sign that of the truth: 1 is right.
+
+    Only operands that are still in the range of training afterwards grow.
+    """
+    name = "in" if operands == PROBED_OPERANDS[0] else "published long"
+    sums = [each for each in test_sets()[name] if len(each.operands) == operands]
     values = as_values(sums)
     with torch.inference_mode():
         before = model(values).logits[:, 0]
@@ -137,15 +139,15 @@ def _sensitivity(model: Predictor, operands: int, labels: Labels) -> Iterator[Re
             change = model(grown).logits[:, 0] - before
             if place:
                 change = change * (2 * values[:, 2 * place - 1] - 1)
+            seen = values[:, 2 * place] < LARGEST_SEEN
+            kept = change[seen].tolist()
             own: Labels = {**labels, "operands": operands, "place": place + 1}
-            mean = float(change.mean())
-            yield Record("sensitivity", mean, "", "measured", own, count=len(sums))
-            for each, value in zip(sums, change.tolist(), strict=True):
-                sizes.setdefault(abs(each.operands[place]), []).append(value)
+            yield Record("sensitivity", fmean(kept), "", "measured", own, count=len(kept))
+            for size, value in zip(values[seen, 2 * place].abs().tolist(), kept, strict=True):
+                sizes.setdefault(int(size), []).append(value)
     for size, changes in sorted(sizes.items()):
         own = {**labels, "operands": operands, "size": size}
-        mean = sum(changes) / len(changes)
-        yield Record("sensitivity", mean, "", "measured", own, count=len(changes))
+        yield Record("sensitivity", fmean(changes), "", "measured", own, count=len(changes))
 
 
 def _attention(model: Predictor, labels: Labels) -> Iterator[Record]:

@@ -46,7 +46,10 @@ def run(
     that fails is noted in the result, and the others go on.
     """
     # how arms are built and trained belongs to a run as much as what they are called
-    networks = {name: asdict(ARMS[name]) for name in options.trained}
+    networks = {
+        name: {**asdict(ARMS[name]), "recipe": asdict(ARMS[name].recipe(0, options.epochs))}
+        for name in options.trained
+    }
     identity = plain({**asdict(options), "networks": networks})
     config = base_config("calculator", identity) | _described(options, folder.name)
     planned = _cells(options, folder)
