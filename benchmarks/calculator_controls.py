@@ -326,6 +326,8 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
     lines = table_of(rows)
     text = [f"| {' | '.join(line)} |" for line in lines]
     text.insert(1, "|" + " --- |" * len(lines[0]))
+    if BEGIN not in page.read_text():
+        raise SystemExit(f"{page} has no line {BEGIN}")
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
     write_atomically(page, before + BEGIN + "\n" + "\n".join(text) + "\n" + END + after)

@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("page", type=Path)
     given = parser.parse_args()
+    if BEGIN not in given.page.read_text():
+        raise SystemExit(f"{given.page} has no line {BEGIN}")
     before, rest = given.page.read_text().split(BEGIN)
     after = rest.split(END)[1]
     write_atomically(given.page, f"{before}{BEGIN}\n{tables(given.run)}\n{END}{after}")

@@ -122,7 +122,7 @@ def test_tuning_from_end_to_end(tiny, rank, tmp_path):
 def test_an_interrupted_tuning_goes_on(tiny, tmp_path):
     model, tokenizer = tiny
     recipe = LanguageRecipe(epochs=2, batch_size=16, accumulation=1, rank=0, watched=4)
-    whole, _ = tune(model, tokenizer, SUMS[:32], SUMS[32:40], recipe, tmp_path / "whole")
+    whole, whole_scores = tune(model, tokenizer, SUMS[:32], SUMS[32:40], recipe, tmp_path / "whole")
 
     def stop(share, text):
         raise KeyboardInterrupt
@@ -132,9 +132,23 @@ def test_an_interrupted_tuning_goes_on(tiny, tmp_path):
         tune(again, tokenizer, SUMS[:32], SUMS[32:40], recipe, tmp_path / "cut", on_progress=stop)
     again, _ = tiny_language_model(**SMALL)
     ended, scores = tune(again, tokenizer, SUMS[:32], SUMS[32:40], recipe, tmp_path / "cut")
-    assert scores[-1].epoch == 2
+    assert scores == whole_scores
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(ended.state_dict()[name], value)
+
+
+def test_a_torn_checkpoint_is_passed_over(tiny, tmp_path):
+    model, tokenizer = tiny
+    recipe = LanguageRecipe(epochs=2, batch_size=16, accumulation=1, rank=0, watched=2)
+    tune(model, tokenizer, SUMS[:32], SUMS[32:40], recipe, tmp_path)
+    older, newest = sorted(tmp_path.glob("checkpoint-*"), key=lambda each: int(each.name[11:]))
+    assert language_model.last_sound(tmp_path) == newest
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:50])
+    assert language_model.last_sound(tmp_path) == older
+    assert not newest.exists()
+    (older / "optimizer.pt").write_bytes(b"torn")
+    assert language_model.last_sound(tmp_path) is None
 
 
 def test_a_saved_model_is_opened_by_its_folder(tiny, tmp_path):

@@ -87,6 +87,7 @@ def test_patience_counts_what_gains_too_little(tmp_path):
         ({"last_rate_share": 0.1}, "belongs to the schedule cosine"),
         ({"optimizer": "adagrad"}, "optimizer must be adamw, sgd or rmsprop"),
         ({"least_gain": -1.0}, "least_gain must not be negative"),
+        ({"first_moment": 0.8, "optimizer": "sgd"}, "belongs to the optimizer adamw"),
     ],
 )
 def test_recipes_refuse(given, message):
@@ -119,6 +120,20 @@ def test_a_search_goes_on_where_it_ended(tmp_path):
         study_name="gru, 1 epochs, seed 0", storage=f"sqlite:///{tmp_path / search.FILE}"
     )
     assert len(kept.trials) == 2
+    assert kept.trials[0].params != kept.trials[1].params
+
+
+def test_two_searches_do_not_meet(tmp_path):
+    pytest.importorskip("optuna")
+    with search._alone(tmp_path), pytest.raises(UsageError, match="in use by another search"):
+        search.search_predictor("gru", 1, tmp_path, epochs=1)
+
+
+def test_a_trial_that_was_cut_off_is_done_again(tmp_path):
+    pytest.importorskip("optuna")
+    kept = search._open("gru", tmp_path, 1, 0)
+    kept.ask()
+    assert search.search_predictor("gru", 1, tmp_path, epochs=1).trials == 1
 
 
 def test_what_cannot_be_searched(tmp_path):

@@ -151,3 +151,32 @@ def test_a_search_of_one_trial(command, tmp_path):
     assert (found["predictor"], found["trials"]) == ("gru", 1)
     assert "best of 1" in command(*given).out
     assert command("search", "gruu", "--trials", "1", "--output-dir", tmp_path).code == 2
+
+
+def test_a_stream_of_a_predictor_goes_on_after_a_sum_without_room(command, monkeypatch):
+    from sparing.calculator.web import TRAINED
+
+    given = "1 + 1\n" + " + ".join(["1"] * 9) + "\n2 + 1\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(given))
+    ended = command("calculate", "--json", "-", "--model", TRAINED / "FNN2")
+    assert ended.code == 2
+    first, bad, last = lines(ended)
+    assert "17 parts, not 15" in bad["error"]
+    assert (first["exact"], last["exact"]) == ("2", "3")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--web", "1 + 1"), "--web shows a page"),
+        (("--web", "--prove"), "--web shows a page"),
+        (("--port", "80"), "belong to --web"),
+        (("--models", "."), "belong to --web"),
+        (("--prove", "--model", "."), "needs a calculator's file"),
+        (("--web", "--model", "."), "needs a calculator's file"),
+    ],
+)
+def test_options_that_do_not_go_together(command, given, message):
+    ended = command("calculate", *given)
+    assert ended.code == 2
+    assert message in ended.err

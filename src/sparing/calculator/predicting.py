@@ -15,7 +15,7 @@ from sparing.tasks._expressions import Expression, parse
 from sparing.tasks.arithmetic import SLOTS, as_values
 
 if TYPE_CHECKING:
-    from sparing.predictors._model import Predictor
+    from sparing.predictors import Predictor
 
 
 @runtime_checkable

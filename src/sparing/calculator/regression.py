@@ -16,7 +16,7 @@ from sparing.train.objective import Objective
 from sparing.train.values import ValueLoss
 
 if TYPE_CHECKING:
-    from sparing.predictors._model import Predictor
+    from sparing.predictors import Predictor
 
 TRANSFORMERS = ("transformer", "xval")
 UNCLIPPED = 1e9

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,22 +101,46 @@ def search_predictor(
         raise UsageError(f"there is no space to search for {name!r}{nearest(name, SPACES)}")
     if trials < 1:
         raise UsageError(f"trials must be at least 1, got {trials}")
-    kept = _open(name, folder, epochs, seed)
+    with _alone(folder):
+        kept = _open(name, folder, epochs, seed)
 
-    def attempt(trial: optuna.Trial) -> float:
-        on_progress(_ended(kept) / trials, f"trial {_ended(kept) + 1} of {trials}")
-        return _attempt(trial, name, folder, epochs, seed)
+        def attempt(trial: optuna.Trial) -> float:
+            on_progress(_ended(kept) / trials, f"trial {_ended(kept) + 1} of {trials}")
+            return _attempt(trial, name, folder, epochs, seed)
 
-    kept.optimize(attempt, n_trials=max(0, trials - _ended(kept)))
-    best = kept.best_trial
+        try:
+            kept.optimize(attempt, n_trials=max(0, trials - _ended(kept)))
+        except _storage_errors() as error:
+            raise UsageError(f"cannot write to {folder / FILE}: {error}") from error
+        best, ended = kept.best_trial, _ended(kept)
+    if best.value is None or not math.isfinite(best.value):
+        raise UsageError(f"none of {ended} trials ended with a finite loss: try more")
     on_progress(1.0, "done")
-    return Found(
-        name,
-        _ended(kept),
-        float(best.value or 0.0),
-        float(best.params["learning_rate"]),
-        dict(best.user_attrs["options"]),
-    )
+    rate = float(best.params["learning_rate"])
+    return Found(name, ended, float(best.value), rate, dict(best.user_attrs["options"]))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process; ``UsageError`` where another one searches in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(f"{folder} is in use by another search") from error
+        yield
+
+
+def _storage_errors() -> tuple[type[Exception], ...]:
+    """What Optuna raises when its file cannot be written."""
+    from optuna.exceptions import StorageInternalError
+
+    return (StorageInternalError, OSError)
 
 
 def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
@@ -125,15 +151,13 @@ def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
         raise Unsupported("a search needs Optuna: pip install 'sparing[search]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         kept = optuna.create_study(
             storage=f"sqlite:///{folder / FILE}",
             study_name=f"{name}, {epochs} epochs, seed {seed}",
-            sampler=optuna.samplers.TPESampler(seed=seed),
             load_if_exists=True,
         )
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+        # a sampler that began anew would suggest what it suggested before
+        kept.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + len(kept.trials))
     except Exception as error:  # SQLAlchemy's own, which is not a dependency of ours
         raise DataError(f"{folder / FILE} is not a search of this version, or damaged") from error
     for trial in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):

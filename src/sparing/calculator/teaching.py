@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values
 from sparing.train._surroundings import generators_kept
 
+_LOCK = threading.Lock()
 HIDDEN, EPOCHS, BATCH, RATE, SHOWN = (30, 30), 60, 32, 3e-3, 120
 
 
@@ -30,8 +32,14 @@ def two_weights() -> dict[str, Any]:
     }
 
 
-@cache
 def small_network(seed: int = 0) -> dict[str, Any]:
+    """See ``_small_network``; whoever asks while it is trained waits for the same training."""
+    with _LOCK:
+        return _small_network(seed)
+
+
+@cache
+def _small_network(seed: int) -> dict[str, Any]:
     """A network of 30 and 30 neurons, trained here and now, with what it answers after each epoch.
 
     ``answers`` holds, for each epoch from none on, its answers to sums that it does not learn from.

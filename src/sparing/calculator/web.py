@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,8 +18,7 @@ from sparing.calculator.checking import checked
 from sparing.calculator.network import Calculator
 from sparing.calculator.teaching import small_network, two_weights
 from sparing.core.errors import SparingError, UsageError
-from sparing.predictors import load_predictor
-from sparing.predictors._model import parameter_counts
+from sparing.predictors import load_predictor, parameter_counts
 from sparing.tasks._expressions import Expression
 
 ADDRESS = "127.0.0.1"
@@ -26,17 +27,28 @@ FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 TRAINED = Path(__file__).with_name("trained")
 POLICY = "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
-LONGEST_QUERY = 4096
+# The page's own field holds 400 characters, each three in an address.
+LONGEST_REQUEST = 1300
+HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer as it is shown, its value where it is a number, and how sure the network is."""
+
+    text: str
+    value: int | float | None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
 class Voice:
-    """One network on the page; ``answer`` gives its answer as text, and how sure it is, or None."""
+    """One network on the page."""
 
     name: str
     weights: int
     reads: str
-    answer: Callable[[Expression], tuple[str, float | None]]
+    answer: Callable[[Expression], Said]
 
 
 def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
@@ -50,23 +62,32 @@ def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
         raise UsageError(f"{folder} holds no folders of predictors; a study leaves them in models/")
     lock = threading.Lock()
 
-    def calculated(sum_: Expression) -> tuple[str, float | None]:
+    def calculated(sum_: Expression) -> Said:
         with lock:
             answer = calculator.answer([sum_.text])[0]
-        return answer.text, answer.confidence
+        return Said(answer.text, _integer(answer.text), answer.confidence)
 
     own = Voice("calculator", calculator.weights, "characters", calculated)
     return [own, *map(_predictor, found)]
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def _predictor(folder: Path) -> Voice:
     model = load_predictor(folder)
     lock = threading.Lock()
 
-    def answer(sum_: Expression) -> tuple[str, float | None]:
+    def answer(sum_: Expression) -> Said:
         with lock:
             value = model.predict([sum_])[0]
-        return f"{value:.2f}", None
+        if not math.isfinite(value):
+            raise UsageError("the numbers are too large for it")
+        return Said(f"{value:.2f}", value)
 
     name = folder.name.replace("-", " ")
     return Voice(name, parameter_counts(model).architecture, "values", answer)
@@ -75,29 +96,42 @@ def _predictor(folder: Path) -> Voice:
 def answers(text: str, speaking: Sequence[Voice]) -> dict[str, Any]:
     """The exact value of a sum and what every network says; raises ``UsageError`` for no sum."""
     expression = checked(text)
-    found = []
+    exact, found = expression.value, []
     for voice in speaking:
         entry: dict[str, Any] = {"name": voice.name, "weights": voice.weights, "reads": voice.reads}
         try:
-            said, confidence = voice.answer(expression)
-            entry |= {"answer": said, "confidence": confidence}
-            entry["off"] = _off(said, expression.value)
+            said = voice.answer(expression)
         except UsageError as error:
             entry["error"] = _short(str(error))
+        else:
+            entry |= {"answer": said.text, "confidence": said.confidence}
+            entry |= {"right": _is_right(said.value, exact), "off": _off(said.value, exact)}
         found.append(entry)
-    return {"sum": expression.text, "exact": str(expression.value), "answers": found}
+    return {"sum": expression.text, "exact": str(exact), "answers": found}
 
 
 def _short(reason: str) -> str:
-    return "has no room for so many numbers" if "parts, not" in reason else reason
+    """Why a network has no answer, for a cell of a table."""
+    if "parts, not" in reason:
+        return "has no room for so many numbers"
+    return "the numbers are too large for it" if "not finite" in reason else reason
 
 
-def _off(said: str, value: int) -> float | None:
-    """How far an answer is from the value; none where it is no number, or too large to tell."""
-    try:
-        return abs(float(said) - float(value))
-    except (ValueError, OverflowError):
-        return None
+def _is_right(value: int | float | None, exact: int) -> bool:
+    """Whole numbers are right where they are equal, others where they round to the value."""
+    if value is None:
+        return False
+    return value == exact if isinstance(value, int) else abs(Fraction(value) - exact) < HALF
+
+
+def _off(value: int | float | None, exact: int) -> str:
+    """How far an answer is from the value, as it is shown."""
+    if value is None:
+        return "?"
+    if isinstance(value, int):
+        return str(abs(value - exact))
+    away = float(abs(Fraction(value) - exact))
+    return f"{away:.2f}" if away < 100 else f"{away:.3g}"
 
 
 def serve(speaking: Sequence[Voice], port: int = 0) -> ThreadingHTTPServer:
@@ -127,8 +161,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """A file, an answer, or what the page shows of learning."""
         port = self.connection.getsockname()[1]
-        if self.headers.get("Host") not in (f"{ADDRESS}:{port}", f"localhost:{port}"):
+        strange = self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        if self.headers.get("Host") not in (f"{ADDRESS}:{port}", f"localhost:{port}") or strange:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"this page is for this machine alone")
+            return
+        if len(self.path) > LONGEST_REQUEST:
+            self._send(HTTPStatus.REQUEST_URI_TOO_LONG, "text/plain", b"the sum is too long")
             return
         asked = urlsplit(self.path)
         if asked.path in FILES:
@@ -144,14 +182,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page")
 
     def _answers(self, query: str) -> None:
-        text = parse_qs(query[:LONGEST_QUERY], keep_blank_values=True).get("sum", [""])[0]
+        text = parse_qs(query, keep_blank_values=True).get("sum", [""])[0]
         try:
             self._json(answers(text, self.known))
         except SparingError as error:
             self._json({"error": str(error)})
 
     def _json(self, content: dict[str, Any]) -> None:
-        self._send(HTTPStatus.OK, "application/json", json.dumps(content).encode())
+        self._send(HTTPStatus.OK, "application/json", json.dumps(content, allow_nan=False).encode())
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
         self.send_response(status)

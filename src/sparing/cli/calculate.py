@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparing.cli._shared import FAILED, USED_WRONGLY, Json, emit, progress_bar, verb
+from sparing.core.errors import UsageError
 
 if TYPE_CHECKING:
     from sparing.calculator import Calculator
@@ -64,7 +65,11 @@ def run(
     error instead, and the exit code is 2.
     """
     _refuse_contradictions(expressions, model, prove, train)
+    if not web and (port or models):
+        raise UsageError("--port and --models belong to --web")
     if web:
+        if expressions or explain or prove or train or as_json:
+            raise UsageError("--web shows a page: of the others only --model, --models and --port")
         from sparing.cli._calculator_page import show_page
 
         show_page(_calculator(model), models, port)
@@ -83,8 +88,6 @@ def run(
 def _refuse_contradictions(
     expressions: list[str] | None, model: Path | None, prove: bool, train: Path | None
 ) -> None:
-    from sparing.core.errors import UsageError
-
     if prove and expressions:
         raise UsageError("--prove is about every sum: give it none")
     if train is not None and model is not None:
@@ -105,6 +108,8 @@ def _calculator(model: Path | None) -> Calculator:
     from sparing.calculator import Calculator
     from sparing.calculator.network import SHIPPED
 
+    if model is not None and model.is_dir():
+        raise UsageError(f"{model} is a folder, as predictors have; this needs a calculator's file")
     return Calculator.load(model or SHIPPED)
 
 
@@ -149,15 +154,14 @@ def _lines(given: Iterable[str]) -> Iterator[str]:
 def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
     """An answer with what it should be; an error is raised, or kept beside the expression."""
     from sparing.calculator.checking import checked
-    from sparing.core.errors import UsageError
 
     try:
         expression = checked(text)
+        answer = network.answer([" ".join(text.split())])[0]
     except UsageError as error:
         if refuse:
             raise
         return {"expression": text, "error": str(error)}
-    answer = network.answer([" ".join(text.split())])[0]
     return {
         "expression": text,
         "prediction": answer.text,
@@ -179,7 +183,6 @@ def _shown(found: dict[str, Any], explain: bool) -> str:
 
 def _train(place: Path, seed: int) -> None:
     from sparing.calculator import Calculator, train_calculator
-    from sparing.core.errors import UsageError
 
     if place.suffix != ".safetensors":
         raise UsageError(f"--train writes a .safetensors file, got {place}")

@@ -5,16 +5,20 @@ These are the architectures of Mukin, A Predictive Calculator (2025), and what i
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.folder import Folder
 
 if TYPE_CHECKING:
-    from sparing.predictors._model import Predictor
+    from sparing.predictors._model import ParameterCounts as ParameterCounts
+    from sparing.predictors._model import Predictor as Predictor
+    from sparing.predictors._model import parameter_counts as parameter_counts
 
 PREDICTORS = Folder("sparing.predictors", "predictor")
-__all__ = ["PREDICTORS", "build_predictor", "load_predictor", "names"]
+_HOMES = {"ParameterCounts": "_model", "Predictor": "_model", "parameter_counts": "_model"}
+__all__ = ["PREDICTORS", "build_predictor", "load_predictor", "names", *_HOMES]
 
 
 def names() -> list[str]:
@@ -45,3 +49,9 @@ def load_predictor(folder: str | Path) -> Predictor:
     from sparing.predictors._model import open_predictor
 
     return open_predictor(Path(folder))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"sparing.predictors.{_HOMES[name]}"), name)

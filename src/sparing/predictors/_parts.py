@@ -99,7 +99,7 @@ def one_bias(layer: nn.RNNBase, *, forget: bool = False) -> nn.RNNBase:
     """A recurrent layer as Keras has it: one bias, which is 0 (1 for what an LSTM forgets).
 
     Input weights are after Glorot, recurrent ones orthogonal. PyTorch has a second bias: it is held
-    at 0, and not trained.
+    at 0, and not trained. (Keras's own GRU trains a second one inside the reset gate.)
     """
     for name, weight in layer.named_parameters():
         if "weight_ih" in name:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparing.measure.statistics import mean_difference
 from sparing.report import content, wording
 from sparing.report.results import Results
 from sparing.report.value_results import ValueResults
-from sparing.report.value_tables import VERDICTS, share_text
+from sparing.report.value_tables import share_text, verdict_of
 
 FEWEST_SEEDS = 5
 UNTRAINED = ("two weights", "linear regression", "always 0", "calculator (text)", "baseline")
@@ -64,51 +65,59 @@ class Verdict:
 
 def verdict(results: ValueResults) -> Verdict:
     """Which network is best, and which claims stand."""
-    best = _best(results)
-    second = tuple(each for each in (_exact(results), _claims(results)) if each)
-    if best is None:
-        return Verdict("No verdict yet", ": no network was trained so far.", second)
-    if results.seeds < FEWEST_SEEDS:
+    exact = _exact(results)
+    if not _ranked(results):
+        return Verdict("No verdict yet", ": no network was trained so far.", ())
+    if results.seeds < FEWEST_SEEDS or results.missing:
         seeds = wording.count_of(results.seeds, "seed")
-        because = f": {seeds} and short trainings show that everything runs."
-        return Verdict("No claim is made", because, second)
-    name, score = best
-    because = (
-        f": of the networks without an accumulator built in it has the highest bounded score "
-        f"({score:.1f}, where 50 is a small network and 100 is exact)."
-    )
-    return Verdict(f"{name} generalizes best", because, second)
+        because = f": every network has {seeds} so far, and a claim asks for {FEWEST_SEEDS} and "
+        because += "for all cells; what stands below shows that everything runs."
+        return Verdict("No claim is made", because, (exact,))
+    (best, first), (second, next_) = _ranked(results)[:2]
+    ours, theirs = (results.by_seed("bounded_score", arm) for arm in (best, second))
+    seeds_ = sorted(ours.keys() & theirs.keys())
+    gap = mean_difference([ours[n] for n in seeds_], [theirs[n] for n in seeds_])
+    told = (exact, _claims(results))
+    scores = f"({first:.1f} and {next_:.1f}, where 50 is a small network and 100 is exact)"
+    if gap.interval is None or gap.interval[0] <= 0:
+        because = f" {best} and {second} {scores}: their seeds overlap."
+        return Verdict("Undecided which generalizes best,", because, told)
+    because = f": its bounded score is clearly above that of {second}, the next {scores}. "
+    because += "Networks with an accumulator built in are left out."
+    return Verdict(f"{best} generalizes best", because, told)
 
 
-def _best(results: ValueResults) -> tuple[str, float] | None:
-    scored = {
-        arm: float(found.value)
+def _ranked(results: ValueResults) -> list[tuple[str, float]]:
+    """Trained networks without an accumulator built in, the highest bounded score first."""
+    scored = [
+        (arm, float(found.value))
         for arm in results.trained
         if arm not in (*UNTRAINED, "NAU", "NAC")
         if (found := results.mean("bounded_score", arm)) is not None and found.value is not None
-    }
-    if not scored:
-        return None
-    best = max(scored, key=lambda arm: scored[arm])
-    return best, scored[best]
+    ]
+    return sorted(scored, key=lambda pair: -pair[1])
 
 
 def _exact(results: ValueResults) -> str:
     """What exactness comes to at unseen lengths and numbers."""
-    best = _best(results)
-    if best is None:
+    ranked = _ranked(results)
+    if not ranked:
         return ""
-    own = share_text(results.mean("exact", best[0], set="out+long"))
-    two = share_text(results.mean("exact", "two weights", set="out+long"))
-    text = share_text(results.mean("exact", "calculator (text)", set="out+long"))
+    best = ranked[0][0]
+    own, two, text = (
+        share_text(results.mean("exact", arm, set="out+long"))
+        for arm in (best, "two weights", "calculator (text)")
+    )
     return (
-        f"Longer sums of unseen numbers: {best[0]} gets {own} right, two weights {two}, and the "
+        f"Longer sums of unseen numbers: {best} gets {own} right, two weights {two}, and the "
         f"calculator, which reads text, {text}."
     )
 
 
 def _claims(results: ValueResults) -> str:
-    found = [VERDICTS.get(goal.get("met"), "undecided") for goal in results.run.goals]  # type: ignore[arg-type]
+    kinds = results.run.config.get("claims") or []
+    goals = zip(results.run.goals, kinds, strict=False)
+    found = [verdict_of(goal) for goal, kind in goals if kind == "claim"]
     if not found:
         return ""
     stand, fall = found.count("stands"), found.count("falls")
@@ -127,12 +136,10 @@ def notices(results: ValueResults) -> list[str]:
             f"This machine shows no counter of energy: joules are CPU seconds times {watts:g} W, "
             "an estimate, and every comparison is one of computing time."
         )
-    planned = [str(key) for key in results.run.config.get("cells") or []]
-    done = {record.cell for record in results.run.records}
-    missing = [key for key in planned if key not in done]
+    planned, missing = len(results.run.config.get("cells") or []), results.missing
     if missing:
         found.append(
-            f"This run is not complete: {len(planned) - len(missing):,} of {len(planned):,} cells "
+            f"This run is not complete: {planned - len(missing):,} of {planned:,} cells "
             f"are done; missing are {wording.listing(missing, 6)}. The same command goes on."
         )
     return [*found, *content.record_notices(results.run)]

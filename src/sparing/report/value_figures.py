@@ -192,8 +192,8 @@ def tuning(results: ValueResults) -> Plot:
         return Plot(name, title, "", None, missing="No language model was tuned.")
     first = ways[0]
     description = (
-        f"Shares on held-out sums by epoch ({first}). Where every earlier token is given, most "
-        "tokens are right long before most answers are."
+        f"Shares on held-out sums by epoch ({first}): three where every earlier token of the right "
+        "answer is given, one of what the model writes by itself."
     )
 
     def draw(look: Look, narrow: bool) -> Figure:

@@ -39,9 +39,23 @@ class ValueResults:
 
     @cached_property
     def seeds(self) -> int:
-        """The most trainings of an arm."""
+        """The fewest trainings of an arm."""
         found = (self.mean("train_time_s", arm) for arm in self.trained)
-        return max((each.count for each in found if each is not None), default=0)
+        return min((each.count for each in found if each is not None), default=0)
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """The cells that were planned and have not ended."""
+        done = {record.cell for record in self.run.records}
+        return [str(key) for key in self.run.config.get("cells") or [] if key not in done]
+
+    def by_seed(self, name: str, arm: str) -> dict[int, float]:
+        """A quantity of an arm that has no other label, by seed."""
+        return {
+            int(r.labels["seed"] or 0): float(r.value)
+            for r in self.run.records
+            if r.name == name and r.labels.get("arm") == arm and r.value is not None
+        }
 
     def energy(self, arm: str) -> Record | None:
         """Joules of a training: what was sensed, else what was estimated."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scipy.stats import binomtest
 
 from sparing.core.record import Label, Record
@@ -18,7 +20,6 @@ from sparing.report.value_published import (
 from sparing.report.value_results import SETS, ValueResults
 
 NONE = wording.DASH
-VERDICTS = {True: "stands", False: "falls"}
 PUBLISHED_SETS = ("in", "published out", "published long")
 LOST = ("empty", "malformed")
 
@@ -62,8 +63,8 @@ def network_block(results: ValueResults) -> Block:
         "behind errors and scores. Exact is the share of answers that round to the value, error "
         "the mean distance from it. Out has operands from 6 to 9 and 5, none of them seen; long "
         "has 4 to 8 operands, out+long both. The bounded score is 50 for the baseline and 100 for "
-        "an exact network; of the published one stands behind what other seeds of its baseline "
-        "would have made of it. Energy and time are of one training."
+        "an exact network; behind the published one stand the least and the largest that a single "
+        "seed of the network and of its baseline makes of it. Energy and time are of one training."
     )
     rows = tuple(_network(results, arm) for arm in results.arms)
     return Block("networks", "Networks", explain, heads, rows)
@@ -88,7 +89,9 @@ def _legacy(results: ValueResults, arm: str) -> str:
     """The published score with what the choice of the baseline's seed makes of it."""
     found = results.mean("legacy_score", arm)
     if found is None or found.value is None:
-        return "infinite" if arm in ("two weights", "calculator (text)") else NONE
+        errors = [results.mean("mean_error", arm, set=name) for name in SETS]
+        exact = all(each is not None and (each.value or 0.0) < 1e-9 for each in errors)
+        return "infinite" if exact else NONE
     own = [
         r for r in results.run.records if r.name == "legacy_score" and r.labels.get("arm") == arm
     ]
@@ -123,6 +126,12 @@ def _sizes(results: ValueResults, place: int) -> tuple[str, str, str, str, str]:
     return (f"Weights + optimiser's numbers: {arm}", told, NONE, ours, why)
 
 
+def verdict_of(goal: Mapping[str, object]) -> str:
+    """What a goal's verdict says of its claim."""
+    met = goal.get("met")
+    return "undecided" if met not in (True, False) else "stands" if met else "falls"
+
+
 def claims_block(results: ValueResults) -> Block:
     """Each claim with its number and verdict."""
     rows = []
@@ -137,12 +146,14 @@ def claims_block(results: ValueResults) -> Block:
                 quantity,
                 NONE if value is None else _number(float(value)),
                 spread,
-                VERDICTS.get(goal.get("met"), "undecided"),  # type: ignore[arg-type]
+                verdict_of(goal),
             )
         )
     explain = (
-        "A claim stands where the whole 95 % interval over seeds is above 0, falls where it is "
-        "below (or where there is no difference to see it is undecided)."
+        "A claim stands where the whole interval over seeds is above 0 (or what is asked for), and "
+        "falls where it is below; five seeds at least. Intervals are so wide that all claims "
+        "together err in one study of twenty. The last is a proposal of the text, which did not "
+        "try it; the fifth asks a claim of the network that the text describes."
     )
     heads = ("Claim", "Measured by", "Value", "Interval", "Verdict")
     return Block("claims", "The published claims", explain, heads, tuple(rows))
@@ -222,7 +233,9 @@ def _printed_models(results: ValueResults) -> Block:
     rows += [_tuned(results, {"language_model": name, "way": way}) for name, way in ways]
     heads = ("Model", "Weights", "In range", "Out of range", "Long", "Note")
     explain = (
-        "Right replies with Wilson's 95 % interval, on the published sets. A model called tiny has "
+        "Right replies with Wilson's 95 % interval, on the published sets; models tuned here are "
+        f"asked up to {results.run.config.get('language_model_tests')} sums of each, evenly from "
+        "the whole. A model called tiny has "
         "random weights and no pretraining: it shows that the tuning works, not what pretraining "
         "gives."
     )

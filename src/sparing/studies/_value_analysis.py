@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from sparing.core.record import Label, Record
-from sparing.measure.statistics import mean_difference, sign_flip_p_value
+from sparing.measure.statistics import mean_difference
 from sparing.studies._value_arms import BASELINE
 from sparing.tasks._calculation_scores import bounded_score, legacy_score_of
 
@@ -123,14 +123,13 @@ def _means(values: Values) -> Iterable[Record]:
         )
 
 
-def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Record | None:
-    """The mean difference over the seeds that both have, with the p-value of a sign flip."""
+def paired(
+    ours: Mapping[Any, float], theirs: Mapping[Any, float], *, confidence: float = 0.95
+) -> Record | None:
+    """The mean difference over the seeds that both have, with Student's interval."""
     seeds = [seed for seed in ours if seed in theirs]
     if not seeds:
         return None
     a, b = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-    found = mean_difference(a, b)
-    p = sign_flip_p_value(a, b) if len(seeds) > 1 else None
-    return Record(
-        "paired", found.value, "", "measured", {"sign_flip_p": p}, found.interval, len(seeds)
-    )
+    found = mean_difference(a, b, confidence=confidence)
+    return Record("paired", found.value, "", "measured", {}, found.interval, len(seeds))

@@ -14,8 +14,7 @@ from sparing.core.record import Label, Record
 from sparing.measure.energy import EnergyMeter
 from sparing.measure.machine import threads
 from sparing.measure.windows import SUFFIX, EnergyWindows
-from sparing.predictors import build_predictor
-from sparing.predictors._model import parameter_counts
+from sparing.predictors import build_predictor, parameter_counts
 from sparing.predictors.gated_sum import Network as GatedSum
 from sparing.studies._run import Cell
 from sparing.studies._value_arms import (

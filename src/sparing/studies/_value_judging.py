@@ -19,7 +19,7 @@ from sparing.tasks._published import corrected, published
 from sparing.tasks.arithmetic import as_values
 
 if TYPE_CHECKING:
-    from sparing.predictors._model import Predictor
+    from sparing.predictors import Predictor
 
 Predict = Callable[[Sequence[Expression]], Sequence[float | None]]
 Labels = dict[str, Label]

@@ -22,7 +22,7 @@ from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._value_analysis import analyse
 from sparing.studies._value_arms import ARMS, BASELINE, FIXED
 from sparing.studies._value_cells import all_cells
-from sparing.studies._value_claims import judge
+from sparing.studies._value_claims import CLAIMS, judge
 from sparing.studies._value_language import language_cells
 from sparing.studies._value_options import BUDGETS as BUDGETS
 from sparing.studies._value_options import Options as Options
@@ -96,6 +96,8 @@ def _described(options: Options, name: str) -> dict[str, Any]:
         "baseline": BASELINE,
         "seeds": list(range(options.seeds)),
         "epochs": options.epochs,
+        "language_model_tests": options.language_model_tests,
+        "claims": [claim.kind for claim in CLAIMS],
         "watts_per_core": options.watts_per_core,
         "threads": options.thread_count,
     }

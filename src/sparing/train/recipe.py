@@ -123,6 +123,8 @@ class Recipe:
         for name in ("warmup_share", "first_moment", "last_rate_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.first_moment != 0.9 and self.optimizer != "adamw":
+            raise UsageError("first_moment belongs to the optimizer adamw")
         if self.last_rate_share and self.schedule != "cosine":
             raise UsageError("last_rate_share belongs to the schedule cosine")
         for name in ("weight_decay", "log_every_steps", "save_every_steps", "seed", "least_gain"):

@@ -58,14 +58,12 @@ function show(found) {
   find("#problem").textContent = found.error || "";
   find("#exact").textContent = found.error ? "" : found.exact.replace("-", "−");
   const rows = (found.answers || []).map((each) => {
-    const right = each.off !== undefined && each.off !== null ? each.off < 0.5 : each.answer === found.exact;
     const row = document.createElement("tr");
-    row.className = each.error ? "" : right ? "right" : "wrong";
-    const off = each.error ? "" : each.off === null ? "?" : each.off.toFixed(each.off && each.off < 100 ? 2 : 0);
+    row.className = each.error ? "" : each.right ? "right" : "wrong";
     const sure = each.confidence === null || each.confidence === undefined ? "" : `sure to ${(100 * each.confidence).toFixed(1)} %`;
     cell(row, each.name, sure);
     cell(row, each.error ? "" : each.answer.replace("-", "−"), each.error || "");
-    cell(row, off, "");
+    cell(row, each.error ? "" : each.off, "");
     cell(row, each.weights.toLocaleString("en"), "");
     return row;
   });
