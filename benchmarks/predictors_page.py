@@ -11,29 +11,20 @@ from pathlib import Path
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
 from sparing.report.value_content import verdict
-from sparing.report.value_results import SETS, ValueResults
-from sparing.report.value_tables import claims_block, network_block
+from sparing.report.value_results import ValueResults
+from sparing.report.value_tables import claims_block, network_blocks
 from sparing.studies._run import write_atomically
 
 BEGIN, END = "<!-- calculator study: begin -->", "<!-- calculator study: end -->"
 
 
 def tables(folder: Path) -> str:
-    """The verdict, a narrow form of the networks' table, and the claims."""
+    """The verdict, the networks, and the claims."""
     results = ValueResults(read_run(folder))
-    decided, networks, claims = verdict(results), network_block(results), claims_block(results)
-    kept = ("Network", "Weights", *(f"Exact, {name}" for name in SETS), "Error, out", "Error, long")
-    kept += ("Bounded score", "Published score", "Energy")
-    columns = [networks.heads.index(head) for head in kept]
-    rows = [[row[column] for column in columns] for row in networks.rows]
-    parts = [
-        f"**{decided.lead}**{decided.because}",
-        *decided.second,
-        networks.explain,
-        plain_table(kept, rows),
-        claims.explain,
-        plain_table(claims.heads, claims.rows),
-    ]
+    decided, claims = verdict(results), claims_block(results)
+    parts = [f"**{decided.lead}**{decided.because}", *(text for text in decided.second if text)]
+    for block in (*network_blocks(results), claims):
+        parts += [block.explain, plain_table(block.heads, block.rows)]
     return "\n\n".join(parts)
 
 

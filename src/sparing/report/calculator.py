@@ -17,7 +17,7 @@ from sparing.report.value_tables import (
     along_blocks,
     claims_block,
     language_blocks,
-    network_block,
+    network_blocks,
     published_block,
     sensitivity_block,
 )
@@ -33,7 +33,7 @@ def render(run: Run) -> tuple[list[Plot], str, str]:
 def _blocks(results: ValueResults) -> list[Block]:
     """All tables in their order."""
     return [
-        network_block(results),
+        *network_blocks(results),
         claims_block(results),
         *sensitivity_block(results),
         *along_blocks(results),
