@@ -53,8 +53,8 @@ def network_blocks(results: ValueResults) -> list[Block]:
         "behind errors and scores."
     )
     right = (
-        f"{means} Exact is the share of answers that round to the value. Out has operands of 5 to 9 "
-        "and -6 to -9, none of them seen; long has 4 to 8 operands, out+long both. The bounded "
+        f"{means} Exact is the share of answers that round to the value. Out has operands of 5 to "
+        "9 and -6 to -9, none of them seen; long has 4 to 8 operands, out+long both. The bounded "
         "score is 50 for the baseline and 100 for an exact network."
     )
     wrong = (
