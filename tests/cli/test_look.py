@@ -21,6 +21,7 @@ from sparing.testing.subjects import entries
 
 OURS = Folder("sparing.mechanisms", "mechanism").names()
 VERBS = Folder("sparing.cli", "verb").names()
+MODELS = ["bert", "long_range", "regnet", "vit", "vit_detector"]
 
 
 def test_list_names_the_folder(command):
@@ -28,9 +29,7 @@ def test_list_names_the_folder(command):
     assert command("list").out.split() == names
     assert command("list", "--json").json == {"mechanisms": names}
     assert "fashion-mnist" in command("list", "tasks").out.split()
-    assert command("list", "models", "--json").json == {
-        "models": ["bert", "regnet", "vit", "vit_detector"]
-    }
+    assert command("list", "models", "--json").json == {"models": MODELS}
     assert "compare" in command("list", "studies").out.split()
 
 
@@ -257,5 +256,5 @@ def test_the_module_is_the_command():
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {"models": ["bert", "regnet", "vit", "vit_detector"]}
+    assert json.loads(done.stdout) == {"models": MODELS}
     assert done.stderr == ""

@@ -23,7 +23,7 @@ def tokens():
 
 
 def test_names():
-    assert names() == ["bert", "regnet", "vit", "vit_detector"]
+    assert names() == ["bert", "long_range", "regnet", "vit", "vit_detector"]
 
 
 def test_defaults_suit_the_task(digits, tokens):
@@ -42,9 +42,17 @@ def test_sizes_are_taken(digits):
     assert (config.image_size, config.patch_size, config.num_channels) == (8, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["bert", "regnet", "vit"])
+def test_the_long_range_encoder_has_one_size(tokens):
+    config = build_model("long_range", tokens).config
+    assert (config.num_hidden_layers, config.num_attention_heads) == (4, 4)
+    assert (config.hidden_size, config.intermediate_size) == (128, 256)
+    with pytest.raises(UsageError, match="no size 'width'"):
+        build_model("long_range", tokens, width=64)
+
+
+@pytest.mark.parametrize("name", ["bert", "long_range", "regnet", "vit"])
 def test_the_seed_alone_decides_and_no_generator_is_touched(digits, tokens, name):
-    task = tokens if name == "bert" else digits
+    task = tokens if name in ("bert", "long_range") else digits
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = weights(build_model(name, task, seed=5))

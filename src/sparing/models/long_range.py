@@ -1,0 +1,27 @@
+"""One encoder for every long-range task, so that mechanisms meet on equal terms: a BERT."""
+
+from __future__ import annotations
+
+from transformers import BertForQuestionAnswering, BertForSequenceClassification
+
+from sparing.models._bert import bert
+from sparing.models._shape import TaskShape
+
+
+def build(
+    task: TaskShape, *, dropout: float = 0.1
+) -> BertForSequenceClassification | BertForQuestionAnswering:
+    """4 layers, width 128, 256 inner features, 4 heads; its sizes cannot be changed.
+
+    What differs from the Long Range Arena (Tay et al., 2020, arXiv 2011.04006): there sizes,
+    dropout and training differ from task to task and from text to code.
+    """
+    return bert(
+        "long_range",
+        task,
+        layers=4,
+        heads=4,
+        width=128,
+        feed_forward_dim=256,
+        dropout=dropout,
+    )
