@@ -16,7 +16,7 @@ from sparing.report.tables import crossing_words, dense_name
 
 Texts = tuple[str, ...]
 _LONGEST_HEAD_NOTE = 18
-MANY_ROWS = 24
+MANY_ROWS = 26
 """Longer tables are folded up under a line that sums them up."""
 
 

@@ -165,6 +165,8 @@ def _lines(
                 markersize=6,
                 markeredgewidth=0,
             )
+        xs = [x for line in lines.values() for x, _ in line]
+        axes.set_xlim(min(xs) - 0.3, max(xs) + 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         sheet.caption(axes, caption)
         axes.set_xlabel(label, fontsize=sheet.text, color=look.muted, labelpad=6)

@@ -153,7 +153,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "positions",
-        "positions make a difference for FNNs (barely, as printed)",
+        "positions help FNNs, if barely",
         f"error out of range: {NO_PLACES} less {FNN3}",
         _difference("mean_error", NO_PLACES, FNN3, set="out"),
     ),
