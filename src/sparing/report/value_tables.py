@@ -38,7 +38,9 @@ def number_text(record: Record | None) -> str:
 def _number(value: float) -> str:
     if abs(value) < 1e-4:
         return "0" if abs(value) < 1e-9 else f"{value:.0e}"
-    return f"{value:.4f}" if abs(value) < 0.1 else f"{value:.2f}"
+    if abs(value) < 1e4:
+        return f"{value:.4f}" if abs(value) < 0.1 else f"{value:.2f}"
+    return f"{value:.2g}"
 
 
 def share_text(record: Record | None) -> str:
