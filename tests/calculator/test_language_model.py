@@ -103,8 +103,6 @@ def test_teacher_forcing_against_one_token_after_the_other(tiny):
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_tuning_from_end_to_end(tiny, rank, tmp_path):
-    if rank:
-        pytest.importorskip("peft")
     model, tokenizer = tiny
     recipe = LanguageRecipe(
         epochs=2, learning_rate=1e-2, batch_size=16, accumulation=1, rank=rank, watched=10

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import optuna
 import pytest
 import torch
 
 from sparing.calculator import search
 from sparing.calculator.regression import PLAIN, WARMED, fit_predictor, published_recipe, value_task
 from sparing.core.errors import DataError, UsageError
+from sparing.core.locking import held_alone
 from sparing.predictors import build_predictor
 from sparing.tasks import load_task
 from sparing.tasks.arithmetic import as_values
@@ -103,7 +105,6 @@ def test_other_optimisers_train(optimizer, tmp_path):
 
 
 def test_a_search_goes_on_where_it_ended(tmp_path):
-    optuna = pytest.importorskip("optuna")
     told = []
     first = search.search_predictor("gru", 1, tmp_path, epochs=1)
     found = search.search_predictor(
@@ -124,20 +125,20 @@ def test_a_search_goes_on_where_it_ended(tmp_path):
 
 
 def test_two_searches_do_not_meet(tmp_path):
-    pytest.importorskip("optuna")
-    with search._alone(tmp_path), pytest.raises(UsageError, match="in use by another search"):
+    with (
+        held_alone(tmp_path, "search"),
+        pytest.raises(UsageError, match="in use by another search"),
+    ):
         search.search_predictor("gru", 1, tmp_path, epochs=1)
 
 
 def test_a_trial_that_was_cut_off_is_done_again(tmp_path):
-    pytest.importorskip("optuna")
     kept = search._open("gru", tmp_path, 1, 0)
     kept.ask()
     assert search.search_predictor("gru", 1, tmp_path, epochs=1).trials == 1
 
 
 def test_what_cannot_be_searched(tmp_path):
-    pytest.importorskip("optuna")
     with pytest.raises(UsageError, match="no space to search for 'gated_sum'"):
         search.search_predictor("gated_sum", 1, tmp_path)
     with pytest.raises(UsageError, match="trials must be at least 1"):

@@ -145,7 +145,6 @@ def test_a_page_for_a_foreign_folder(command, tmp_path):
 
 
 def test_a_search_of_one_trial(command, tmp_path):
-    pytest.importorskip("optuna")
     given = ("search", "gru", "--trials", "1", "--epochs", "1", "--output-dir", tmp_path)
     found = command(*given, "--json").json
     assert (found["predictor"], found["trials"]) == ("gru", 1)

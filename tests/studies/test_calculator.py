@@ -31,7 +31,6 @@ SMALL = Options(
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    pytest.importorskip("peft")
     return calculator.run(SMALL, tmp_path_factory.mktemp("study") / "run")
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.calculator.regression import fit_predictor, published_recipe, value_task
 from sparing.core.errors import DataError, Unsupported, UsageError, nearest
+from sparing.core.locking import held_alone
 
 if TYPE_CHECKING:
     import optuna
@@ -101,7 +100,7 @@ def search_predictor(
         raise UsageError(f"there is no space to search for {name!r}{nearest(name, SPACES)}")
     if trials < 1:
         raise UsageError(f"trials must be at least 1, got {trials}")
-    with _alone(folder):
+    with held_alone(folder, "search"):
         kept = _open(name, folder, epochs, seed)
 
         def attempt(trial: optuna.Trial) -> float:
@@ -118,22 +117,6 @@ def search_predictor(
     on_progress(1.0, "done")
     rate = float(best.params["learning_rate"])
     return Found(name, ended, float(best.value), rate, dict(best.user_attrs["options"]))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process; ``UsageError`` where another one searches in it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UsageError(f"{folder} is in use by another search") from error
-        yield
 
 
 def _storage_errors() -> tuple[type[Exception], ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparing.core.record import Record
 from sparing.report import content, wording
 from sparing.report.green_results import (
@@ -17,6 +15,7 @@ from sparing.report.green_results import (
 )
 from sparing.report.green_tables import noise_text, points_text, ratio_text
 from sparing.report.results import Results
+from sparing.report.study_page import Verdict
 
 GAUSSIAN_HALF = "gaussian keys, half the heads"
 PLATEAU, LEVEL = 0.005, 0.05
@@ -71,15 +70,6 @@ _WORDS = (
     ),
     ("interval", "95 %, over pairs: of other seeds on the same test images."),
 )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The page's first sentences."""
-
-    lead: str
-    because: str
-    second: tuple[str, ...]
 
 
 def verdict(results: GreenResults) -> Verdict:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparing.measure.statistics import mean_difference
 from sparing.report import content, wording
 from sparing.report.results import Results
+from sparing.report.study_page import Verdict
 from sparing.report.value_results import ValueResults
 from sparing.report.value_tables import share_text, verdict_of
 
@@ -52,15 +51,6 @@ _WORDS = (
     ("baseline", "A feed-forward network of 30 and 30 neurons, as in the published score."),
     ("interval", "95 %, over seeds (Student): of other seeds on the same sums."),
 )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The page's first sentences."""
-
-    lead: str
-    because: str
-    second: tuple[str, ...]
 
 
 def verdict(results: ValueResults) -> Verdict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError, SparingError, UsageError
+from sparing.core.locking import held_alone
 from sparing.core.record import Record, RecordLog
 
 FINISHED = "cell"
@@ -135,16 +135,7 @@ def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -
     ``DataError`` when its files are corrupt.
     """
     _refuse_strangers(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UsageError(f"{folder} is in use by another run") from error
+    with held_alone(folder, "run"):
         if overwrite:
             if (folder / "config.json").exists():
                 read_config(folder)  # only a run may be overwritten
