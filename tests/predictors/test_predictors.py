@@ -213,6 +213,22 @@ def test_sums_that_do_not_fit():
         parameter_counts(model, "adan")
 
 
+@pytest.mark.parametrize("name", names())
+def test_what_is_not_finite_is_refused_and_an_empty_batch_is_not(name):
+    model, values = build_predictor(name), as_values(SUMS)
+    values[2, 4] = float("nan")
+    with pytest.raises(UsageError, match="those of row 2 are not"):
+        model(values)
+    assert model(values[:0]).logits.shape == (0, 1)
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions_answer(name, precision):
+    found = build_predictor(name).to(precision).predict(["1 + 2", "3"])
+    assert all(math.isfinite(value) for value in found)
+
+
 def test_options_are_known_by_name():
     assert network_options("accumulator") == {"kind": "nau"}
 
