@@ -18,6 +18,9 @@ OPTIONS = [
     {"axis": "token", "se": "fixed"},
     {"axis": "token", "se": "none"},
     {"query_map": "softmax", "temperature": 0.5},
+    {"query_map": "none"},
+    {"se": "fixed", "key_map": "none"},
+    {"se": "none", "query_map": "none", "key_map": "none"},
 ]
 
 
@@ -115,7 +118,9 @@ def test_parameters_learn_from_inputs_that_do_not(monkeypatch, causal):
     [
         ({"se": "squeeze"}, UsageError, "one of content, fixed, none"),
         ({"axis": "features"}, UsageError, "one of feature, token"),
-        ({"query_map": "relu"}, UsageError, "one of sigmoid, softmax"),
+        ({"query_map": "relu"}, UsageError, "one of sigmoid, softmax, none"),
+        ({"key_map": "sigmoid"}, UsageError, "one of softmax, none"),
+        ({"axis": "token", "se": "none", "key_map": "none"}, UsageError, "has no axis"),
         ({"se": "fixed"}, UsageError, "Heads"),
         ({"axis": "token"}, Unsupported, "se='content'"),
         ({"reduction": 0}, UsageError, "reduction"),

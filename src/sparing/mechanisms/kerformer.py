@@ -16,7 +16,13 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._kernel import LEAST_EXPONENT, attend, feature_cost, in_cache
+from sparing.mechanisms._kernel import (
+    LEAST_EXPONENT,
+    attend,
+    feature_cost,
+    feature_sums,
+    in_cache,
+)
 from sparing.mechanisms._recorded import mapped
 from sparing.mechanisms._shared import dots, wide
 
@@ -24,7 +30,8 @@ _LEAST_HIDDEN = 4
 _CHOICES = {
     "se": ("content", "fixed", "none"),
     "axis": ("feature", "token"),
-    "query_map": ("sigmoid", "softmax"),
+    "query_map": ("sigmoid", "softmax", "none"),
+    "key_map": ("softmax", "none"),
 }
 
 
@@ -42,7 +49,9 @@ class Kerformer(Mechanism):
     instead; z_p is then the mean over the features of key p and A is (hidden, tokens).
     ``query_map="softmax"`` takes it over the features of a query. ``temperature`` divides queries
     and keys first. A and B are shared by all heads and drawn with ``seed``; b starts at 2, so that
-    all weights start out near 0.88 and nearly cancel.
+    all weights start out near 0.88 and nearly cancel. ``query_map="none"`` and ``key_map="none"``
+    take queries and keys as they are; s_ij then has either sign, its sum may be 0, and what is
+    divided by is the sum of w_j alone.
 
     Cost: 4 dim^2 flops for each token and no square, causal or not. With se="none", axis="token"
     and query_map="softmax" it equals Efficient Attention (arXiv 1812.01243).
@@ -77,6 +86,7 @@ class Kerformer(Mechanism):
         se: str = "content",
         axis: str = "feature",
         query_map: str = "sigmoid",
+        key_map: str = "softmax",
         reduction: int = 16,
         temperature: float = 1.0,
         seed: int = 0,
@@ -85,6 +95,7 @@ class Kerformer(Mechanism):
         self.se = se
         self.axis = axis
         self.query_map = query_map
+        self.key_map = key_map
         self.reduction = reduction
         self.temperature = temperature
         self.seed = seed
@@ -114,6 +125,8 @@ class Kerformer(Mechanism):
             features = self._map_keys(wide(k), keep)
             weights = self._weights(features, keep, mask.causal)
             queries = self._map_queries(wide(q))
+            if "none" in (self.query_map, self.key_map):
+                return _signed(queries, features, wide(v), weights, causal=mask.causal)
             return attend(queries, features, wide(v), weights, causal=mask.causal)
 
         return in_cache(mix_rows, q, k, v, mask.keep)
@@ -147,6 +160,8 @@ class Kerformer(Mechanism):
             require_choice("kerformer", name, getattr(self, name), known)
         if self.reduction < 1 or not self.temperature > 0:
             raise UsageError("kerformer: reduction must be at least 1 and temperature above 0")
+        if self.axis == "token" and self.key_map == "none":
+            raise UsageError("kerformer: key_map='none' has no axis; leave axis='feature'")
         if self.axis == "token" and self.se == "content":
             raise Unsupported(
                 "kerformer: axis='token' has no se='content' (its excitation is one number for "
@@ -178,6 +193,8 @@ class Kerformer(Mechanism):
 
     def _map_queries(self, q: Tensor) -> Tensor:
         q = q if self.temperature == 1 else q / self.temperature
+        if self.query_map == "none":
+            return q
         if self.query_map == "softmax":
             return q.softmax(-1)
         return mapped(
@@ -186,6 +203,8 @@ class Kerformer(Mechanism):
 
     def _map_keys(self, k: Tensor, keep: Tensor | None) -> Tensor:
         k = k if self.temperature == 1 else k / self.temperature
+        if self.key_map == "none":
+            return k
         if self.axis == "feature":
             return k.softmax(-1)
         if keep is not None:
@@ -225,6 +244,20 @@ class Kerformer(Mechanism):
         excite = self.excite.to(features.dtype)[positions][:, None]
         bias = self.bias.to(features.dtype)[positions][:, None]
         return ((hidden * excite).sum(-1) + bias).sigmoid()
+
+
+def _signed(
+    queries: Tensor, keys: Tensor, v: Tensor, weights: Tensor | None, *, causal: bool
+) -> Tensor:
+    """``attend`` for features of any sign: divided by the weights' sum over the keys seen."""
+    mixed, _ = feature_sums(queries, keys, v, weights, causal=causal)
+    if weights is None:
+        weights = torch.ones_like(keys[:1, :1, :, 0])
+    if causal:
+        totals = weights.cumsum(-1)[..., weights.shape[-1] - queries.shape[2] :]
+    else:
+        totals = weights.sum(-1, keepdim=True)
+    return mixed / totals.clamp_min(torch.finfo(totals.dtype).tiny)[..., None]
 
 
 def _uniform(shape: tuple[int, int], generator: torch.Generator) -> nn.Parameter:

@@ -23,6 +23,9 @@ def dense_kerformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -
         for head in range(q.shape[1]):
             square = _kerformer_square(made, q[sample, head], k[sample, head], real, mask.causal)
             own = v[sample, head][None, None]
+            if "none" in (made.query_map, made.key_map):
+                out[sample, head] = square @ own[0, 0]
+                continue
             part = normalised(square[None, None], own, mask=Mask(keep[None], mask.causal))
             out[sample, head] = part[0, 0]
     return out
@@ -30,8 +33,11 @@ def dense_kerformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -
 
 def _kerformer_square(made: Any, q: Tensor, k: Tensor, real: list[int], causal: bool) -> Tensor:
     q, k = q / made.temperature, k / made.temperature
-    queries = q.sigmoid() if made.query_map == "sigmoid" else q.softmax(-1)
-    if made.axis == "feature":
+    maps = {"sigmoid": q.sigmoid(), "softmax": q.softmax(-1), "none": q}
+    queries = maps[made.query_map]
+    if made.key_map == "none":
+        keys = k
+    elif made.axis == "feature":
         keys = k.softmax(-1)
     else:
         keys = torch.zeros_like(k)
@@ -40,7 +46,11 @@ def _kerformer_square(made: Any, q: Tensor, k: Tensor, real: list[int], causal: 
     for j in real:
         seen = [other for other in real if other <= j] if causal else real
         weights[j] = _kerformer_weight(made, keys, j, seen, real[0])
-    return queries @ (keys * weights[:, None]).T
+    square: Tensor = queries @ (keys * weights[:, None]).T
+    if "none" in (made.query_map, made.key_map):
+        square = square.tril() if causal else square
+        return square / (weights.cumsum(0)[:, None] if causal else weights.sum())
+    return square
 
 
 def _kerformer_weight(
@@ -72,5 +82,10 @@ ENTRIES = (
             {"axis": "token", "se": "none", "query_map": "softmax"},
         ),
         (Matches(dense_kerformer),),
+    ),
+    Entry(
+        ({"query_map": "none"}, {"se": "none", "key_map": "none"}),
+        (Matches(dense_kerformer),),
+        row_sums=False,
     ),
 )
