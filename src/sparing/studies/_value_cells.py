@@ -10,13 +10,12 @@ import torch
 from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
 from sparing.calculator.regression import fit_predictor, value_task
-from sparing.core.record import Label, Record
-from sparing.measure.energy import EnergyMeter
+from sparing.core.record import Record
 from sparing.measure.machine import threads
-from sparing.measure.windows import SUFFIX, EnergyWindows
 from sparing.predictors import build_predictor, parameter_counts
 from sparing.predictors.gated_sum import Network as GatedSum
 from sparing.studies._run import Cell
+from sparing.studies._spent import spent_records, windows
 from sparing.studies._value_arms import (
     ARMS,
     BASELINE,
@@ -32,7 +31,6 @@ from sparing.studies._value_options import Options
 from sparing.tasks._expressions import Expression
 from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values
-from sparing.train import TrainResult
 from sparing.train.values import ValueLoss
 
 # Seconds of one core for 200 epochs of the smallest network; others by their weights.
@@ -45,7 +43,7 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
 
     def do() -> list[Record]:
         labels: Labels = {"arm": name, "seed": seed}
-        windows = EnergyWindows(EnergyMeter(watts_per_core=options.watts_per_core))
+        meter = windows(options.watts_per_core)
         with threads(options.thread_count):
             model, result = fit_predictor(
                 arm.network,
@@ -53,7 +51,7 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
                 arm.recipe(seed, options.epochs),
                 place_of(folder, name, seed),
                 objective=_objective(arm),
-                meter=windows,
+                meter=meter,
             )
             found = score_records(model.predict, labels)
             found += probe_records(model, labels)
@@ -63,7 +61,7 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
             Record("parameters", count, "numbers", "measured", {**labels, "of": of})
             for of, count in sizes.items()
         ]
-        return [*found, *_training(result, windows, labels)]
+        return [*found, *spent_records(result, meter, labels)]
 
     weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
     seconds = (SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200
@@ -87,29 +85,6 @@ def _objective(arm: ValueArm) -> ValueLoss:
     truth = value_task().train.labels.abs()
     relative = (truth / truth.clamp(min=1)).mean()
     return ValueLoss(arm.loss, {"mean": float(truth.mean()), "relative": float(relative)})
-
-
-def _training(result: TrainResult, windows: EnergyWindows, labels: Labels) -> list[Record]:
-    """Seconds, epochs, and joules of training steps by component.
-
-    A training that was read back has no window: what this machine has says how it was obtained.
-    """
-    if not windows.components:
-        windows.start()
-        windows.stop()
-    components = windows.components
-    found = [
-        Record("train_time_s", result.train_time_s, "s", "measured", dict(labels)),
-        Record("epochs", float(len(result.curve)), "", "measured", dict(labels)),
-        Record("validation_loss", result.validation_loss, "", "measured", dict(labels)),
-    ]
-    spent = result.curve[-1]
-    for each in components:
-        joules = spent.get(f"{each.name}{SUFFIX}")
-        if joules is not None:
-            own: dict[str, Label] = {**labels, "component": each.name, "method": each.method}
-            found.append(Record("train_energy_j", float(joules), "J", each.obtained, own))
-    return found
 
 
 def fixed_cells() -> list[Cell]:

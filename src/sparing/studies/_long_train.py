@@ -1,0 +1,79 @@
+"""One training of a long-range study: an arm on a task with a seed, judged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sparing.core.record import Label, Record
+from sparing.measure.machine import threads
+from sparing.studies._long_arms import DENSE
+from sparing.studies._long_work import LongWork, slug
+from sparing.studies._run import Cell
+from sparing.studies._spent import spent_records, windows
+from sparing.train import evaluate, train
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TYPICAL_FLOPS = 25e9  # of training on one core, on encoders as narrow as these
+FORWARD_AND_BACK = 3
+Labels = dict[str, Label]
+Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
+
+
+def training_cells(work: LongWork, judges: Sequence[Judge] = ()) -> list[Cell]:
+    """Seed by seed, every arm in an order drawn anew, so that pairs lie close together.
+
+    ``judges`` ask a trained model for more than its score on the test split.
+    """
+    found = []
+    for seed in range(work.options.seeds):
+        arms = list(work.options.compared)
+        random.Random(f"{work.question}:{work.name}:{seed}").shuffle(arms)
+        found += [training_cell(work, arm, seed, judges) for arm in arms]
+    return found
+
+
+def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
+    """Train one arm with one seed, judge it, and say what it took; an interrupted one goes on."""
+
+    def do() -> list[Record]:
+        labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
+        meter = windows(work.options.watts_per_core)
+        model, place = work.build(arm, seed), work.place(arm, seed)
+        with threads(work.options.thread_count):
+            result = train(model, work.task, work.recipe(seed), output_dir=place, meter=meter)
+            judged = evaluate(model, work.task, batch_size=32)
+            found = [record for judge in judges for record in judge(model, work, labels)]
+        score = Record("score", judged.score, "share", "measured", labels, count=judged.count)
+        params = Record("params", model.num_parameters(), "numbers", "measured", labels)
+        curve = [
+            Record(
+                "validation_score",
+                float(point["validation_score"]),
+                "share",
+                "measured",
+                {**labels, "epoch": float(point["epoch"])},
+            )
+            for point in result.curve
+        ]
+        return [score, params, *curve, *found, *spent_records(result, meter, labels)]
+
+    key = f"{work.question}/{work.name}/{seed}/{slug(arm)}"
+    return Cell(key, do, weight=_seconds(work, arm))
+
+
+def _seconds(work: LongWork, arm: str) -> float:
+    """A first guess: the linear layers' arithmetic, and the square where an arm is dense."""
+    task, recipe = work.task, work.recipe(0)
+    sizes = {"long_range": (4, 128, 256)}.get(work.model, (4, 64, 128))
+    layers, width, inner = sizes
+    lengths = task.train.lengths if task.kind == "tokens" else [task.tokens] * len(task.train)
+    linear = layers * (8 * width**2 + 4 * width * inner)
+    cost = sum(
+        length * (linear + (4 * layers * width * length if arm == DENSE else 0))
+        for length in lengths
+    )
+    return 2.0 + FORWARD_AND_BACK * recipe.epochs * cost / TYPICAL_FLOPS

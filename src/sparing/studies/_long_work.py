@@ -1,0 +1,130 @@
+"""What the long-range studies share: their options, and one task with all that its cells need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.errors import UsageError, nearest
+from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
+from sparing.studies._task import load_for
+from sparing.tasks import Examples, Task
+from sparing.train import Recipe, default_recipe
+from sparing.train.recipe import Precision
+from sparing.transfer.opening import open_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TRAINED = ("epochs", "learning_rate", "batch_size")
+ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Which tasks are trained on, and how.
+
+    ``task_options`` are by task those of ``load_task``, ``trained`` its epochs, learning rate and
+    batch size where they are not the default recipe's. ``validation_examples`` and
+    ``test_examples`` limit the held-out splits (0: all of them).
+    """
+
+    tasks: tuple[str, ...] = ("listops",)
+    arms: tuple[str, ...] = (DENSE, UNIFORM)
+    seeds: int = 3
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    validation_examples: int = 500
+    test_examples: int = 2000
+    precision: Precision = "auto"
+    margin: float = 0.01
+    watts_per_core: float = 5.0
+    thread_count: int = 1
+
+    def __post_init__(self) -> None:
+        require_arms(self.arms)
+        if len(set(self.tasks)) != len(self.tasks):
+            raise UsageError(f"tasks are named twice: {', '.join(self.tasks)}")
+        for name in ("seeds", "thread_count"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.margin > 0:
+            raise UsageError(f"margin must be above 0, got {self.margin}")
+        for task, given in self.trained.items():
+            for name in given:
+                if name not in TRAINED:
+                    raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The arms with the two that decide whether a task tells anything, dense first."""
+        return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
+
+    def recipe(self, task: str, seed: int) -> Recipe:
+        """How every arm of a task is trained."""
+        own, given = default_recipe(task), self.trained.get(task, {})
+        return replace(
+            own,
+            epochs=given.get("epochs") or own.epochs,
+            learning_rate=given.get("learning_rate") or own.learning_rate,
+            batch_size=given.get("batch_size") or own.batch_size,
+            precision=self.precision,
+            patience=None,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LongWork:
+    """One task, one kind of model, and where its trainings lie: what its cells share."""
+
+    question: str
+    name: str
+    task: Task
+    model: str
+    folder: Path
+    options: TaskOptions
+
+    def recipe(self, seed: int) -> Recipe:
+        """How every arm is trained."""
+        return self.options.recipe(self.name, seed)
+
+    def place(self, arm: str, seed: int) -> Path:
+        """The folder of one training."""
+        return self.folder / "models" / f"{self.question}-{self.name}" / f"{slug(arm)}-{seed}"
+
+    def build(self, arm: str, seed: int) -> PreTrainedModel:
+        """An arm before training."""
+        return build(self.model, self.task, arm, seed)
+
+    def open(self, arm: str, seed: int) -> PreTrainedModel:
+        """A trained arm; raises ``UsageError`` where its training has not ended."""
+        place = self.place(arm, seed)
+        if not (place / "result.json").is_file():
+            raise UsageError(f"{arm} with seed {seed} is not trained on {self.name} so far")
+        return open_model(str(place)).eval()
+
+
+def slug(name: str) -> str:
+    """A name for keys and folders."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
+    """A task with its held-out splits limited, and the options that it was loaded with."""
+    task, told = load_for(name, dict(options.task_options.get(name, {})), "", data)
+    splits = {"validation": options.validation_examples, "test": options.test_examples}
+    for split, most in splits.items():
+        whole = task.split(split)
+        if 0 < most < len(whole):
+            note = f"{split}: {most:,} of {len(whole):,} examples, evenly drawn"
+            parts: dict[str, Any] = {split: _evenly(whole, most)}
+            task = replace(task, **parts, notes=(*task.notes, note))
+    return task, told
+
+
+def _evenly(examples: Examples, most: int) -> Examples:
+    """Examples at even distances: an order by class would not matter."""
+    return examples.subset([place * len(examples) // most for place in range(most)])
