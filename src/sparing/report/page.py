@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparing.core.record import Record
-from sparing.report import adaattention, calculator, content, hugginggreen, slim
+from sparing.report import (
+    adaattention,
+    calculator,
+    content,
+    hugginggreen,
+    kerformer,
+    linformer,
+    slim,
+)
 from sparing.report.cells import Failed
 from sparing.report.drawing import Plot
 from sparing.report.figures import plots
@@ -31,7 +39,7 @@ def write_report(folder: Path) -> dict[str, Path]:
     """
     folder = Path(folder)
     run = read_run(folder)
-    pages = (slim, adaattention, hugginggreen, calculator)
+    pages = (slim, adaattention, hugginggreen, calculator, kerformer, linformer)
     render = {page.__name__.rpartition(".")[2]: page.render for page in pages}
     drawn, page, markdown = render.get(str(run.config.get("study")), _render)(run)
     files: dict[str, tuple[Path, bytes]] = {}

@@ -30,7 +30,7 @@ def training_cells(work: LongWork, judges: Sequence[Judge] = ()) -> list[Cell]:
     """
     found = []
     for seed in range(work.options.seeds):
-        arms = list(work.options.compared)
+        arms = list(work.options.arms_for(work.name))
         random.Random(f"{work.question}:{work.name}:{seed}").shuffle(arms)
         found += [training_cell(work, arm, seed, judges) for arm in arms]
     return found

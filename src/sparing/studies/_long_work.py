@@ -26,13 +26,15 @@ ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a tas
 class TaskOptions:
     """Which tasks are trained on, and how.
 
-    ``task_options`` are by task those of ``load_task``, ``trained`` its epochs, learning rate and
-    batch size where they are not the default recipe's. ``validation_examples`` and
-    ``test_examples`` limit the held-out splits (0: all of them).
+    ``arms_of`` are the arms of tasks that have fewer than ``arms``. ``task_options`` are by task
+    those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are not
+    the default recipe's. ``validation_examples`` and ``test_examples`` limit the held-out splits
+    (0: all of them).
     """
 
     tasks: tuple[str, ...] = ("listops",)
     arms: tuple[str, ...] = (DENSE, UNIFORM)
+    arms_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seeds: int = 3
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -44,7 +46,8 @@ class TaskOptions:
     thread_count: int = 1
 
     def __post_init__(self) -> None:
-        require_arms(self.arms)
+        for arms in (self.arms, *self.arms_of.values()):
+            require_arms(arms)
         if len(set(self.tasks)) != len(self.tasks):
             raise UsageError(f"tasks are named twice: {', '.join(self.tasks)}")
         for name in ("seeds", "thread_count"):
@@ -61,6 +64,10 @@ class TaskOptions:
     def compared(self) -> tuple[str, ...]:
         """The arms with the two that decide whether a task tells anything, dense first."""
         return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
+
+    def arms_for(self, task: str) -> tuple[str, ...]:
+        """Those of one task."""
+        return tuple(dict.fromkeys((DENSE, *self.arms_of.get(task, self.arms), UNIFORM)))
 
     def recipe(self, task: str, seed: int) -> Recipe:
         """How every arm of a task is trained."""

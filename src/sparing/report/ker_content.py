@@ -1,0 +1,115 @@
+"""What the Kerformer study's page says around its tables: verdict, notices, facts, words."""
+
+from __future__ import annotations
+
+from sparing.report import content, wording
+from sparing.report.long_results import LongResults
+from sparing.report.results import Results
+from sparing.report.study_page import Verdict
+
+ASKED = ("arena", "vision")
+_WORDS = (
+    (
+        "kerformer",
+        "Linear attention with the sigmoid of queries, the softmax of keys over their features, "
+        "and a weight for each key from a squeeze-and-excitation; as published its weights belong "
+        "to positions, so that a length is fixed.",
+    ),
+    (
+        "kerformer, by content",
+        "The same with weights that follow from the keys themselves: any length.",
+    ),
+    (
+        "plain queries, plain keys",
+        "Kerformer without the one map or the other; weights then have either sign, and sums are "
+        "divided by the weights of keys alone.",
+    ),
+    ("SE-K", "The squeeze-and-excitation that weighs the keys."),
+    ("uniform", "A control: every query gets the mean of all values."),
+    ("none", "A control: no attention at all."),
+    ("dct, rfa", "DCT-Former; random feature attention."),
+    ("local", "Attention inside blocks of neighbours."),
+    (
+        "interval",
+        "95 %: of scores over seeds (Student), of times over interleaved rounds.",
+    ),
+    (
+        "weight at a distance",
+        "The mean weight of keys that far from the query, times the number of tokens: 1 is an "
+        "equal share. Weights are read off any mechanism, as outputs are linear in the values.",
+    ),
+)
+
+
+def verdict(results: LongResults) -> Verdict:
+    """How many published claims hold, and what the tasks could tell."""
+    kinds = results.run.config.get("claims") or []
+    met = [
+        str(goal.get("met"))
+        for goal, kind in zip(results.run.goals, kinds, strict=False)
+        if kind == "claim"
+    ]
+    if not met:
+        return Verdict("No verdict yet", ": nothing was measured so far.", ())
+    holds, fails = met.count("True"), met.count("False")
+    rest = len(met) - holds - fails
+    lead = f"{holds} of {len(met)} published claims {'holds' if holds == 1 else 'hold'}"
+    because = f"; {fails} {'does' if fails == 1 else 'do'} not, and {rest} cannot be told here."
+    return Verdict(lead, because, _second(results))
+
+
+def _second(results: LongResults) -> tuple[str, ...]:
+    told = []
+    for question in ASKED:
+        tasks = results.tasks(question)
+        decided = [task for task in tasks if results.decides(question, task)[0]]
+        if tasks:
+            which = wording.listing(decided, 6) if decided else "none"
+            names = wording.listing(tasks, 6)
+            told.append(
+                f"Of {names}, at these sizes and lengths, {which} can tell mechanisms apart."
+            )
+    return tuple(told)
+
+
+def notices(results: LongResults) -> list[str]:
+    """What a reader must know before believing a number here."""
+    found = []
+    planned, missing = len(results.run.config.get("cells") or []), results.missing
+    if missing:
+        found.append(
+            f"This run is not complete: {planned - len(missing):,} of {planned:,} cells are done; "
+            f"missing are {wording.listing(missing, 6)}. The same command goes on."
+        )
+    if 0 < results.seeds < 3:
+        found.append(
+            f"{wording.count_of(results.seeds, 'seed')} of each training: no claim about scores "
+            "is decided by fewer than three."
+        )
+    return [*found, *content.record_notices(results.run)]
+
+
+def headline(results: LongResults) -> list[str]:
+    """The few facts that stand above the verdict."""
+    config = results.run.config
+    found = [
+        "long ranges, images, swapped encoders",
+        wording.count_of(len(results.arms("arena")), "arm"),
+        wording.count_of(results.seeds, "seed"),
+    ]
+    if isinstance(config.get("started"), str):
+        found.append(config["started"][:10])
+    return found
+
+
+def facts(results: LongResults) -> list[tuple[str, str]]:
+    """How each task was trained on, then task and machine."""
+    told = results.run.config.get("trained_on") or {}
+    own = [(f"{task}", str(text)) for task, text in told.items()]
+    rest = content.facts(results.run, Results(results.run.records, results.run.config))
+    return [*own, *(pair for pair in rest if pair[0] != "task")]
+
+
+def words() -> list[tuple[str, str]]:
+    """(word, meaning) pairs."""
+    return list(_WORDS)

@@ -1,0 +1,163 @@
+"""The figures of the Kerformer study: speed by length, neighbours, noise, learning, distilling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from sparing.report.drawing import Plot
+from sparing.report.long_figures import BEFORE_ONE, Interval, Point, Scales, lines_plot, points
+from sparing.report.long_results import DENSE, LongResults, positions
+
+FORMS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain keys")
+
+
+def places_of(results: LongResults) -> dict[str, int]:
+    """Signs of all arms of the run, the same in every figure."""
+    arms: dict[str, None] = {}
+    for question, name in (
+        ("arena", "score"),
+        ("vision", "score"),
+        ("speed", "steps_per_s"),
+        ("cores", "latency_ms"),
+        ("pretrained", "score"),
+    ):
+        arms |= dict.fromkeys(results.arms(question, name))
+    return positions(list(arms))
+
+
+def figures(results: LongResults) -> list[Plot]:
+    """All figures of a run."""
+    places = places_of(results)
+    found = [_cores(results, places), _speed(results, places)]
+    for task in results.tasks("arena")[:2] or [""]:
+        found += [_neighbours(results, task, places), _noise(results, task, places)]
+    found += [_learning(results, task, places) for task in results.tasks("vision") or [""]]
+    return [*found, _distilling(results, places)]
+
+
+def _ratios(results: LongResults, name: str, **labels: str) -> dict[str, list[Point]]:
+    lines: dict[str, list[Point]] = {}
+    for each in results.all(name, over=DENSE, **labels):
+        if each.value is None:
+            continue
+        arm, tokens = str(each.labels["arm"]), float(each.labels["tokens"] or 0)
+        ends = each.interval
+        interval: Interval = None if ends is None else (float(ends[0]), float(ends[1]))
+        lines.setdefault(arm, []).append((tokens, float(each.value), interval))
+    return {arm: sorted(line) for arm, line in lines.items()}
+
+
+def _cores(results: LongResults, places: Mapping[str, int]) -> Plot:
+    return lines_plot(
+        "cores",
+        "One head alone, by length",
+        "Time over that of fused dense attention, one head of 64 features on one core; the line is "
+        "equal time. Below is faster.",
+        _ratios(results, "latency_ratio", question="cores"),
+        places,
+        Scales("tokens", "Time over dense", log_x=True, log_y=True, level=1.0),
+    )
+
+
+def _speed(results: LongResults, places: Mapping[str, int]) -> Plot:
+    return lines_plot(
+        "speed",
+        "Training the backbone, by length",
+        "Steps a second over those with fused dense attention, as many tokens in a step at every "
+        "length; the line is equal speed. Above is faster.",
+        _ratios(results, "speed_up", question="speed", kind="training"),
+        places,
+        Scales("tokens", "Speed over dense", log_x=True, log_y=True, level=1.0),
+    )
+
+
+def _neighbours(results: LongResults, task: str, places: Mapping[str, int]) -> Plot:
+    lines = {
+        arm: points(
+            [
+                (at or BEFORE_ONE, record)
+                for at, record in results.line(
+                    "weight_at_distance", "distance", question="arena", task=task, arm=arm
+                )
+            ]
+        )
+        for arm in results.arms("arena")
+        if arm not in FORMS
+    }
+    return lines_plot(
+        f"neighbours-{task}" if task else "neighbours",
+        f"How much neighbours weigh: {task}" if task else "How much neighbours weigh",
+        "Mean weight of keys by their distance from the query over layers, heads and seeds, 1 "
+        "being an equal share (the line); the first place is the query's own token.",
+        lines,
+        places,
+        Scales("distance in tokens", "Weight", log_x=True, level=1.0),
+    )
+
+
+def _noise(results: LongResults, task: str, places: Mapping[str, int]) -> Plot:
+    lines = {}
+    for arm in results.arms("arena"):
+        if arm in FORMS:
+            continue
+        line = results.line("noisy_score", "noise", question="arena", task=task, arm=arm)
+        clean = results.mean("score", question="arena", task=task, arm=arm)
+        whole = line if clean is None else [(0.0, clean), *line]
+        lines[arm] = [(100 * x, y, None) for x, y, _ in points(whole, 100.0)] if line else []
+    return lines_plot(
+        f"noise-{task}" if task else "noise",
+        f"Under noise: {task}" if task else "Under noise",
+        "Score on test inputs of which a share of tokens is replaced at random; means over seeds.",
+        lines,
+        places,
+        Scales("tokens replaced, per cent", "Score", per_cent=True),
+    )
+
+
+def _learning(results: LongResults, task: str, places: Mapping[str, int]) -> Plot:
+    return lines_plot(
+        f"learning-{task}" if task else "learning",
+        f"Learning images: {task}" if task else "Learning images",
+        "Validation score by epoch, the mean of all seeds; the band spans the seeds.",
+        {
+            arm: _curve(results, {"question": "vision", "task": task, "arm": arm}, "epoch")
+            for arm in results.arms("vision")
+        },
+        places,
+        Scales("epoch", "Validation score", per_cent=True, bands=True),
+    )
+
+
+def _curve(results: LongResults, labels: Mapping[str, str], along: str) -> list[Point]:
+    found: dict[float, list[float]] = {}
+    for each in results.all("validation_score", **labels):
+        at = float(each.labels[along] or 0.0)
+        found.setdefault(at, []).append(100 * float(each.value or 0.0))
+    return [(at, fmean(ys), (min(ys), max(ys))) for at, ys in sorted(found.items())]
+
+
+def _distilling(results: LongResults, places: Mapping[str, int]) -> Plot:
+    tasks = {
+        str(r.labels["task"])
+        for r in results.all("validation_score", question="pretrained")
+        if "step" in r.labels
+    }
+    task = "imdb" if "imdb" in tasks else next(iter(sorted(tasks)), "")
+    return lines_plot(
+        "distilling",
+        f"Closing the gap of swapped encoders: {task}" if task else "Closing the gap",
+        "Validation score by steps of training, distilled first, the mean of all seeds; the band "
+        "spans the seeds.",
+        {
+            arm: _curve(
+                results,
+                {"question": "pretrained", "task": task, "arm": arm, "stage": "warm"},
+                "step",
+            )
+            for arm in results.arms("pretrained")
+        },
+        places,
+        Scales("steps", "Validation score", per_cent=True, bands=True),
+        "No pretrained encoder was named, or none was trained so far.",
+    )

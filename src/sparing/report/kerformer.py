@@ -1,0 +1,59 @@
+"""The page of the Kerformer study: verdict, claims, every table beside the printed one."""
+
+from __future__ import annotations
+
+from sparing.report import content
+from sparing.report import ker_content as words
+from sparing.report import ker_published as published
+from sparing.report.content import Block
+from sparing.report.drawing import Plot
+from sparing.report.ker_figures import figures, places_of
+from sparing.report.ker_tables import averages_block, core_blocks, speed_blocks, transfer_block
+from sparing.report.long_results import LongResults
+from sparing.report.long_tables import claims_block, score_blocks
+from sparing.report.run import Run
+from sparing.report.study_page import StudyPage
+
+_ARENA = (
+    "Tables 5 and 6: the named backbone trained from scratch on every task, with the same data, "
+    "steps and seeds for every arm. imdb is the arena's Text, read in bytes."
+)
+_VISION = "A small vision transformer trained from scratch, the same for every arm."
+_CLAIMS = (
+    "A claim holds where the whole interval is on its side, and does not where none of it is. "
+    "Scores decide only where a task tells mechanisms apart and there are three seeds."
+)
+_GOALS = "What this study set out to show, declared before it ran."
+
+
+def render(run: Run) -> tuple[list[Plot], str, str]:
+    """The figures, the page and its Markdown twin, from the run's files alone."""
+    results = LongResults(run)
+    drawn = figures(results)
+    page = StudyPage(
+        run,
+        "Kerformer's tables, measured",
+        words.headline(results),
+        words.verdict(results),
+        words.notices(results),
+        drawn,
+        places_of(results),
+        _blocks(results),
+        words.facts(results),
+        words.words(),
+    )
+    return drawn, page.html(), page.markdown()
+
+
+def _blocks(results: LongResults) -> list[Block]:
+    return [
+        claims_block(results, "claims", "The published claims", _CLAIMS, "claim"),
+        claims_block(results, "goals", "The study's goals", _GOALS, "goal"),
+        *core_blocks(results),
+        *transfer_block(results),
+        *score_blocks(results, "arena", "Long ranges", _ARENA, published.ARENA),
+        *score_blocks(results, "vision", "Images", _VISION),
+        *speed_blocks(results),
+        averages_block(),
+        *content.failed_blocks(results.run),
+    ]

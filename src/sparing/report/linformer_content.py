@@ -1,0 +1,218 @@
+"""What the Linformer study's page says around its tables: verdict, notices, facts, words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparing.core.record import Label, Record
+from sparing.report import content, wording
+from sparing.report.linformer_figures import error_lengths, sources
+from sparing.report.linformer_matrices import growth_words, plain_text
+from sparing.report.linformer_tables import ratios
+from sparing.report.long_results import LongResults
+from sparing.report.long_tables import points_text, ratio_text
+from sparing.report.results import Results
+from sparing.report.study_page import Verdict
+
+SLICED = "linformer, sliced"
+GOALS = (
+    "The referee's questions. A goal of accuracy is decided only where its task tells mechanisms "
+    "apart and three seeds are done; else it is undecided, whatever its value."
+)
+_WORDS = (
+    ("k, slots", "The rows that Linformer projects all keys, and all values, to."),
+    ("n", "The number of tokens; in the tables of lengths, the number that was trained on."),
+    ("sliced", "Columns of a projection beyond what training saw are left as they were drawn."),
+    ("interpolated", "A projection stretched along the tokens to the longer input."),
+    ("guessing", "Always the most frequent answer."),
+    (
+        "undecided",
+        "The interval is too wide, or the task does not tell mechanisms apart: dense attention is "
+        "not 5 points above guessing, or not clearly better than the mean of all values (uniform).",
+    ),
+    ("interval", "95 %: over seeds for scores, over heads for matrices, over rounds for times."),
+    ("vacuous", "A bound that is 1 or more, or that has no solution: it promises nothing."),
+)
+
+
+def headline(results: LongResults) -> list[str]:
+    """The few facts that stand above the verdict."""
+    config = results.run.config
+    tasks = list(config.get("tasks") or {})
+    found = [", ".join(tasks), wording.count_of(len(results.arms("longer")), "arm")]
+    found.append(wording.count_of(results.seeds, "seed"))
+    if isinstance(config.get("started"), str):
+        found.append(config["started"][:10])
+    return [each for each in found if each]
+
+
+def verdict(results: LongResults) -> Verdict:
+    """Whether few slots hold on longer inputs, then what else was answered."""
+    second = (
+        _counted(results),
+        *_trained(results),
+        *_ranks(results),
+        *_errors(results),
+        *_costs(results),
+    )
+    lead, because = _decisive(results)
+    return Verdict(lead, because, second)
+
+
+def _decisive(results: LongResults) -> tuple[str, str]:
+    """The experiment that the referee names: longer inputs than training saw."""
+    factor = _factor(results)
+    told, reasons = [], []
+    for task in results.tasks("longer"):
+        labels = _labels(task, SLICED, factor)
+        gap = results.difference("length_score", labels)
+        if gap is None:
+            continue
+        decided, why = results.decides("longer", task)
+        if not decided:
+            reasons.append(f"{task}: {why}")
+            continue
+        told.append((task, gap, _against(gap, results)))
+    if not told:
+        because = f": {'; '.join(reasons) or 'nothing is analysed so far'}."
+        return "Undecided whether Linformer holds on longer inputs than it was trained on", because
+    texts = "; ".join(f"{task} {points_text(gap)} points" for task, gap, _ in told)
+    because = f": at {factor} times the length of training its score less softmax's is {texts}."
+    verdicts = {each for *_, each in told}
+    if verdicts == {"holds"}:
+        return "Linformer holds on longer inputs than it was trained on", because
+    if "fails" in verdicts:
+        return "Linformer does not hold on longer inputs than it was trained on", because
+    return "Undecided whether Linformer holds on longer inputs than it was trained on", because
+
+
+def _against(gap: Record, results: LongResults) -> str:
+    margin = float(results.run.config.get("margin") or 0.01)
+    if gap.interval is None or gap.count < 3:
+        return "undecided"
+    low, high = gap.interval
+    return "holds" if low >= -margin else "fails" if high < -margin else "undecided"
+
+
+def _counted(results: LongResults) -> str:
+    verdicts = [goal.get("met") for goal in results.run.goals]
+    if not verdicts:
+        return "No goal is judged so far."
+    met, missed = verdicts.count(True), verdicts.count(False)
+    rest = len(verdicts) - met - missed
+    return f"Of {len(verdicts)} goals: {met} met, {missed} not met, {rest} undecided."
+
+
+def _trained(results: LongResults) -> list[str]:
+    """How Linformer does at the length of training, where a task tells anything."""
+    found = []
+    for task in results.tasks("longer"):
+        gap = results.difference("score", {"question": "longer", "task": task, "arm": "linformer"})
+        if gap is not None and results.decides("longer", task)[0]:
+            found.append(f"{task} {points_text(gap)}")
+    return [f"At the length of training, points from softmax: {'; '.join(found)}."] * bool(found)
+
+
+def _ranks(results: LongResults) -> list[str]:
+    found = [
+        f"{r.labels['source']} {plain_text(r)}: {growth_words(r)}"
+        for r in results.all("exponent", of="effective_rank", range="trained")
+    ]
+    return [f"Effective rank ~ n^a, a: {'; '.join(found)}."] * bool(found)
+
+
+def _errors(results: LongResults) -> list[str]:
+    """What learning gains, and how much of the bounds says anything."""
+    found = []
+    for source in sources(results, "learned_gain"):
+        tokens = error_lengths(results, source)[-1]
+        gains = list(results.all("learned_gain", source=source, tokens=tokens))
+        gain = max(gains, key=lambda r: int(r.labels["slots"] or 0))
+        here: dict[str, Label] = {"source": source, "tokens": tokens, "slots": gain.labels["slots"]}
+        errors = [
+            plain_text(results.find("mean_output_error", **here, method=method))
+            for method in ("learned", "random")
+        ]
+        found.append(
+            f"{source}, {gain.labels['slots']} slots for {tokens} tokens: the output errs by "
+            f"{errors[0]} with learned projections, by {errors[1]} with drawn ones."
+        )
+    return [*found, *_vacuous(results)]
+
+
+def _vacuous(results: LongResults) -> list[str]:
+    found = []
+    for theorem in (1, 2):
+        bounds = list(results.all("mean_bound", theorem=theorem))
+        empty = sum(r.value is None or float(r.value) >= 1 for r in bounds)
+        if bounds:
+            found.append(f"that of theorem {theorem} in {empty} of {len(bounds)} cases")
+    return [f"The printed bounds are vacuous here: {', '.join(found)}."] * bool(found)
+
+
+def _costs(results: LongResults) -> list[str]:
+    shown: dict[str, Record] = {}
+    for record in ratios(results):
+        shown.setdefault(str(record.labels["arm"]), record)
+    found = [
+        f"{arm} takes {ratio_text(r)} of fused softmax's time at {r.labels['tokens']:,} tokens"
+        for arm, r in shown.items()
+    ]
+    return [f"Longest length where both ran: {'; '.join(found)}."] * bool(found)
+
+
+def notices(results: LongResults) -> list[str]:
+    """What a reader must know before believing a number here."""
+    found = []
+    for question in ("longer", "shift"):
+        for task in results.tasks(question):
+            decided, why = results.decides(question, task)
+            if not decided:
+                found.append(f"{task} ({question}) decides nothing about accuracy: {why}.")
+    planned, missing = len(results.run.config.get("cells") or []), results.missing
+    if missing:
+        found.append(
+            f"This run is not complete: {planned - len(missing):,} of {planned:,} cells are done; "
+            f"missing are {wording.listing(missing, 6)}. The same command goes on."
+        )
+    return [*found, *content.record_notices(results.run)]
+
+
+def facts(results: LongResults) -> list[tuple[str, str]]:
+    """How each task was trained on, then task and machine."""
+    config = results.run.config
+    own = [
+        (f"{task}, training", _recipe(facts_of))
+        for task, facts_of in (config.get("tasks") or {}).items()
+    ]
+    if config.get("pretrained"):
+        own.append(("pretrained", str(config["pretrained"])))
+    backbone = "4 layers, width 128, feed-forward 256, 4 heads of 32"
+    return [
+        *own,
+        ("backbone", backbone),
+        *content.facts(results.run, Results(results.run.records, config)),
+    ]
+
+
+def _recipe(told: dict[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {_number(value)}" for key, value in told.items())
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return wording.trimmed(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def words() -> list[tuple[str, str]]:
+    """What the page's words mean."""
+    return list(_WORDS)
+
+
+def _factor(results: LongResults) -> int:
+    return max((int(each) for each in results.run.config.get("factors") or [1]), default=1)
+
+
+def _labels(task: str, arm: str, factor: int) -> dict[str, Label]:
+    return {"question": "longer", "task": task, "arm": arm, "factor": factor}

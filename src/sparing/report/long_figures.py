@@ -1,0 +1,143 @@
+"""Lines along a number, such as tokens or steps: the one figure that long-range studies draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from sparing.core.record import Record
+from sparing.report import wording
+from sparing.report.drawing import Plot, Sheet, key_column
+from sparing.report.palette import Look, marker
+
+BEFORE_ONE = 0.7
+"""Where 0 stands on an axis of powers: one step before 1."""
+
+Interval = tuple[float, float] | None
+Point = tuple[float, float, Interval]
+Lines = Mapping[str, Sequence[Point]]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The axes of a figure: what they show, whether by powers, and a level to compare with.
+
+    ``across`` is a place on the horizontal axis that is marked, such as the length of training.
+    """
+
+    label: str
+    caption: str
+    log_x: bool = False
+    log_y: bool = False
+    per_cent: bool = False
+    level: float | None = None
+    across: float | None = None
+    bands: bool = False
+
+
+def points(line: Sequence[tuple[float, Record]], factor: float = 1.0) -> list[Point]:
+    """Records along a number as points with intervals."""
+    found: list[Point] = []
+    for x, record in line:
+        if record.value is None:
+            continue
+        ends = record.interval
+        interval = None if ends is None else (factor * float(ends[0]), factor * float(ends[1]))
+        found.append((x, factor * float(record.value), interval))
+    return found
+
+
+def lines_plot(
+    name: str,
+    title: str,
+    description: str,
+    lines: Lines,
+    places: Mapping[str, int],
+    scales: Scales,
+    missing: str = "Nothing of this was measured so far.",
+) -> Plot:
+    """One line for each name, with intervals where there are any."""
+    lines = {arm: line for arm, line in lines.items() if line}
+    if not lines:
+        return Plot(name, title, "", None, missing=missing)
+    kinds = tuple(sorted(lines, key=lambda arm: (places[arm], arm)))
+
+    def draw(look: Look, narrow: bool) -> Figure:
+        sheet = Sheet(350, 320, look, True) if narrow else Sheet(1060, 420, look)
+        figure = sheet.figure()
+        axes = sheet.axes(figure, 56, 38, 14 if narrow else 230, 50)
+        _set_scales(axes, lines, scales)
+        if scales.level is not None:
+            axes.axhline(scales.level, color=look.muted, linewidth=1, linestyle=(0, (4, 4)))
+        if scales.across is not None:
+            axes.axvline(scales.across, color=look.muted, linewidth=1, linestyle=(0, (4, 4)))
+        for arm, line in lines.items():
+            _draw_line(axes, line, look.colour(places[arm]), marker(places[arm]), scales.bands)
+        _set_ticks(axes, lines, scales)
+        sheet.caption(axes, scales.caption)
+        axes.set_xlabel(scales.label, fontsize=sheet.text, color=look.muted, labelpad=6)
+        if not narrow:
+            key_column(sheet, axes, kinds, places)
+        return figure
+
+    return Plot(name, title, description, draw, kinds)
+
+
+def _draw_line(axes: Axes, line: Sequence[Point], colour: str, sign: str, bands: bool) -> None:
+    xs, ys = [x for x, _, _ in line], [y for _, y, _ in line]
+    axes.plot(
+        xs,
+        ys,
+        color=colour,
+        linewidth=1.6,
+        marker=sign,
+        markersize=0 if bands else 6,
+        markeredgewidth=0,
+    )
+    ends = [(x, interval) for x, _, interval in line if interval is not None]
+    if bands and ends:
+        lows, highs = [low for _, (low, _) in ends], [high for _, (_, high) in ends]
+        axes.fill_between([x for x, _ in ends], lows, highs, color=colour, alpha=0.15, linewidth=0)
+        return
+    for x, (low, high) in ends:
+        axes.plot([x, x], [low, high], color=colour, linewidth=1.1, alpha=0.55)
+
+
+def _set_scales(axes: Axes, lines: Lines, scales: Scales) -> None:
+    if scales.log_x:
+        axes.set_xscale("log")
+    if scales.log_y:
+        axes.set_yscale("log")
+    # Intervals of few seeds may be far wider than all lines: lines decide what is shown.
+    ys = [y for line in lines.values() for _, y, _ in line]
+    if scales.level is not None:
+        ys.append(scales.level)
+    low, high = min(ys), max(ys)
+    if scales.log_y:
+        axes.set_ylim(low / 1.4, high * 1.4)
+    else:
+        room = 0.12 * (high - low) or 0.1 * abs(high) or 1.0
+        axes.set_ylim(low - room, high + room)
+
+
+def _at(value: float) -> str:
+    return "0" if abs(value - BEFORE_ONE) < 1e-9 else f"{value:,.6g}"
+
+
+def _set_ticks(axes: Axes, lines: Lines, scales: Scales) -> None:
+    if scales.log_x:
+        xs = sorted({x for line in lines.values() for x, _, _ in line})
+        axes.set_xticks(xs[:: -(-len(xs) // 8)])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlim(xs[0] / 1.1, xs[-1] * 1.1)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _at(value)))
+    if scales.log_y:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: wording.trimmed(value)))
+    if scales.per_cent:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))

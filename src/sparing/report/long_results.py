@@ -1,0 +1,98 @@
+"""Records of a long-range study: means over seeds and paired differences, by arm, task, length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from sparing.core.record import Label, Record
+from sparing.report.run import Run
+
+DENSE, CONTROLS = "softmax", ("uniform", "none")
+Key = tuple[object, ...]
+
+
+class LongResults:
+    """All records of a run, asked for by name and labels."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._means: dict[Key, Record] = {}
+        self._gaps: dict[Key, Record] = {}
+        for each in run.records:
+            if each.labels.get("over") != "seeds":
+                continue
+            kept = self._gaps if "less" in each.labels else self._means
+            kept[_key(each.name, each.labels)] = each
+
+    def mean(self, name: str, **labels: Label) -> Record | None:
+        """The mean over seeds of what has exactly these labels beside the seed."""
+        return self._means.get(_key(f"mean_{name}", labels))
+
+    def difference(
+        self, name: str, labels: Mapping[str, Label], *, less: str = DENSE
+    ) -> Record | None:
+        """The paired difference of what has exactly these labels from another arm over seeds."""
+        return self._gaps.get(_key(f"{name}_difference", {**labels, "less": less}))
+
+    def line(self, name: str, along: str, **labels: Label) -> list[tuple[float, Record]]:
+        """Means along one label that is a number, such as tokens; the others as given."""
+        found = []
+        for each in self._means.values():
+            own = {k: v for k, v in each.labels.items() if k != "over"}
+            at = own.pop(along, None)
+            if each.name == f"mean_{name}" and own == labels and isinstance(at, int | float):
+                found.append((float(at), each))
+        return sorted(found, key=lambda pair: pair[0])
+
+    def all(self, name: str, **labels: Label) -> Iterator[Record]:
+        """Records as they were measured that carry these labels, others being free."""
+        wanted = labels.items()
+        return (r for r in self.run.records if r.name == name and wanted <= r.labels.items())
+
+    def find(self, name: str, **labels: Label) -> Record | None:
+        """The newest such record."""
+        found = list(self.all(name, **labels))
+        return found[-1] if found else None
+
+    def tasks(self, question: str) -> list[str]:
+        """The tasks of a question that were judged, in the order of the run."""
+        found = (str(r.labels["task"]) for r in self.all("score", question=question))
+        return list(dict.fromkeys(found))
+
+    def arms(self, question: str, name: str = "score") -> list[str]:
+        """Its arms: dense, the others in the order of the configuration, controls last."""
+        judged = {str(r.labels["arm"]) for r in self.all(name, question=question)}
+        listed = [str(arm) for arm in self.run.config.get("arms") or []]
+        order = [*(arm for arm in listed if arm in judged), *sorted(judged - set(listed))]
+        middle = [arm for arm in order if arm not in (DENSE, *CONTROLS)]
+        return [arm for arm in (DENSE, *middle, *CONTROLS) if arm in judged]
+
+    def decides(self, question: str, task: str) -> tuple[bool, str]:
+        """Whether a task tells mechanisms apart, and why or why not."""
+        found = self.find("decides", question=question, task=task)
+        if found is None:
+            return False, "softmax or uniform is not trained so far"
+        return bool(found.value), str(found.labels.get("why", ""))
+
+    @cached_property
+    def seeds(self) -> int:
+        """The fewest seeds of an arm that was trained."""
+        scores = [r for r in self._means.values() if r.name == "mean_score"]
+        return min((r.count for r in scores), default=0)
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """The cells that were planned and have not ended."""
+        done = {record.cell for record in self.run.records}
+        return [str(key) for key in self.run.config.get("cells") or [] if key not in done]
+
+
+def positions(arms: list[str]) -> dict[str, int]:
+    """The signs of arms in figures: dense attention has the ink."""
+    others = [arm for arm in arms if arm != DENSE]
+    return {DENSE: 0} | {arm: place for place, arm in enumerate(others, 1)}
+
+
+def _key(name: str, labels: dict[str, Label]) -> Key:
+    return (name, *sorted((k, v) for k, v in labels.items() if k != "over"))

@@ -1,0 +1,100 @@
+"""Which test examples a model gets right, as a record, and what pairs of such records tell.
+
+One or two seeds say little about other seeds; hundreds of examples that two models both answered
+say how sure a difference on this kind of text is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sparing.core.errors import DataError
+from sparing.core.record import Label, Record
+from sparing.studies._long_arms import UNIFORM
+
+ANSWERS = "answers"
+TEACHER = "teacher"
+DENSE_MODEL = "dense"
+RESAMPLES = 2000
+Bits = npt.NDArray[np.bool_]
+Seeds = Mapping[int, Bits]
+
+
+def answers_record(right: Sequence[bool], labels: Mapping[str, Label]) -> Record:
+    """How many examples were right; the label ``right`` says which, as hexadecimal digits."""
+    bits = np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
+    own: dict[str, Label] = {**labels, "right": bits}
+    return Record(ANSWERS, float(sum(right)), "examples", "measured", own, count=len(right))
+
+
+def right_of(record: Record) -> Bits:
+    """Which examples were right; raises ``DataError`` where the record does not hold it."""
+    try:
+        packed = np.frombuffer(bytes.fromhex(str(record.labels["right"])), dtype=np.uint8)
+        bits = np.unpackbits(packed)[: record.count].astype(bool)
+    except (KeyError, ValueError) as error:
+        raise DataError(f"a record of {ANSWERS} does not say which were right") from error
+    if len(bits) != record.count:
+        raise DataError(f"a record of {ANSWERS} tells of {len(bits)} of {record.count} examples")
+    return bits
+
+
+def paired_records(records: Sequence[Record]) -> list[Record]:
+    """For each task, stage and arm: the share of right answers kept, and the gain over uniform.
+
+    ``kept_of_dense`` is the arm's right answers over the fine-tuned dense model's,
+    ``gain_over_uniform`` the difference from the control in the same stage. 95 % intervals are
+    bootstrapped over test examples, all seeds of an example drawn together: they speak of other
+    examples, not of other trainings.
+    """
+    groups = _groups(records)
+    found = []
+    for (task, stage, arm), ours in groups.items():
+        if stage == TEACHER:
+            continue
+        dense = _stacked(ours, groups.get((task, TEACHER, DENSE_MODEL), {}))
+        control = _stacked(ours, groups.get((task, stage, UNIFORM), {}))
+        labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
+        labels |= {"stage": stage, "over": "examples"}
+        if dense is not None and dense[1].any():
+            found.append(_paired("kept_of_dense", *dense, labels, ratio=True))
+        if control is not None and arm != UNIFORM:
+            found.append(_paired("gain_over_uniform", *control, labels, ratio=False))
+    return found
+
+
+def _groups(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, Bits]]:
+    found: dict[tuple[str, str, str], dict[int, Bits]] = {}
+    for each in records:
+        if each.name == ANSWERS:
+            key = tuple(str(each.labels[name]) for name in ("task", "stage", "arm"))
+            seed = int(each.labels["seed"] or 0)
+            found.setdefault((key[0], key[1], key[2]), {})[seed] = right_of(each)
+    return found
+
+
+def _stacked(ours: Seeds, theirs: Seeds) -> tuple[Bits, Bits] | None:
+    """Both (seeds, examples), for the seeds that both have; None where they have none."""
+    seeds = [n for n in ours if n in theirs and len(ours[n]) == len(theirs[n])]
+    if not seeds:
+        return None
+    return np.stack([ours[n] for n in seeds]), np.stack([theirs[n] for n in seeds])
+
+
+def _paired(
+    name: str, ours: Bits, theirs: Bits, labels: dict[str, Label], *, ratio: bool
+) -> Record:
+    first, second = (each.mean(0) for each in (ours, theirs))
+    draws = np.random.default_rng(0).integers(len(first), size=(RESAMPLES, len(first)))
+    one, other = first[draws].mean(1), second[draws].mean(1)
+    if ratio:
+        value = first.mean() / second.mean()
+        spread = one / np.maximum(other, 1 / len(first))
+    else:
+        value, spread = first.mean() - second.mean(), one - other
+    low, high = np.quantile(spread, (0.025, 0.975))
+    interval = (float(low), float(high))
+    return Record(name, float(value), "share", "measured", labels, interval, len(first))

@@ -1,0 +1,137 @@
+"""What Kerformer's tables of time and memory come to: numbers that claims and goals ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sparing.core.record import Record
+from sparing.studies._arms import family_of
+from sparing.studies._long_arms import BY_CONTENT, DENSE, KERFORMER, arm_of
+
+Records = Sequence[Record]
+Found = tuple[float, tuple[float, float] | None] | None
+Measure = Callable[[Records], Found]
+LINEAR = ("kernel", "low-rank")  # families whose cost grows with the length alone
+RIVALS = ("efficient", "linear", "performer")
+
+
+def slowest_rival(records: Records) -> Found:
+    """Over rivals and lengths below a million, the least time of a rival over kerformer's."""
+    found = [
+        r
+        for r in records
+        if r.name == "latency_ratio"
+        and r.labels.get("over") == BY_CONTENT
+        and r.labels.get("arm") in RIVALS
+        and int(r.labels["tokens"] or 0) < 1_000_000
+    ]
+    return _least(found)
+
+
+def range_effect(records: Records) -> Found:
+    """Softmax: the largest range's time over that of values up to 2."""
+    found = [r for r in records if r.name == "range_ratio" and r.labels.get("arm") == DENSE]
+    if not found:
+        return None
+    widest = max(found, key=lambda r: float(r.labels["spread"] or 0))
+    return float(widest.value or 0.0), widest.interval
+
+
+def speed_over(kind: str, over: str, least_tokens: int = 0) -> Measure:
+    """The least speed of kerformer over a rival's; one that is no arm counts all rivals."""
+
+    def measure(records: Records) -> Found:
+        found = [
+            r
+            for r in records
+            if r.name == "speed_up"
+            and r.labels.get("kind") == kind
+            and r.labels.get("over") == KERFORMER
+            and r.labels.get("arm") == over
+            and int(r.labels["tokens"] or 0) >= least_tokens
+        ]
+        return _least(
+            [replace(r, value=1 / float(r.value or 1.0), interval=_inverse(r)) for r in found]
+        )
+
+    return measure
+
+
+def _inverse(record: Record) -> tuple[float, float] | None:
+    if record.interval is None:
+        return None
+    low, high = record.interval
+    return 1 / float(high), 1 / float(low)
+
+
+def _least(records: Sequence[Record]) -> Found:
+    if not records:
+        return None
+    least = min(records, key=lambda r: float(r.value or 0.0))
+    return float(least.value or 0.0), least.interval
+
+
+def most_speed(records: Records) -> Found:
+    """The training speed over softmax at the longest length of the arm with the best lower end."""
+    ups = [
+        r
+        for r in records
+        if r.name == "speed_up" and r.labels.get("kind") == "training" and r.labels["over"] == DENSE
+    ]
+    longest = max((int(r.labels["tokens"] or 0) for r in ups), default=0)
+    at = [
+        r
+        for r in ups
+        if r.labels["tokens"] == longest
+        and family_of(arm_of(str(r.labels["arm"])).mechanism) in LINEAR
+    ]
+    if not at:
+        return None
+    best = max(at, key=lambda r: float((r.interval or (0.0, 0.0))[0]))
+    return float(best.value or 0.0), best.interval
+
+
+def memory_share(rival: str) -> Measure:
+    """The least peak of a training step of a linear mechanism over the rival's."""
+
+    def measure(records: Records) -> Found:
+        peaks = {
+            str(r.labels["arm"]): float(r.value or 0.0)
+            for r in records
+            if r.name == "peak_bytes"
+            and r.labels.get("question") == "speed"
+            and r.labels.get("kind") == "training"
+        }
+        ours = [
+            peaks[arm] for arm in ("linear", "efficient", KERFORMER, BY_CONTENT) if arm in peaks
+        ]
+        if not ours or not peaks.get(rival):
+            return None
+        share = min(ours) / peaks[rival]
+        return share, (share, share)
+
+    return measure
+
+
+def longest_bytes(records: Records) -> Found:
+    """The least peak of a forward pass over 65,536 tokens of a linear mechanism."""
+    found = [
+        float(r.value or 0.0)
+        for r in records
+        if r.name == "peak_bytes"
+        and r.labels.get("kind") == "inference"
+        and int(r.labels["tokens"] or 0) >= 65_536
+        and r.labels.get("arm") != DENSE
+    ]
+    return (min(found), (min(found), min(found))) if found else None
+
+
+def million(records: Records) -> Found:
+    """The longest sequence that kerformer was run on alone."""
+    found = [
+        float(r.labels["tokens"] or 0)
+        for r in records
+        if r.name == "latency_ms" and r.labels.get("arm") == BY_CONTENT
+    ]
+    return (max(found), (max(found), max(found))) if found else None

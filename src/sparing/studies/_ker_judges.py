@@ -1,0 +1,156 @@
+"""What else a trained encoder is asked: scores under noise, and how much it weighs neighbours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.record import Label, Record
+from sparing.studies._long_arms import DENSE
+from sparing.studies._long_work import LongWork
+from sparing.tasks import Examples, Task
+from sparing.train import evaluate
+from sparing.transfer.swap import swap
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+LONGEST = 512  # tokens of an input whose weights are written out
+Labels = dict[str, Label]
+Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
+
+
+class Noise:
+    """Scores where so many of the test texts' tokens are replaced by ones drawn at random."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        self.shares = shares
+
+    def __call__(self, model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+        """``noisy_score`` by share of tokens; the same noise for every arm and seed."""
+        if work.task.kind != "tokens":
+            return []
+        found = []
+        for share in self.shares:
+            judged = evaluate(model, noisy(work.task, share), batch_size=32)
+            own: Labels = {**labels, "noise": share}
+            found.append(
+                Record("noisy_score", judged.score, "share", "measured", own, count=judged.count)
+            )
+        return found
+
+
+def noisy(task: Task, share: float) -> Task:
+    """The task with that share of its test tokens replaced; class and pad tokens stay."""
+    generator = torch.Generator().manual_seed(0)
+    test = task.test
+    first = max(task.pad_id + 1, 2)  # pad and class tokens are the first two
+    inputs = []
+    for ids in test.inputs:
+        drawn = torch.randint(first, task.vocabulary, ids.shape, generator=generator)
+        hit = (torch.rand(ids.shape, generator=generator) < share) & (ids >= first)
+        inputs.append(torch.where(hit, drawn, ids))
+    changed = Examples(test.input_name, inputs, test.labels, test.token_types)
+    return replace(task, test=changed)
+
+
+class Neighbours:
+    """The mean weight of keys by their distance from the query, 1 being an equal share."""
+
+    def __init__(self, looked_at: int) -> None:
+        self.looked_at = looked_at
+
+    def __call__(self, model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+        """``weight_at_distance`` over layers, heads and the first test inputs."""
+        if work.task.kind != "tokens":
+            return []
+        shown = copy.deepcopy(model).eval()
+        if labels["arm"] == DENSE:
+            swap(shown, DENSE, tokens=work.task.tokens)
+        sums, counts = torch.zeros(len(DISTANCES)), torch.zeros(len(DISTANCES))
+        for place in range(min(self.looked_at, len(work.task.test))):
+            ids = work.task.test.inputs[place][:LONGEST]
+            for weights in implied_weights(shown, ids):
+                own, seen = by_distance(weights)
+                sums, counts = sums + own, counts + seen
+        found = []
+        for least, total, count in zip(DISTANCES, sums, counts, strict=True):
+            if count:
+                value = float(total / count)
+                at: Labels = {**labels, "distance": least}
+                found.append(Record("weight_at_distance", value, "ratio", "measured", at))
+        return found
+
+
+@torch.no_grad()
+def implied_weights(model: nn.Module, ids: Tensor) -> list[Float[Tensor, "heads n n"]]:
+    """The weights of every swapped layer on one input, whatever the mechanism.
+
+    An output is linear in the values: those that are unit vectors, a few columns at a time, give
+    the weights of these columns.
+    """
+    with _listening(model) as seen:
+        model(input_ids=ids[None])
+    return [_weights(mechanism, streams, mask) for mechanism, streams, mask in seen]
+
+
+def _weights(mechanism: Mechanism, streams: dict[str, Tensor], mask: Mask) -> Tensor:
+    values = streams["v"]
+    _, heads, tokens, dim = values.shape
+    columns = []
+    for first in range(0, tokens, dim):
+        unit = torch.zeros_like(values)
+        places = torch.arange(first, min(tokens, first + dim))
+        unit[:, :, places, places - first] = 1
+        out = mechanism(*(unit if name == "v" else x for name, x in streams.items()), mask=mask)
+        columns.append(out[0, :, :, : len(places)])
+    return torch.cat(columns, -1).reshape(heads, tokens, tokens)
+
+
+@contextmanager
+def _listening(model: nn.Module) -> Iterator[Seen]:
+    """What every mechanism of the model is called with."""
+    seen: Seen = []
+
+    def note(module: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> None:
+        streams = dict(zip(module.streams, args, strict=True))
+        seen.append((module, streams, kwargs.get("mask", Mask())))
+
+    hooks = [
+        module.register_forward_pre_hook(note, with_kwargs=True)
+        for module in model.modules()
+        if isinstance(module, Mechanism)
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def by_distance(
+    weights: Float[Tensor, "heads n n"],
+) -> tuple[Float[Tensor, " distances"], Float[Tensor, " distances"]]:
+    """The sums of n times the weights, and how many there are, by distance from the query.
+
+    A distance counts for the largest of ``DISTANCES`` that it reaches.
+    """
+    tokens = weights.shape[-1]
+    places = torch.arange(tokens)
+    gaps = (places[:, None] - places[None]).abs().flatten()
+    bounds = torch.tensor(DISTANCES)
+    bucket = torch.bucketize(gaps, bounds, right=True) - 1
+    sums, counts = torch.zeros(len(DISTANCES)), torch.zeros(len(DISTANCES))
+    sums.index_add_(0, bucket, (tokens * weights.mean(0)).flatten().float())
+    counts.index_add_(0, bucket, torch.ones(len(gaps)))
+    return sums, counts

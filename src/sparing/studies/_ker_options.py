@@ -1,0 +1,187 @@
+"""What the Kerformer study runs: its options and its budgets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparing.core.errors import UsageError, require_choice
+from sparing.studies._ker_cores import CoreOptions
+from sparing.studies._ker_pretrained import QUICK as FEW_TRANSFERS
+from sparing.studies._ker_pretrained import STANDARD as TRANSFERS
+from sparing.studies._ker_pretrained import PretrainedOptions
+from sparing.studies._ker_speed import SpeedOptions
+from sparing.studies._long_arms import BY_CONTENT, DENSE, KERFORMER, NOTHING, UNIFORM
+from sparing.studies._long_work import TaskOptions
+
+DATA = "SPARING_DATA"
+CORES, SPEED, ARENA, VISION, PRETRAINED = "cores", "speed", "arena", "vision", "pretrained"
+QUESTIONS = (CORES, SPEED, ARENA, VISION, PRETRAINED)
+ABLATIONS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain keys")
+NEED_DATA = ("text", "retrieval", "image", "imdb", "cifar10", "mnist", "flowers", "fashion-mnist")
+NEEDS = ("", "accelerator")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is run, and how long it may take.
+
+    ``questions`` are "cores" (Tables 1 to 3), "speed" (Table 7), "arena" (Tables 5 and 6, noise,
+    neighbours), "vision" (Figures 6 to 8) and "pretrained" (Table 4). Tasks of ``arena`` and
+    ``vision`` that need a data folder are left out without one, and the page says so.
+    """
+
+    questions: tuple[str, ...] = QUESTIONS
+    cores: CoreOptions = field(default_factory=CoreOptions)
+    speed: SpeedOptions = field(default_factory=SpeedOptions)
+    arena: TaskOptions = field(default_factory=TaskOptions)
+    vision: TaskOptions = field(default_factory=TaskOptions)
+    pretrained: PretrainedOptions = field(default_factory=PretrainedOptions)
+    noise: tuple[float, ...] = (0.05, 0.1, 0.2)
+    looked_at: int = 16
+    seeds: int = 3
+    needs: str = ""
+
+    def __post_init__(self) -> None:
+        for question in self.questions:
+            require_choice("the study", "questions", question, QUESTIONS)
+        if not self.questions or len(set(self.questions)) != len(self.questions):
+            raise UsageError("the study needs questions, each once")
+        if any(not 0 < share < 1 for share in self.noise):
+            raise UsageError("noise must be shares of tokens between 0 and 1")
+        if self.looked_at < 1 or self.seeds < 1:
+            raise UsageError("looked_at and seeds must be at least 1")
+        require_choice("the study", "needs", self.needs, NEEDS)
+
+
+def require_machine(options: Options) -> None:
+    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
+    if options.needs == "accelerator" and not torch.accelerator.is_available():
+        raise UsageError(
+            "the arena at its own lengths takes days on a processor and needs an accelerator; use "
+            "the budget standard, or --set needs= to run it all the same"
+        )
+
+
+def can_be_had(task: str, data: Path | None) -> bool:
+    """Whether a task is generated, or there is a data folder."""
+    return task not in NEED_DATA or data is not None or bool(os.environ.get(DATA))
+
+
+_LISTOPS = {"min_tokens": 128, "max_tokens": 256}
+_VISION_ARMS = (DENSE, "efficient", "linear", "cosformer", KERFORMER)
+_FEW = (DENSE, KERFORMER, BY_CONTENT, "linear", "linformer", UNIFORM, NOTHING)
+_PRINTED = (
+    *(DENSE, "local", "reformer", "performer", "longformer", "bigbird", "dct", KERFORMER),
+    *(BY_CONTENT, *ABLATIONS, "linear", "linformer", "efficient", UNIFORM, NOTHING),
+)
+
+
+def _bytes(tokens: int, examples: int) -> dict[str, Any]:
+    return {"tokenizer": "bytes", "max_tokens": tokens, "examples": examples}
+
+
+def _recipe(epochs: int, batch_size: int = 32, learning_rate: float = 1e-3) -> dict[str, Any]:
+    return {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
+
+
+_QUICK = Options(
+    cores=CoreOptions(
+        lengths=(1000, 10_000), ranges=(1.0, 10.0), range_tokens=4000, range_memory=False
+    ),
+    speed=SpeedOptions(
+        arms=(DENSE, "linear", "performer", KERFORMER, BY_CONTENT, "linformer"),
+        lengths=(1024,),
+        rounds=3,
+        longest=16_384,
+    ),
+    arena=TaskOptions(
+        tasks=("listops", "imdb"),
+        arms=(DENSE, KERFORMER, "linformer", "linear", UNIFORM),
+        seeds=2,
+        task_options={"listops": {**_LISTOPS, "examples": 1200}, "imdb": _bytes(512, 500)},
+        trained={"listops": _recipe(2), "imdb": _recipe(2)},
+        validation_examples=200,
+        test_examples=500,
+    ),
+    vision=TaskOptions(
+        tasks=("digits",),
+        arms=_VISION_ARMS,
+        seeds=2,
+        task_options={"digits": {"patch_size": 2}},
+        trained={"digits": _recipe(5, 64, 3e-3)},
+    ),
+    pretrained=FEW_TRANSFERS,
+    seeds=1,
+)
+_STANDARD = Options(
+    arena=TaskOptions(
+        tasks=("listops", "imdb", "pathfinder"),
+        arms=(
+            *(DENSE, KERFORMER, BY_CONTENT, *ABLATIONS, "linformer", "linear", "performer"),
+            *("local", UNIFORM, NOTHING),
+        ),
+        arms_of={"imdb": _FEW, "pathfinder": _FEW},
+        task_options={
+            "listops": {"min_tokens": 32, "max_tokens": 128},
+            "imdb": _bytes(1024, 1500),
+            "pathfinder": {"examples": 1500},
+        },
+        trained={"listops": _recipe(5), "imdb": _recipe(2, 16), "pathfinder": _recipe(2, 16)},
+    ),
+    vision=TaskOptions(
+        tasks=("cifar10", "mnist", "flowers"),
+        arms=_VISION_ARMS,
+        task_options={"cifar10": {"examples": 4000}, "mnist": {"examples": 2000}},
+        trained={
+            "cifar10": _recipe(12, 64),
+            "mnist": _recipe(8, 64, 2e-3),
+            "flowers": _recipe(20, 32),
+        },
+    ),
+    pretrained=TRANSFERS,
+)
+_PAPER = Options(
+    arena=TaskOptions(
+        tasks=("listops", "imdb", "retrieval", "pathfinder", "cifar10"),
+        arms=_PRINTED,
+        task_options={
+            "listops": {"min_tokens": 500, "max_tokens": 2000, "examples": 96_000},
+            "imdb": {"tokenizer": "bytes", "max_tokens": 4000},
+            "retrieval": {"pairs": "papers", "max_tokens": 8000},
+            "pathfinder": {"examples": 160_000},
+            "cifar10": {"as_tokens": True},
+        },
+        trained={
+            "listops": _recipe(10),
+            "imdb": _recipe(20),
+            "retrieval": _recipe(10),
+            "pathfinder": _recipe(50),
+            "cifar10": _recipe(50),
+        },
+        validation_examples=0,
+        test_examples=0,
+    ),
+    vision=TaskOptions(
+        tasks=("mnist", "cifar10", "cifar100", "flowers"),
+        arms=_VISION_ARMS,
+        seeds=10,
+        task_options={
+            name: {"image_size": 224, "patch_size": 16}
+            for name in ("mnist", "cifar10", "cifar100", "flowers")
+        },
+        trained={
+            **{name: _recipe(180, 32, 1e-4) for name in ("mnist", "cifar10", "cifar100")},
+            "flowers": _recipe(80, 4, 1e-4),
+        },
+        validation_examples=0,
+        test_examples=0,
+    ),
+    pretrained=TRANSFERS,
+    needs="accelerator",
+)
+BUDGETS = {"quick": _QUICK, "standard": _STANDARD, "paper": _PAPER}

@@ -1,0 +1,364 @@
+"""One pretrained model on one task: fine-tuned, swapped, judged, and trained on in two ways."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Label, Record
+from sparing.measure.machine import threads
+from sparing.models import build_model
+from sparing.studies._ker_answers import DENSE_MODEL, TEACHER, answers_record
+from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
+from sparing.studies._long_arms import (
+    BY_CONTENT,
+    DENSE,
+    UNIFORM,
+    arm_of,
+    is_random,
+    options_of,
+    require_arms,
+)
+from sparing.studies._long_work import TaskOptions, load, slug
+from sparing.studies._run import write_atomically
+from sparing.studies._spent import spent_records, windows
+from sparing.tasks import Task
+from sparing.tasks import options_of as options_of_task
+from sparing.tasks._files import given_folder
+from sparing.train import Recipe, TrainResult, evaluate, train
+from sparing.train.evaluation import Evaluation
+from sparing.train.objective import Objective
+from sparing.train.recipe import Distillation
+from sparing.transfer.distance import Distance, distance
+from sparing.transfer.layers import find_layers
+from sparing.transfer.opening import open_model
+from sparing.transfer.swap import swap
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+BEFORE, PLAIN, LAYERS, WARM = "before", "plain", "layers", "warm"
+JUDGED_AT_ONCE = 32
+SCORE_FILE = "score.json"
+# Tasks that are another task on a file below the data folder.
+FILES: dict[str, dict[str, Any]] = {
+    "amazon": {"train": "amazon/amazon_cells_labelled.txt.gz", "header": False}
+}
+MAY_BE_CUT = {"mnli": "glue/MNLI"}
+Labels = dict[str, Label]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """How the models of a task are trained.
+
+    The dense model is fine-tuned for ``dense_epochs``. Every swapped copy then has two ways of
+    ``layer_epochs`` + ``later_epochs``: with labels alone (left out with ``plain=False``), and
+    imitating the dense one, for ``layer_epochs`` layer by layer, then end to end. Rates are those
+    of the three kinds of training; the weights of the end-to-end loss are ``labels``, ``outputs``
+    and ``hidden_states``, its temperature ``temperature`` (see ``train.recipe.Distillation``).
+    ``most_seeds`` limits the seeds that a caller asks for (0: as many as asked);
+    ``validation_examples`` and ``test_examples`` limit what is held out (0: all);
+    ``compared_batches`` are the batches of the test split on which outputs are compared.
+    Weights of swapped copies are kept only with ``keep``.
+    """
+
+    arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)
+    dense_epochs: int = 3
+    layer_epochs: int = 2
+    later_epochs: int = 2
+    plain: bool = True
+    batch_size: int = 32
+    dense_rate: float = 5e-5
+    layer_rate: float = 3e-3
+    later_rate: float = 1e-4
+    labels: float = 0.5
+    outputs: float = 0.5
+    hidden_states: float = 1.0
+    temperature: float = 2.0
+    most_seeds: int = 0
+    validation_examples: int = 400
+    test_examples: int = 1000
+    compared_batches: int = 4
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        require_arms(self.arms)
+        least = {"dense_epochs": 1, "layer_epochs": 0, "later_epochs": 0, "batch_size": 1}
+        least |= {"most_seeds": 0, "validation_examples": 0, "test_examples": 0}
+        for name, smallest in {**least, "compared_batches": 1}.items():
+            if getattr(self, name) < smallest:
+                raise UsageError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
+        if not self.swapped_epochs:
+            raise UsageError("layer_epochs and later_epochs are both 0: nothing would be trained")
+        for name in ("dense_rate", "layer_rate", "later_rate"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
+        self.distillation  # noqa: B018  # raises for bad weights
+
+    @property
+    def swapped_epochs(self) -> int:
+        """Of each way of training a swapped copy."""
+        return self.layer_epochs + self.later_epochs
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The arms with dense attention, trained on as long as they, and the control."""
+        return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
+
+    @property
+    def distillation(self) -> Distillation:
+        """The weights of the end-to-end loss."""
+        return Distillation(self.labels, self.outputs, self.hidden_states, self.temperature)
+
+
+def has_only_dev(task: str, data: Path | None) -> bool:
+    """Whether a set that may be cut from its dev file has no training file in the data folder."""
+    root = given_folder(data)
+    if root is None or task not in MAY_BE_CUT:
+        return False
+    return not any((root / MAY_BE_CUT[task]).glob("train.tsv*"))
+
+
+@dataclass(frozen=True, eq=False)
+class SwappedWork:
+    """One task and one pretrained model: what the cells of all arms and seeds share."""
+
+    name: str
+    model: str
+    stages: Stages
+    folder: Path
+    task_options: dict[str, Any] = field(default_factory=dict)
+    data: Path | None = None
+    thread_count: int = 1
+    watts_per_core: float = 5.0
+
+    @cached_property
+    def task(self) -> Task:
+        """The task, read with the model's tokenizer when it is first asked for."""
+        file = FILES.get(self.name)
+        loaded = self.name if file is None else "text"
+        given = {**(file or {}), **self.task_options}
+        if has_only_dev(self.name, self.data):
+            given.setdefault("cut_dev", True)
+        if "tokenizer" in options_of_task(loaded):
+            given.setdefault("tokenizer", self.model)
+        limits = TaskOptions(
+            task_options={loaded: given},
+            validation_examples=self.stages.validation_examples,
+            test_examples=self.stages.test_examples,
+        )
+        # the task of files of one's own looks nowhere else for them
+        found, _ = load(limits, loaded, given_folder(self.data))
+        return replace(found, name=self.name)
+
+    def place(self, arm: str, seed: int, stage: str = "") -> Path:
+        """The folder of an arm, or of one of its trainings."""
+        own = self.folder / f"{slug(arm)}-{seed}"
+        return own / stage if stage else own
+
+    def labels(self, arm: str, seed: int, stage: str) -> Labels:
+        """What a record of an arm is labelled with."""
+        own: Labels = {"question": "pretrained", "task": self.name, "arm": arm, "seed": seed}
+        return {**own, "stage": stage}
+
+    def recipe(self, epochs: int, rate: float, seed: int, **changes: Any) -> Recipe:
+        """How one stage is trained."""
+        return Recipe(
+            epochs=epochs,
+            batch_size=self.stages.batch_size,
+            learning_rate=rate,
+            seed=seed,
+            distillation=self.stages.distillation,
+            **changes,
+        )
+
+    def dense(self, seed: int) -> PreTrainedModel:
+        """The fine-tuned model; raises ``UsageError`` where its training has not ended."""
+        place = self.place(DENSE_MODEL, seed)
+        if not (place / SCORE_FILE).is_file():
+            raise UsageError(f"the dense model of {self.name} with seed {seed} is not trained yet")
+        return open_model(str(place)).eval()
+
+    def dense_score(self, seed: int) -> float:
+        """What the fine-tuned model scored on the test split."""
+        content = (self.place(DENSE_MODEL, seed) / SCORE_FILE).read_text(encoding="utf-8")
+        return float(json.loads(content)["score"])
+
+    def swapped(self, arm: str, seed: int) -> PreTrainedModel:
+        """A copy of the fine-tuned model with an arm's mechanism in all its layers."""
+        model, own = self.dense(seed), options_of(arm, self.task.tokens)
+        if is_random(arm):
+            own.setdefault("seed", seed)
+        swap(model, arm_of(arm).mechanism, tokens=self.task.tokens, **own)
+        return model
+
+    @cached_property
+    def batches(self) -> list[dict[str, Tensor]]:
+        """The test examples on which outputs are compared, at even distances."""
+        test, wanted = self.task.test, JUDGED_AT_ONCE * self.stages.compared_batches
+        count = min(wanted, len(test))
+        chosen = [test[place * len(test) // count] for place in range(count)]
+        parts = [chosen[n : n + JUDGED_AT_ONCE] for n in range(0, count, JUDGED_AT_ONCE)]
+        found = [self.task.collate(part) for part in parts]
+        return [{k: v for k, v in each.items() if k != "labels"} for each in found]
+
+
+def dense_records(work: SwappedWork, seed: int) -> list[Record]:
+    """Fine-tune the dense model, judge and keep it; the rows of each split stand beside."""
+    stages, meter = work.stages, windows(work.watts_per_core)
+    labels, place = work.labels(DENSE_MODEL, seed, TEACHER), work.place(DENSE_MODEL, seed)
+    model = build_model(work.model, work.task, seed=seed)
+    recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
+    with threads(work.thread_count):
+        result = train(model, work.task, recipe, output_dir=place, meter=meter)
+        judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
+    write_atomically(place / SCORE_FILE, json.dumps({"score": judged.score}) + "\n")
+    scores = _scores(judged, labels)
+    own: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
+    sizes = [
+        Record("examples", float(len(split)), "", "measured", {**own, "split": name})
+        for name, split in work.task.splits.items()
+    ]
+    chance = Record("chance", work.task.chance, "share", "measured", own)
+    curve = _curve(result, labels, 0)
+    return [*scores, chance, *sizes, *curve, *spent_records(result, meter, labels)]
+
+
+def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
+    """One arm: as swapped, trained with labels alone, and warm-started from the dense model."""
+    judge = _Arm(work, arm, seed)
+    with threads(work.thread_count):
+        found = judge.before()
+        if work.stages.plain:
+            found += judge.plain()
+        found += judge.warm()
+    if not work.stages.keep:
+        shutil.rmtree(work.place(arm, seed), ignore_errors=True)
+    return found
+
+
+class _Arm:
+    """An arm with a seed, its teacher, and what it does in each stage."""
+
+    def __init__(self, work: SwappedWork, arm: str, seed: int) -> None:
+        self.work, self.arm, self.seed = work, arm, seed
+        self.dense = work.dense(seed)
+        self.teacher = teacher_of(self.dense)
+        self.dense_score = work.dense_score(seed)
+        self.start_score = 0.0
+
+    def before(self) -> list[Record]:
+        """The swapped copy, untrained."""
+        model = self.work.swapped(self.arm, self.seed)
+        self.start_score = evaluate(
+            model, self.work.task, "validation", batch_size=JUDGED_AT_ONCE
+        ).score
+        return self._judged(model, BEFORE)
+
+    def plain(self) -> list[Record]:
+        """Labels alone."""
+        stages = self.work.stages
+        model = self.work.swapped(self.arm, self.seed)
+        start = self._start(PLAIN)
+        return [start, *self._trained(model, PLAIN, PLAIN, stages.swapped_epochs)[1]]
+
+    def warm(self) -> list[Record]:
+        """Layer by layer, then end to end; the curve's steps run on."""
+        stages, found, steps = self.work.stages, [self._start(WARM)], 0
+        model = self.work.swapped(self.arm, self.seed)
+        if stages.layer_epochs:
+            objective = LayerwiseLoss(self.teacher)
+            steps, records = self._trained(model, LAYERS, WARM, stages.layer_epochs, objective)
+            found += records
+        if stages.later_epochs:
+            found += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
+        return found
+
+    def _trained(
+        self,
+        model: PreTrainedModel,
+        stage: str,
+        curve: str,
+        epochs: int,
+        objective: Objective | None = None,
+        after: int = 0,
+    ) -> tuple[int, list[Record]]:
+        """Train for a stage, judge, and say what it took."""
+        work, meter = self.work, windows(self.work.watts_per_core)
+        labels = work.labels(self.arm, self.seed, stage)
+        rate = work.stages.layer_rate if stage == LAYERS else work.stages.later_rate
+        changes = {"weight_decay": 0.0} if stage == LAYERS else {}
+        result = train(
+            model,
+            work.task,
+            work.recipe(epochs, rate, self.seed, **changes),
+            output_dir=work.place(self.arm, self.seed, stage),
+            objective=objective,
+            teacher=self.dense if stage == WARM else None,
+            meter=meter,
+        )
+        found = _curve(result, work.labels(self.arm, self.seed, curve), after)
+        spent = spent_records(result, meter, labels)
+        return result.steps + after, [*found, *self._judged(model, stage), *spent]
+
+    def _start(self, stage: str) -> Record:
+        labels = {**self.work.labels(self.arm, self.seed, stage), "step": 0}
+        return Record("validation_score", self.start_score, "share", "measured", labels)
+
+    def _judged(self, model: PreTrainedModel, stage: str) -> list[Record]:
+        """Score, the share of the dense model's that is kept, and distances from its outputs."""
+        work, labels = self.work, self.work.labels(self.arm, self.seed, stage)
+        judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
+        found = _scores(judged, labels)
+        if self.dense_score > 0:
+            kept = judged.score / self.dense_score
+            found.append(Record("kept", kept, "share", "measured", labels, count=judged.count))
+        apart, alone = self._distances(model)
+        found.append(Record("output_error", apart.output_error, "", "measured", labels))
+        if apart.divergence is not None:
+            found.append(Record("output_divergence", apart.divergence, "nats", "measured", labels))
+        numbers = {layer.name: layer.index for layer in find_layers(model)}
+        for given, errors in (("its own", apart.layers), ("the dense model's", alone)):
+            for name, error in errors.items():
+                own = {**labels, "layer": numbers[name], "inputs": given}
+                found.append(Record("layer_error", error, "", "measured", own))
+        return found
+
+    def _distances(self, model: PreTrainedModel) -> tuple[Distance, dict[str, float]]:
+        """From the dense model, and of each layer alone; where the weights are."""
+        device = model.device
+        batches = [
+            {name: value.to(device) for name, value in batch.items()} for batch in self.work.batches
+        ]
+        apart = distance(self.dense.to(device), model, batches)
+        return apart, layer_errors(self.teacher.to(device), model, batches)
+
+
+def _scores(judged: Evaluation, labels: Labels) -> list[Record]:
+    """The task's metric, and which examples were right where answers are classes."""
+    found = [Record("score", judged.score, "share", "measured", labels, count=judged.count)]
+    if judged.right is not None:
+        found.append(answers_record(judged.right, labels))
+    return found
+
+
+def _curve(result: TrainResult, labels: Labels, after: int) -> list[Record]:
+    """Validation scores against steps; ``after`` are the steps of the stage before."""
+    return [
+        Record(
+            "validation_score",
+            float(point["validation_score"]),
+            "share",
+            "measured",
+            {**labels, "step": int(point["step"]) + after},
+        )
+        for point in result.curve
+    ]

@@ -1,0 +1,171 @@
+"""What the Linformer study's measurements come to: trainings by seed, matrices by head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sparing.core.record import Label, Record
+from sparing.measure.statistics import mean_difference
+from sparing.studies._lin_error import LEARNED, METHODS, RANDOM, rank_correlation
+from sparing.studies._lin_options import LINFORMER, LONGER, SHARED
+from sparing.studies._long_analysis import analyse as analyse_trainings
+from sparing.studies._long_arms import DENSE, UNIFORM
+
+FEWEST_LENGTHS = 2
+WITHIN, BEYOND = "trained", "all"
+HEAD = ("seed", "layer", "head")
+Key = tuple[Label, ...]
+
+
+def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
+    """Everything that follows from the measurements of a run."""
+    again = _asked_of_sharing(records)
+    return [
+        *(r for r in again if r.name == "score"),
+        *analyse_trainings([*records, *again], chances),
+        *_spectra(records),
+        *_growth(records),
+        *_errors(records),
+        *_correlations(records),
+    ]
+
+
+def _asked_of_sharing(records: Sequence[Record]) -> list[Record]:
+    """The trainings of ``longer`` that the question of sharing is compared with, named for it.
+
+    They are the same trainings at the same length; the forms are trained beside them.
+    """
+    tasks = {r.labels["task"] for r in records if r.labels.get("question") == SHARED}
+    return [
+        replace(r, labels={**r.labels, "question": SHARED})
+        for r in records
+        if r.labels.get("question") == LONGER
+        and r.labels.get("task") in tasks
+        and r.labels.get("arm") in (DENSE, UNIFORM, LINFORMER)
+        and "factor" not in r.labels
+    ]
+
+
+def _spectra(records: Sequence[Record]) -> Iterable[Record]:
+    """Means over heads: ranks by length, and held shares by layer and of all layers."""
+    for name in ("effective_rank", "rank_90"):
+        for key, found in _grouped(records, name, ("source", "tokens", "beyond")).items():
+            yield _mean(f"mean_{name}", found, _labels(("source", "tokens", "beyond"), key), "")
+    for by in (("source", "tokens", "layer", "kept"), ("source", "tokens", "kept")):
+        for key, found in _grouped(records, "kept_share", by).items():
+            yield _mean("mean_kept_share", found, _labels(by, key), "share")
+
+
+def _growth(records: Sequence[Record]) -> Iterable[Record]:
+    """The exponent a of rank ~ n^a: each head's own slope, then the mean over heads.
+
+    Once over the lengths that the model was trained on, once over all.
+    """
+    for name in ("effective_rank", "rank_90"):
+        for (source,), all_lengths in _grouped(records, name, ("source",)).items():
+            for span in (WITHIN, BEYOND):
+                heads: dict[Key, list[tuple[float, float]]] = {}
+                for r in all_lengths:
+                    if span == BEYOND or not r.labels["beyond"]:
+                        key = tuple(r.labels[each] for each in HEAD)
+                        point = (math.log(float(r.labels["tokens"] or 1)), math.log(_value(r)))
+                        heads.setdefault(key, []).append(point)
+                slopes = [_slope(p) for p in heads.values() if len(p) >= FEWEST_LENGTHS]
+                if not slopes:
+                    continue
+                lengths = sorted({math.exp(x) for points in heads.values() for x, _ in points})
+                spread = mean_difference(slopes, [0.0] * len(slopes))
+                labels: dict[str, Label] = {
+                    "source": source,
+                    "of": name,
+                    "range": span,
+                    "shortest": round(lengths[0]),
+                    "longest": round(lengths[-1]),
+                    "over": "heads",
+                }
+                yield Record(
+                    "exponent", spread.value, "", "measured", labels, spread.interval, len(slopes)
+                )
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """The slope of the least squares line."""
+    count = len(points)
+    middle_x, middle_y = (sum(p[axis] for p in points) / count for axis in (0, 1))
+    across = sum((x - middle_x) * (y - middle_y) for x, y in points)
+    return across / sum((x - middle_x) ** 2 for x, _ in points)
+
+
+def _errors(records: Sequence[Record]) -> Iterable[Record]:
+    """Means over heads of errors and bounds, and what learning gains over drawing."""
+    place = ("source", "tokens", "slots")
+    for key, found in _grouped(records, "output_error", (*place, "method")).items():
+        yield _mean("mean_output_error", found, _labels((*place, "method"), key), "share")
+    for key, found in _grouped(records, "bound", (*place, "theorem")).items():
+        known = [r for r in found if r.value is not None]
+        labels = _labels((*place, "theorem"), key)
+        if known:
+            yield _mean("mean_bound", known, labels, "share")
+        else:
+            yield Record("mean_bound", None, "share", "modelled", labels)
+    for key, found in _grouped(records, "output_error", place).items():
+        ours, theirs = (_by_head(found, method) for method in (LEARNED, RANDOM))
+        heads = [head for head in ours if head in theirs]
+        if heads:
+            gap = mean_difference([ours[h] for h in heads], [theirs[h] for h in heads])
+            labels = {**_labels(place, key), "less": RANDOM}
+            yield Record(
+                "learned_gain", gap.value, "share", "measured", labels, gap.interval, gap.count
+            )
+
+
+def _correlations(records: Sequence[Record]) -> Iterable[Record]:
+    """Over heads: do those of a higher effective rank lose more?"""
+    ranks = {
+        (r.labels["source"], r.labels["tokens"], *_head(r)): _value(r)
+        for r in records
+        if r.name == "error_rank"
+    }
+    place = ("source", "tokens", "slots")
+    for key, found in _grouped(records, "output_error", place).items():
+        for method in METHODS:
+            errors = _by_head(found, method)
+            heads = [head for head in errors if (key[0], key[1], *head) in ranks]
+            own = [ranks[(key[0], key[1], *head)] for head in heads]
+            told = rank_correlation(own, [errors[head] for head in heads])
+            if told is not None:
+                labels = {**_labels(place, key), "method": method}
+                yield replace(told, labels=labels)
+
+
+def _grouped(records: Sequence[Record], name: str, by: Sequence[str]) -> dict[Key, list[Record]]:
+    found: dict[Key, list[Record]] = {}
+    for r in records:
+        if r.name == name and all(each in r.labels for each in by):
+            found.setdefault(tuple(r.labels[each] for each in by), []).append(r)
+    return found
+
+
+def _labels(by: Sequence[str], key: Key) -> dict[str, Label]:
+    return {**dict(zip(by, key, strict=True)), "over": "heads"}
+
+
+def _mean(name: str, found: Sequence[Record], labels: dict[str, Label], unit: str) -> Record:
+    values = [_value(r) for r in found]
+    spread = mean_difference(values, [0.0] * len(values))
+    how = found[0].obtained
+    return Record(name, spread.value, unit, how, labels, spread.interval, len(values))
+
+
+def _by_head(found: Sequence[Record], method: str) -> dict[Key, float]:
+    return {_head(r): _value(r) for r in found if r.labels.get("method") == method}
+
+
+def _head(record: Record) -> Key:
+    return tuple(record.labels[each] for each in HEAD)
+
+
+def _value(record: Record) -> float:
+    return float(record.value or 0.0)

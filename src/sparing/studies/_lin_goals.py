@@ -1,0 +1,175 @@
+"""The referee's questions as goals, each with what would settle it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sparing.core.record import Label, Record
+from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._lin_analysis import WITHIN
+from sparing.studies._lin_error import LEARNED
+from sparing.studies._lin_longer import INTERPOLATED, SLICED
+from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, Options
+from sparing.studies._lin_shift import ALL
+from sparing.studies._long_arms import DENSE
+
+ASKED_SLOTS = 64
+FEWEST_SEEDS = 3
+
+
+class Found:
+    """Records of an analysis, asked for by name and labels."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+
+    def one(self, name: str, **labels: Label) -> Record | None:
+        """The last record of that name whose labels include these."""
+        wanted = labels.items()
+        fits = [r for r in self.records if r.name == name and wanted <= r.labels.items()]
+        return fits[-1] if fits else None
+
+    def decides(self, question: str, task: str) -> bool:
+        """Whether the task tells mechanisms apart."""
+        told = self.one("decides", question=question, task=task)
+        return told is not None and bool(told.value)
+
+    def every(self, name: str, label: str) -> list[Label]:
+        """The values of a label among the records of that name, in their order."""
+        found = (r.labels[label] for r in self.records if r.name == name and label in r.labels)
+        return list(dict.fromkeys(found))
+
+
+def judge(options: Options, tasks: Sequence[str], records: Sequence[Record]) -> list[GoalResult]:
+    """Each goal: met, missed or undecided.
+
+    One of accuracy is undecided where the task does not tell mechanisms apart or seeds are fewer
+    than three; ``tasks`` are those that were trained on.
+    """
+    found = Found(records)
+    return [
+        *(goal for task in tasks for goal in _of_task(options, task, found)),
+        *_of_shift(options, tasks, found),
+        *_of_matrices(options, found),
+        *_of_cost(found),
+    ]
+
+
+def _of_task(options: Options, task: str, found: Found) -> Iterator[GoalResult]:
+    margin, factor = options.longer.margin, max(options.factors)
+    there: dict[str, Label] = {"factor": factor}
+    asked: tuple[tuple[str, str, str, dict[str, Label]], ...] = (
+        (f"{LINFORMER}: score at the trained length less softmax's", "score", LINFORMER, {}),
+        (
+            f"{SLICED}: score at {factor}n less softmax's",
+            "length_score",
+            SLICED,
+            there,
+        ),
+        (
+            f"{POOLED}: score at {factor}n less softmax's",
+            "length_score",
+            POOLED,
+            there,
+        ),
+    )
+    given = options.longer if task in options.longer.tasks else options.texts
+    for text, name, arm, labels in asked:
+        if (LINFORMER if arm == SLICED else arm) not in given.compared:
+            continue
+        goal = Goal(f"{task}, {text}", -margin, "share")
+        yield _decided(goal, found, LONGER, task, name, arm, labels)
+    text = f"{INTERPOLATED}: what it loses from n to {factor}n less what softmax loses"
+    if LINFORMER in given.compared:
+        drop = Goal(f"{task}, {text}", margin, "share", at_most=True)
+        yield _decided(drop, found, LONGER, task, "length_drop", INTERPOLATED, there)
+
+
+def _of_shift(options: Options, tasks: Sequence[str], found: Found) -> Iterator[GoalResult]:
+    if SHIFT not in options.questions:
+        return
+    for task in options.texts.tasks:
+        if task in tasks:
+            text = f"{task}, {LINFORMER}: what it loses in other domains less what softmax loses"
+            goal = Goal(text, options.texts.margin, "share", at_most=True)
+            labels: dict[str, Label] = {"domain": ALL}
+            yield _decided(goal, found, SHIFT, task, "domain_drop", LINFORMER, labels)
+
+
+def _decided(
+    goal: Goal,
+    found: Found,
+    question: str,
+    task: str,
+    name: str,
+    arm: str,
+    labels: dict[str, Label],
+) -> GoalResult:
+    gap = found.one(
+        f"{name}_difference", question=question, task=task, arm=arm, less=DENSE, **labels
+    )
+    result = _judged(goal, gap)
+    few = gap is None or gap.count < FEWEST_SEEDS
+    return replace(result, met="undecided") if few or not found.decides(question, task) else result
+
+
+def _judged(goal: Goal, record: Record | None) -> GoalResult:
+    if record is None or record.value is None:
+        return goal.judge(None, None)
+    return goal.judge(float(record.value), record.interval)
+
+
+def _of_matrices(options: Options, found: Found) -> Iterator[GoalResult]:
+    for source in found.every("exponent", "source"):
+        growth = found.one("exponent", source=source, of="effective_rank", range=WITHIN)
+        goal = Goal(
+            f"{source}: effective rank grows slower than n (exponent)", 1.0, "", at_most=True
+        )
+        yield _judged(goal, growth)
+    for source in found.every("learned_gain", "source"):
+        slots, tokens = _place(options, found, source)
+        gain = found.one("learned_gain", source=source, slots=slots, tokens=tokens)
+        goal = Goal(
+            f"{source}: error of learned projections less that of random ones, {slots} slots, "
+            f"{tokens} tokens",
+            0.0,
+            "share",
+            at_most=True,
+        )
+        yield _judged(goal, gain)
+        told = found.one(
+            "rank_correlation", source=source, slots=slots, tokens=tokens, method=LEARNED
+        )
+        goal = Goal(
+            f"{source}: heads of a higher effective rank lose more (rank correlation), {slots} "
+            f"slots, {tokens} tokens",
+            0.0,
+            "",
+        )
+        yield _judged(goal, told)
+
+
+def _place(options: Options, found: Found, source: Label) -> tuple[int, int]:
+    """The longest length that was asked, and the slots nearest to 64 there."""
+    own = [r.labels for r in found.records if r.name == "learned_gain"]
+    own = [labels for labels in own if labels["source"] == source]
+    tokens = max(int(labels["tokens"] or 0) for labels in own)
+    slots = [int(labels["slots"] or 0) for labels in own if labels["tokens"] == tokens]
+    return min(slots, key=lambda k: abs(k - ASKED_SLOTS)), tokens
+
+
+def _of_cost(found: Found) -> Iterator[GoalResult]:
+    ratios = [r for r in found.records if r.name == "latency_ratio"]
+    for arm in dict.fromkeys(str(r.labels["arm"]) for r in ratios):
+        own = [r for r in ratios if r.labels["arm"] == arm and r.labels["subject"] == "model"]
+        if not own or not arm.startswith(f"{LINFORMER}, k"):
+            continue
+        last = max(own, key=lambda r: int(r.labels["tokens"] or 0))
+        goal = Goal(
+            f"{arm}: time of the encoder at {last.labels['tokens']:,} tokens over fused softmax's",
+            1.0,
+            "ratio",
+            at_most=True,
+        )
+        yield _judged(goal, last)

@@ -1,0 +1,174 @@
+"""Longer than trained: models made longer, and how good they are at each length."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sparing.core.errors import Unsupported
+from sparing.core.record import Record
+from sparing.studies._arms import build_arm
+from sparing.studies._lin_lengths import by_factor
+from sparing.studies._lin_options import (
+    LINFORMER,
+    SHARED,
+    Options,
+    slots_of,
+)
+from sparing.studies._long_arms import arm_of, options_of
+from sparing.studies._long_train import Judge, Labels, training_cell, training_cells
+from sparing.studies._long_work import LongWork
+from sparing.studies._run import Cell
+from sparing.train import evaluate
+from sparing.transfer.positions import interpolated
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Way = Literal["sliced", "interpolated"]
+SLICED, INTERPOLATED = f"{LINFORMER}, sliced", f"{LINFORMER}, interpolated"
+WAYS: Mapping[str, Way] = {SLICED: "sliced", INTERPOLATED: "interpolated"}
+POSITIONS = "position_embeddings.weight"
+PROJECTIONS = ("key_projection", "value_projection")
+
+
+@dataclass(frozen=True, eq=False)
+class LinWork(LongWork):
+    """A task whose arms may be forms of Linformer that have no name of their own: their options."""
+
+    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def mechanism_of(self, arm: str) -> tuple[str, dict[str, Any]]:
+        """An arm's mechanism and its options at the trained length."""
+        if arm in self.forms:
+            return LINFORMER, {**options_of(LINFORMER, self.task.tokens), **self.forms[arm]}
+        return arm_of(arm).mechanism, options_of(arm, self.task.tokens)
+
+    def build(self, arm: str, seed: int, tokens: int | None = None) -> PreTrainedModel:
+        """An arm before training, for the trained length or for another one."""
+        mechanism, options = self.mechanism_of(arm)
+        task = self.task if tokens is None else replace(self.task, tokens=tokens)
+        return build_arm(self.model, task, mechanism, options, seed, {})
+
+
+def lengthened(
+    work: LinWork, arm: str, seed: int, trained: PreTrainedModel, tokens: int, way: Way = "sliced"
+) -> PreTrainedModel:
+    """A trained arm for longer inputs, with nothing trained further.
+
+    The arm is built anew for ``tokens`` tokens, with its options as trained, and given the trained
+    weights. Position embeddings are interpolated, for every arm alike. A projection of Linformer
+    keeps its columns and has those beyond as they are drawn ("sliced": what a matrix built for
+    longer inputs is after training on shorter rows, whose missing columns get no gradient), or is
+    interpolated along the tokens and scaled, so that a constant sequence keeps its slots. Raises
+    ``Unsupported`` for an arm with other weights that depend on the length.
+    """
+    model = work.build(arm, seed, tokens)
+    own, given = model.state_dict(), trained.state_dict()
+    for name, value in given.items():
+        if own[name].shape == value.shape:
+            own[name] = value
+        elif name.endswith(POSITIONS):
+            own[name] = interpolated(value, len(own[name]))
+        elif name.endswith(PROJECTIONS):
+            own[name] = _projection(value, own[name], way)
+        else:
+            raise Unsupported(f"{arm} cannot be made longer: {name} belongs to one length")
+    model.load_state_dict(own)
+    return model.eval()
+
+
+def _projection(
+    old: Float[Tensor, "*heads slots short"], fresh: Float[Tensor, "*heads slots long"], way: Way
+) -> Float[Tensor, "*heads slots long"]:
+    short, long = old.shape[-1], fresh.shape[-1]
+    if way == "sliced":
+        return torch.cat((old, fresh[..., short:]), -1)
+    flat = old.reshape(-1, short).T
+    stretched = interpolated(flat, long).T * (short / long)
+    return stretched.reshape(*old.shape[:-1], long)
+
+
+def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
+    """A judge of trained arms: the score at each factor, and what it loses at the largest.
+
+    The inputs are read once and kept in ``tests``.
+    """
+    kept = {} if tests is None else tests
+
+    def judge(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+        assert isinstance(work, LinWork)
+        if not kept:
+            kept.update(by_factor(work, options.factors, options.length_examples, data))
+        arm, seed = str(labels["arm"]), int(labels["seed"] or 0)
+        found: list[Record] = []
+        for name in WAYS if arm == LINFORMER else (arm,):
+            own = {**labels, "arm": name}
+            found += _at_each(model, work, own, seed, kept)
+        return found
+
+    return judge
+
+
+def _at_each(
+    model: PreTrainedModel, work: LinWork, labels: Labels, seed: int, tests: Mapping[int, Any]
+) -> list[Record]:
+    arm, way = str(labels["arm"]), WAYS.get(str(labels["arm"]), "sliced")
+    built = LINFORMER if arm in WAYS else arm
+    found, first = [], 0.0
+    for factor, task in tests.items():
+        longer = model
+        if factor > 1:
+            longer = lengthened(work, built, seed, copy.deepcopy(model), task.tokens, way)
+        judged = evaluate(longer, task, batch_size=32 // factor or 1)
+        first = judged.score if factor == 1 else first
+        own = {**labels, "factor": factor}
+        found += [
+            Record("length_score", judged.score, "share", "measured", own, count=judged.count),
+            Record("length_drop", first - judged.score, "share", "measured", own),
+            Record("length_chance", task.chance, "share", "measured", own),
+        ]
+    return [r for r in found if r.name != "length_drop" or r.labels["factor"] != 1]
+
+
+def longer_cells(
+    options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
+) -> list[Cell]:
+    """Every arm trained with every seed, and judged at each length."""
+    return training_cells(work, (by_length(options, data), *judges))
+
+
+def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
+    """The forms of Linformer beside the usual one: other sharing, other numbers of slots.
+
+    A count that the usual form, or another, has already is left out.
+    """
+    usual = options_of(LINFORMER, tokens)["slots"]
+    found: dict[str, dict[str, Any]] = {
+        f"{LINFORMER}, shared {mode}": {"sharing": mode}
+        for mode in options.sharing
+        if mode != "headwise"
+    }
+    taken = {usual}
+    for rank in options.ranks:
+        slots = slots_of(rank, tokens)
+        if slots not in taken:
+            taken.add(slots)
+            found[f"{LINFORMER}, k = {slots}"] = {"slots": slots}
+    return found
+
+
+def sharing_cells(options: Options, work: LinWork) -> list[Cell]:
+    """Every form trained with every seed; the usual one is among the trainings of ``longer``."""
+    return [
+        training_cell(replace(work, question=SHARED), form, seed)
+        for seed in range(work.options.seeds)
+        for form in work.forms
+    ]

@@ -1,0 +1,184 @@
+"""What the Linformer study runs: its options and its budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparing.core.errors import UsageError, require_choice
+from sparing.mechanisms.linformer import SHARING
+from sparing.studies._lin_language import QUICK, STANDARD
+from sparing.studies._lin_language_work import LanguageOptions
+from sparing.studies._long_arms import BY_CONTENT
+from sparing.studies._long_work import TaskOptions
+
+LONGER, SHARED, SHIFT = "longer", "sharing", "shift"
+SPECTRUM, ERROR, COST, LANGUAGE = "spectrum", "error", "cost", "language"
+QUESTIONS = (LONGER, SHARED, SHIFT, SPECTRUM, ERROR, COST, LANGUAGE)
+LINFORMER = "linformer"
+POOLED, CONVOLVED = "linformer, pooled", "linformer, convolved"
+LENGTH_FREE = (
+    POOLED,
+    CONVOLVED,
+    "linear",
+    "efficient",
+    BY_CONTENT,
+    "performer",
+    "nystrom",
+)
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """Time and memory at a fixed number of tokens, as many rows as fit of each length.
+
+    ``slots`` are those of Linformer. A call that is predicted to take longer than ``most_seconds``
+    or more than ``most_bytes`` is not made.
+    """
+
+    tokens: int = 65536
+    lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+    slots: tuple[int, ...] = (128, 256)
+    rounds: int = 3
+    most_seconds: float = 20.0
+    most_bytes: float = 6e9
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "rounds"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"cost.{name} must be at least 1, got {getattr(self, name)}")
+        for length in self.lengths:
+            if length < 1 or self.tokens % length:
+                raise UsageError(f"cost.lengths must divide the {self.tokens} tokens, got {length}")
+
+
+@dataclass(frozen=True)
+class ErrorOptions:
+    """Errors of the output: at which lengths, with how many slots, and how they are learned.
+
+    ``draws`` are those of a random projection; ``texts`` are captured to learn from and ``held``
+    to judge on; learned forms take ``steps`` steps of Adam.
+    """
+
+    lengths: tuple[int, ...] = (64, 128, 256)
+    slots: tuple[int, ...] = (8, 16, 32, 64, 128)
+    draws: int = 3
+    texts: int = 32
+    held: int = 8
+    steps: int = 150
+
+    def __post_init__(self) -> None:
+        for name in ("draws", "texts", "held", "steps"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"error.{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is run, and how long it may take.
+
+    ``longer`` and ``texts`` are trainings on which longer inputs are asked, of ``factors`` times
+    the length that was trained on, ``length_examples`` of each; ``texts`` needs data, and its
+    trainings also answer what another domain does. ``sharing`` are modes of sharing projections and
+    ``ranks`` counts of slots ("64", or a share of the length such as "n/4"), each trained on the
+    first task of ``longer``. ``spectrum_lengths`` are the lengths at which attention matrices are
+    taken apart, on ``spectrum_texts`` inputs each. ``pretrained`` is a folder or hub name of an
+    encoder to ask as well, on film reviews ("" leaves it out). ``language`` is asked with as many
+    seeds as ``longer``.
+    """
+
+    longer: TaskOptions = field(default_factory=TaskOptions)
+    texts: TaskOptions = field(default_factory=lambda: TaskOptions(tasks=("imdb",)))
+    questions: tuple[str, ...] = QUESTIONS
+    factors: tuple[int, ...] = (1, 2, 4, 8)
+    length_examples: int = 300
+    shift_examples: int = 2000
+    sharing: tuple[str, ...] = ("none", "kv", "layerwise")
+    ranks: tuple[str, ...] = ("64", "128", "n/4", "n/2")
+    spectrum_lengths: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+    spectrum_texts: int = 4
+    pretrained: str = ""
+    error: ErrorOptions = field(default_factory=ErrorOptions)
+    cost: CostOptions = field(default_factory=CostOptions)
+    language: LanguageOptions = field(default_factory=LanguageOptions)
+
+    def __post_init__(self) -> None:
+        for question in self.questions:
+            require_choice("the study", "questions", question, QUESTIONS)
+        for mode in self.sharing:
+            require_choice("the study", "sharing", mode, SHARING)
+        for rank in self.ranks:
+            slots_of(rank, 1024)
+        if not self.factors or list(self.factors) != sorted({1, *self.factors}):
+            raise UsageError(f"factors must rise from 1, got {self.factors}")
+        for name in ("length_examples", "shift_examples", "spectrum_texts"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def slots_of(rank: str, tokens: int) -> int:
+    """How many slots a rank names at a length: "64", or "n/4" for a quarter of the tokens."""
+    share = rank.removeprefix("n/") if rank.startswith("n/") else ""
+    if not (share or rank).isdecimal() or int(share or rank) < 1:
+        raise UsageError(f"ranks are counts such as 64 or shares such as n/4, got {rank!r}")
+    return max(1, tokens // int(share)) if share else min(int(rank), tokens)
+
+
+def _listops(tokens: int, examples: int, **sizes: int) -> dict[str, dict[str, int]]:
+    bounds = {"min_tokens": tokens // 4, "max_tokens": tokens, "examples": examples}
+    return {"listops": {**bounds, **sizes}}
+
+
+_FEW = (LINFORMER, POOLED, CONVOLVED, "linear", BY_CONTENT)
+BUDGETS = {
+    "quick": Options(
+        longer=TaskOptions(
+            arms=_FEW,
+            seeds=2,
+            task_options=_listops(64, 1000, validation_examples=100, test_examples=300),
+            trained={"listops": {"epochs": 2, "batch_size": 32}},
+        ),
+        texts=TaskOptions(
+            tasks=("imdb",),
+            arms=(LINFORMER, POOLED),
+            seeds=2,
+            task_options={"imdb": {"max_tokens": 32, "examples": 1000}},
+            trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3}},
+            validation_examples=100,
+            test_examples=300,
+        ),
+        length_examples=200,
+        shift_examples=300,
+        sharing=("none", "kv"),
+        ranks=("8", "n/2"),
+        spectrum_lengths=(16, 32, 64, 128, 256),
+        spectrum_texts=2,
+        error=ErrorOptions(
+            lengths=(32, 64), slots=(4, 8, 16, 32), draws=2, texts=16, held=4, steps=60
+        ),
+        cost=CostOptions(
+            tokens=4096,
+            lengths=(512, 2048, 4096),
+            slots=(128,),
+            rounds=3,
+            most_seconds=4.0,
+            most_bytes=2e9,
+        ),
+        language=QUICK,
+    ),
+    "standard": Options(
+        longer=TaskOptions(
+            arms=(LINFORMER, *LENGTH_FREE),
+            seeds=3,
+            task_options=_listops(128, 4000, validation_examples=500, test_examples=2000),
+            trained={"listops": {"epochs": 5, "batch_size": 32}},
+        ),
+        texts=TaskOptions(
+            tasks=("imdb",),
+            arms=(LINFORMER, POOLED, "linear", BY_CONTENT),
+            seeds=3,
+            task_options={"imdb": {"max_tokens": 64}},
+            trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": 5e-4}},
+        ),
+        language=STANDARD,
+    ),
+}

@@ -1,0 +1,192 @@
+"""Kerformer's tables beside measured ones: time, memory, long ranges, images, swapped encoders.
+
+``sparing study kerformer`` times mechanisms alone and in one named backbone, trains that backbone
+on long-range tasks and a vision transformer on images with every mechanism and several seeds, swaps
+a pretrained encoder's attention and distils it, and gives a verdict on every published claim. Where
+dense attention is not clearly better than guessing and than the mean of all values, a task decides
+nothing, and the page says so. Quick takes about half an hour of one core.
+
+Source: Gan et al., A novel approach to attention mechanism using kernel functions: Kerformer
+(2023), doi 10.3389/fnbot.2023.1214203.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sparing.core.record import Record
+from sparing.studies._ker_answers import paired_records
+from sparing.studies._ker_claims import CLAIMS, judge
+from sparing.studies._ker_cores import core_cells
+from sparing.studies._ker_judges import Neighbours, Noise
+from sparing.studies._ker_options import (
+    ARENA,
+    CORES,
+    PRETRAINED,
+    SPEED,
+    VISION,
+    can_be_had,
+    require_machine,
+)
+from sparing.studies._ker_options import BUDGETS as BUDGETS
+from sparing.studies._ker_options import Options as Options
+from sparing.studies._ker_pretrained import notes as transfer_notes
+from sparing.studies._ker_pretrained import pretrained_cells
+from sparing.studies._ker_speed import speed_cells
+from sparing.studies._long_analysis import analyse
+from sparing.studies._long_arms import DENSE
+from sparing.studies._long_train import Judge, training_cells
+from sparing.studies._long_work import LongWork, TaskOptions, load
+from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
+from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
+from sparing.studies._study import StudyResult, base_config, plain, write_goals
+
+MODELS = {ARENA: "long_range", VISION: "vit"}
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
+) -> StudyResult:
+    """Run the study in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated; ``cells`` and ``minutes`` run a part of them. Raises
+    ``UsageError`` for unknown names, for a budget that this machine cannot serve and for a folder
+    that holds another run; a cell that fails is noted in the result, and the others go on.
+    """
+    require_machine(options)
+    works, told = _works(options, folder, data)
+    identity = plain({**asdict(options), "tasks": told})
+    del identity["needs"]
+    config = base_config("kerformer", identity) | _described(options, works, folder.name, data)
+    planned = _cells(options, works, folder, data)
+    config["cells"] = [cell.key for cell in planned]
+    wanted = wanted_cells(planned, cells)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = do_pieces(opened, wanted, minutes, on_progress)
+        measured = [r for r in opened.records() if r.cell != ANALYSIS]
+        chances = {work.name: work.task.chance for work in works}
+        found = [*analyse(measured, chances), *paired_records(measured), *_sizes(works)]
+        opened.replace_analysis(found)
+        records = opened.records()
+        goals = judge(records)
+        write_goals(opened.folder, goals)
+        return StudyResult("kerformer", folder, opened.config, records, goals, failures)
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
+    works, _ = _works(options, folder, data)
+    records: Sequence[Record] = []
+    finished: set[str] = set()
+    if (folder / "config.json").is_file():
+        before = Run(folder, read_config(folder))
+        records, finished = before.records(), before.finished()
+    return plan_by_kind(_cells(options, works, folder, data), records, finished, parts=2)
+
+
+def _works(
+    options: Options, folder: Path, data: Path | None
+) -> tuple[list[LongWork], dict[str, dict[str, Any]]]:
+    """The tasks that can be had, and the options that each was loaded with."""
+    works: list[LongWork] = []
+    told: dict[str, dict[str, Any]] = {}
+    for question, own in _trained(options).items():
+        for name in own.tasks:
+            if can_be_had(name, data):
+                task, told[f"{question}/{name}"] = load(own, name, data)
+                works.append(LongWork(question, name, task, MODELS[question], folder, own))
+    return works, told
+
+
+def _trained(options: Options) -> dict[str, TaskOptions]:
+    every = {ARENA: options.arena, VISION: options.vision}
+    return {question: own for question, own in every.items() if question in options.questions}
+
+
+def _cells(
+    options: Options, works: Sequence[LongWork], folder: Path, data: Path | None
+) -> list[Cell]:
+    threads, found = options.arena.thread_count, list[Cell]()
+    if CORES in options.questions:
+        found += core_cells(options.cores, threads)
+    if SPEED in options.questions:
+        found += speed_cells(options.speed, threads)
+    judges: list[Judge] = [Noise(options.noise), Neighbours(options.looked_at)]
+    for work in works:
+        found += training_cells(work, judges if work.question == ARENA else ())
+    if PRETRAINED in options.questions:
+        found += pretrained_cells(
+            options.pretrained,
+            folder,
+            data,
+            seeds=options.seeds,
+            thread_count=threads,
+            watts_per_core=options.arena.watts_per_core,
+        )
+    return [clocked(cell) for cell in found]
+
+
+def _sizes(works: Sequence[LongWork]) -> list[Record]:
+    """The longest input of each task."""
+    return [
+        Record(
+            "task_tokens",
+            float(work.task.tokens),
+            "tokens",
+            "measured",
+            {"question": work.question, "task": work.name},
+        )
+        for work in works
+    ]
+
+
+def _described(
+    options: Options, works: Sequence[LongWork], name: str, data: Path | None
+) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    notes = [f"{work.name}: {note}" for work in works for note in work.task.notes]
+    for own in _trained(options).values():
+        gone = [task for task in own.tasks if not can_be_had(task, data)]
+        notes += [f"{task} was left out: there is no data folder" for task in gone]
+    if PRETRAINED in options.questions:
+        notes += transfer_notes(options.pretrained, data)
+    arms = dict.fromkeys(arm for own in _trained(options).values() for arm in own.compared)
+    return {
+        "name": name,
+        "task": {
+            "name": "long ranges and images",
+            "kind": "tokens",
+            "metric": "accuracy",
+            "subset": any(work.task.subset for work in works),
+            "notes": notes,
+        },
+        "model": {
+            "name": "long_range",
+            "layers": 4,
+            "width": 128,
+            "feed-forward width": 256,
+            "heads": 4,
+        },
+        "arms": list(arms),
+        "baseline": DENSE,
+        "seeds": list(range(options.arena.seeds)),
+        "margin": options.arena.margin,
+        "claims": [claim.kind for claim in CLAIMS],
+        "watts_per_core": options.arena.watts_per_core,
+        "threads": options.arena.thread_count,
+        "trained_on": {
+            work.name: f"{len(work.task.train):,} examples, {work.recipe(0).epochs} epochs, "
+            f"batches of {work.recipe(0).batch_size}, up to {work.task.tokens:,} tokens"
+            for work in works
+        },
+    }

@@ -1,0 +1,248 @@
+"""Linformer's open questions: do few slots hold, and do they hold on longer inputs?
+
+``sparing study linformer`` trains small encoders and asks them of inputs up to eight times as long
+as trained on, and of other domains; takes attention matrices apart by layer, head and length; holds
+the errors of projected attention beside the bounds that are printed for them; and times encoders at
+a fixed number of tokens. Quick takes about 15 minutes of one core; it shows that all of it runs,
+and decides nothing. Standard takes about 5 hours and goes on wherever it was stopped.
+
+Source: Wang et al., 2020, arXiv 2006.04768. What differs: everything is small, has seeds, and is
+asked of lengths that no training has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import DataError
+from sparing.core.record import Record
+from sparing.studies._lin_analysis import analyse
+from sparing.studies._lin_cost import cost_cells
+from sparing.studies._lin_error import error_cell
+from sparing.studies._lin_goals import judge
+from sparing.studies._lin_language import language_cells
+from sparing.studies._lin_language import notes as language_notes
+from sparing.studies._lin_lengths import GENERATED, trained_tokens
+from sparing.studies._lin_longer import WAYS, LinWork, forms_of, longer_cells, sharing_cells
+from sparing.studies._lin_options import BUDGETS as BUDGETS
+from sparing.studies._lin_options import (
+    COST,
+    ERROR,
+    LANGUAGE,
+    LINFORMER,
+    LONGER,
+    SHARED,
+    SHIFT,
+    SPECTRUM,
+)
+from sparing.studies._lin_options import Options as Options
+from sparing.studies._lin_shift import by_domain, domains_of
+from sparing.studies._lin_sources import Source, pretrained_source, trained_source
+from sparing.studies._lin_spectrum import spectrum_cell
+from sparing.studies._long_arms import DENSE
+from sparing.studies._long_work import TaskOptions, load
+from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
+from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
+from sparing.studies._study import StudyResult, base_config, plain, write_goals
+from sparing.tasks import Task
+from sparing.tasks._files import given_folder
+
+MODEL = "long_range"
+HEAD_S = 2e-9  # seconds for each cube of a length, of one head's singular values
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The tasks that there are, what each was loaded with, and notes on what is left out."""
+
+    works: dict[str, LinWork]
+    told: dict[str, dict[str, Any]]
+    notes: tuple[str, ...]
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        """The tasks by name."""
+        return {name: work.task for name, work in self.works.items()}
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
+) -> StudyResult:
+    """Run the study in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated; ``cells`` and ``minutes`` run a part of them. What needs data
+    is left out without a data folder, and noted. Raises ``UsageError`` for unknown names and for a
+    folder that holds another run; a cell that fails is noted in the result, and the others go on.
+    """
+    loaded = _loaded(options, folder, data)
+    identity = plain({**asdict(options), "tasks": loaded.told})
+    config = base_config("linformer", identity) | _described(options, loaded, folder.name)
+    planned = _cells(options, loaded, folder, data)
+    config["cells"] = [cell.key for cell in planned]
+    wanted = wanted_cells(planned, cells)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = do_pieces(opened, wanted, minutes, on_progress)
+        measured = [r for r in opened.records() if r.cell != ANALYSIS]
+        chances = {name: task.chance for name, task in loaded.tasks.items()}
+        opened.replace_analysis(analyse(measured, chances))
+        records = opened.records()
+        goals = judge(options, list(loaded.works), records)
+        write_goals(opened.folder, goals)
+        return StudyResult("linformer", folder, opened.config, records, goals, failures)
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
+    records: Sequence[Record] = []
+    finished: set[str] = set()
+    if (folder / "config.json").is_file():
+        before = Run(folder, read_config(folder))
+        records, finished = before.records(), before.finished()
+    loaded = _loaded(options, folder, data)
+    return plan_by_kind(_cells(options, loaded, folder, data), records, finished, parts=2)
+
+
+def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
+    """The tasks of both kinds of training; those without data are noted."""
+    works: dict[str, LinWork] = {}
+    told: dict[str, dict[str, Any]] = {}
+    notes: list[str] = []
+    for given in (options.longer, options.texts):
+        for name in given.tasks:
+            try:
+                task, told[name] = _task(given, name, data)
+            except DataError as error:
+                notes.append(f"{name} is left out: {error}")
+                continue
+            notes += [f"{name}, {note}" for note in task.notes]
+            forms = forms_of(options, task.tokens) if given is options.longer else {}
+            works[name] = LinWork(LONGER, name, task, MODEL, folder, given, forms)
+    for name in options.texts.tasks if SHIFT in options.questions else ():
+        if name in works:
+            notes += domains_of(works[name].task, options, data)[1]
+    if options.pretrained and given_folder(data) is None:
+        notes.append(f"{options.pretrained} is left out: film reviews need a data folder")
+    if LANGUAGE in options.questions:
+        notes += language_notes(options.language, data)
+    return Loaded(works, told, tuple(notes))
+
+
+def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
+    if name not in GENERATED and given_folder(data) is None:
+        raise DataError("it needs a data folder: give --data or set SPARING_DATA")
+    return load(given, name, data)
+
+
+def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) -> list[Cell]:
+    """Trainings first: attention matrices are those of what was trained."""
+    asked, found = options.questions, []
+    works = [loaded.works[n] for n in options.longer.tasks if n in loaded.works]
+    texts = [loaded.works[n] for n in options.texts.tasks if n in loaded.works]
+    if LONGER in asked:
+        for work in works:
+            found += longer_cells(options, work, data)
+        for work in texts:
+            judges = (by_domain(options, data),) if SHIFT in asked else ()
+            found += longer_cells(options, work, data, judges)
+    if SHARED in asked and works:
+        found += sharing_cells(options, works[0])
+    for source in _sources(options, [*works, *texts], data):
+        found += _matrix_cells(options, source)
+    if COST in asked:
+        found += cost_cells(options)
+    if LANGUAGE in asked:
+        found += language_cells(
+            options.language,
+            folder,
+            data,
+            seeds=options.longer.seeds,
+            thread_count=options.longer.thread_count,
+            watts_per_core=options.longer.watts_per_core,
+        )
+    return [clocked(cell) for cell in found]
+
+
+def _sources(options: Options, works: Sequence[LinWork], data: Path | None) -> list[Source]:
+    if not {SPECTRUM, ERROR} & set(options.questions):
+        return []
+    found = [
+        trained_source(work, seed, options, data)
+        for work in works
+        for seed in range(work.options.seeds)
+    ]
+    if options.pretrained and given_folder(data) is not None:
+        found.append(pretrained_source(options, data))
+    return found
+
+
+def _matrix_cells(options: Options, source: Source) -> list[Cell]:
+    found, asked = [], options.error
+    heads = 16
+    if SPECTRUM in options.questions:
+        for tokens in source.lengths(options.spectrum_lengths):
+            seconds = 3.0 + HEAD_S * heads * options.spectrum_texts * tokens**3
+            found.append(spectrum_cell(source, tokens, options, seconds))
+    if ERROR in options.questions:
+        for tokens in source.lengths(asked.lengths):
+            learning = 2e-9 * asked.steps * 8 * heads * tokens * 32 * sum(asked.slots)
+            seconds = 3.0 + 2 * HEAD_S * heads * asked.held * tokens**3 + learning
+            found.append(error_cell(source, tokens, options, seconds))
+    return found
+
+
+def _described(options: Options, loaded: Loaded, name: str) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    works = loaded.works
+    trained = dict.fromkeys(arm for work in works.values() for arm in work.options.compared)
+    arms = [each for arm in trained for each in ((*WAYS, arm) if arm == LINFORMER else (arm,))]
+    forms = [form for work in works.values() for form in work.forms]
+    return {
+        "name": name,
+        "task": {
+            "name": ", ".join(works) or "none",
+            "kind": "tokens",
+            "metric": "accuracy",
+            "licence": "; ".join(dict.fromkeys(t.licence for t in loaded.tasks.values())),
+            "source": "; ".join(dict.fromkeys(t.source for t in loaded.tasks.values())),
+            "subset": any(task.subset for task in loaded.tasks.values()),
+            "notes": list(loaded.notes),
+        },
+        "model": {"name": MODEL},
+        "arms": [*arms, *forms],
+        "forms": {form: dict(own) for work in works.values() for form, own in work.forms.items()},
+        "baseline": DENSE,
+        "tasks": {n: _facts(work) for n, work in works.items()},
+        "factors": list(options.factors),
+        "questions": list(options.questions),
+        "margin": options.longer.margin,
+        "pretrained": Path(options.pretrained).name,
+        "cost": asdict(options.cost),
+        "watts_per_core": options.longer.watts_per_core,
+        "threads": options.longer.thread_count,
+    }
+
+
+def _facts(work: LinWork) -> dict[str, Any]:
+    """How a task was trained on, for the page."""
+    recipe = work.recipe(0)
+    return {
+        "examples": len(work.task.train),
+        "test_examples": len(work.task.test),
+        "tokens": trained_tokens(work),
+        "chance": work.task.chance,
+        "epochs": recipe.epochs,
+        "learning_rate": recipe.learning_rate,
+        "batch_size": recipe.batch_size,
+        "seeds": work.options.seeds,
+        "slots": work.mechanism_of(LINFORMER)[1]["slots"],
+    }

@@ -1,0 +1,199 @@
+"""The Linformer study's page from records alone: its verdict, tables, and runs that still go."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparing.core.record import Record
+from sparing.report import write_report
+from sparing.report.linformer_content import verdict
+from sparing.report.linformer_matrices import growth_words
+from sparing.report.long_results import LongResults
+from sparing.report.run import read_run
+
+CONFIG = {
+    "study": "linformer",
+    "name": "few",
+    "identity": {},
+    "arms": ["softmax", "linformer, sliced", "linformer, interpolated", "linformer", "uniform"],
+    "baseline": "softmax",
+    "task": {"name": "listops", "notes": ["imdb is left out: it needs a data folder"]},
+    "model": {"name": "long_range"},
+    "tasks": {"listops": {"tokens": 64, "examples": 100, "learning_rate": 1e-3, "slots": 16}},
+    "factors": [1, 8],
+    "margin": 0.01,
+    "cost": {"tokens": 4096},
+    "forms": {"linformer, k = 8": {"slots": 8}},
+    "cells": ["longer/listops/0/softmax"],
+    "machine": {"cpu": "Example"},
+}
+HERE = {"question": "longer", "task": "listops"}
+
+
+def seeds(name, value, interval=None, count=3, **labels):
+    own = {**HERE, "over": "seeds", **labels}
+    return Record(name, value, "share", "measured", own, interval, count)
+
+
+def trained(interval, *, decided=True, count=3):
+    """Softmax at 0.4 everywhere, Linformer as good at n; at 8n the given difference."""
+    found = [
+        Record("decides", float(decided), "", "measured", {**HERE, "why": "because"}),
+    ]
+    for arm in ("softmax", "linformer", "uniform"):
+        found.append(Record("score", 0.4, "share", "measured", {**HERE, "arm": arm, "seed": 0}))
+        found.append(seeds("mean_score", 0.4, (0.38, 0.42), count, arm=arm))
+    found.append(
+        seeds("score_difference", 0.0, (-0.01, 0.01), count, arm="linformer", less="softmax")
+    )
+    for arm in ("softmax", "linformer, sliced", "linformer, interpolated"):
+        for factor in (1, 8):
+            own = {"arm": arm, "factor": factor}
+            labels = {**HERE, **own, "seed": 0}
+            found.append(Record("length_score", 0.4, "share", "measured", labels))
+            found.append(Record("length_chance", 0.15, "share", "measured", labels))
+            found.append(seeds("mean_length_score", 0.4, (0.35, 0.45), count, **own))
+    gap = {"arm": "linformer, sliced", "factor": 8, "less": "softmax"}
+    found.append(seeds("length_score_difference", sum(interval) / 2, interval, count, **gap))
+    return found
+
+
+def matrices():
+    found = []
+    place = {"source": "listops", "over": "heads"}
+    for tokens, rank in ((32, 8.0), (64, 12.0), (128, 20.0)):
+        own = {**place, "tokens": tokens, "beyond": tokens > 64}
+        ends = (rank - 1, rank + 1)
+        found += [
+            Record(f"mean_{name}", rank, "", "measured", own, ends)
+            for name in ("effective_rank", "rank_90")
+        ]
+        for kept in (1, 16, "n/4"):
+            labels = {**place, "tokens": tokens, "kept": kept}
+            found.append(Record("mean_kept_share", 0.75, "share", "measured", labels))
+            by_layer = {**labels, "layer": 0}
+            found.append(Record("mean_kept_share", 0.5, "share", "measured", by_layer))
+    growth = {**place, "of": "effective_rank", "range": "trained", "shortest": 32, "longest": 64}
+    found.append(Record("exponent", 0.66, "", "measured", growth, (0.6, 0.72), 32))
+    for slots in (8, 16):
+        here = {**place, "tokens": 64, "slots": slots}
+        for method in ("random", "learned", "mean_pool", "convolution", "theorem 1", "best rank"):
+            labels = {**here, "method": method}
+            found.append(Record("mean_output_error", 0.5, "share", "measured", labels, (0.4, 0.6)))
+            found.append(Record("rank_correlation", 0.7, "", "measured", labels, (0.5, 0.9), 16))
+        found.append(Record("mean_bound", None, "share", "modelled", {**here, "theorem": 1}))
+        found.append(Record("mean_bound", 2.5, "share", "modelled", {**here, "theorem": 2}))
+        gain = {**here, "less": "random"}
+        found.append(Record("learned_gain", -1.0, "share", "measured", gain, (-1.2, -0.8), 32))
+    return found
+
+
+def costs():
+    found = []
+    for tokens in (512, 4096):
+        for arm in ("softmax", "eager", "linformer, k = 128"):
+            labels = {"arm": arm, "subject": "model", "tokens": tokens, "batch": 4096 // tokens}
+            found.append(Record("predicted_s", 1.0, "s", "modelled", labels))
+            if arm == "eager" and tokens == 4096:
+                own = {
+                    **labels,
+                    "of": "memory",
+                    "why": "predicted to need 9.0 GiB, 2.0 are allowed",
+                }
+                found.append(Record("not_run", None, "", "modelled", own))
+                continue
+            found.append(Record("latency_ms", 250.0, "ms", "measured", labels))
+            found.append(Record("peak_bytes", 2**28, "bytes", "measured", labels))
+            if arm != "softmax":
+                found.append(
+                    Record("latency_ratio", 0.4, "ratio", "measured", labels, (0.38, 0.42), 5)
+                )
+    return found
+
+
+def language():
+    found = []
+    for arm, value in (("softmax", 20.0), ("linear", 25.0)):
+        own = {"question": "masked", "corpus": "grammar", "tokens": 32, "arm": arm}
+        found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
+        found.append(Record("mean_perplexity", value, "", "measured", {**own, "over": "seeds"}))
+        own = {"question": "causal", "corpus": "grammar", "tokens": 32, "arm": arm}
+        found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
+    refused = {"question": "causal", "arm": "linformer", "seed": None, "why": "it mixes all"}
+    found.append(Record("refused", 1, "", "measured", refused))
+    for name in ("score", "mean_score"):
+        labels = {"question": "transfer", "task": "sst2", "corpus": "grammar", "tokens": 32}
+        labels |= {"arm": "softmax", "start": "scratch"}
+        labels |= {"seed": 0} if name == "score" else {"over": "seeds"}
+        found.append(Record(name, 0.6, "share", "measured", labels))
+    labels = {"question": "translation", "task": "pairs", "place": "encoder", "arm": "softmax"}
+    labels |= {"tokens": 20, "over": "seeds"}
+    found.append(Record("mean_score", 0.3, "share", "measured", labels))
+    found.append(Record("mean_token_accuracy", 0.8, "share", "measured", labels))
+    return found
+
+
+def write(folder, records):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "records.jsonl").write_text("".join(r.to_json() + "\n" for r in records))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("interval", "options", "lead"),
+    [
+        ((-0.005, 0.01), {}, "Linformer holds on"),
+        ((-0.3, -0.1), {}, "Linformer does not hold on"),
+        ((-0.3, 0.1), {}, "Undecided whether Linformer holds on"),
+        ((-0.3, -0.1), {"decided": False}, "Undecided whether Linformer holds on"),
+        ((-0.3, -0.1), {"count": 2}, "Undecided whether Linformer holds on"),
+    ],
+)
+def test_the_decisive_experiment_leads(tmp_path, interval, options, lead):
+    run = read_run(write(tmp_path, trained(interval, **options)))
+    told = verdict(LongResults(run))
+    assert told.lead.startswith(lead)
+    reason = "because" if options.get("decided") is False else "at 8 times the length"
+    assert reason in told.because
+
+
+def test_every_part_stands_on_the_page(tmp_path):
+    records = [*trained((-0.3, -0.1)), *matrices(), *costs(), *language()]
+    files = write_report(write(tmp_path, records))
+    text = files["md"].read_text()
+    for part in (
+        *("Longer than trained: listops", "−20.0 (−30.0 to −10.0)", "imdb is left out"),
+        *("grows, slower than n", "vacuous: no solution", "vacuous: 2.50", "12.0 (11.0 to 13.0)"),
+        *("predicted to need 9.0 GiB", "0.400x (0.380 to 0.420)", "refused: it mixes all"),
+        *("Masked language models", "Transfer", "Translation", "This run is not complete"),
+    ):
+        assert part in text, part
+    assert "in 2 of 2 cases" in text
+    wanted = {"longer-listops", "rank", "spectrum-listops", "error-listops", "time", "memory"}
+    assert wanted | {"masked"} <= set(files)
+    assert all(files[name].stat().st_size > 1000 for name in wanted)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, 12, 30, 60, 90])
+def test_a_run_that_still_goes_has_a_page(tmp_path, kept):
+    records = [*costs(), *matrices(), *trained((-0.3, -0.1)), *language()][:kept]
+    page = write_report(write(tmp_path, records))["html"].read_text()
+    assert "This run is not complete" in page
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ((0.2, 0.9), "grows, slower than n"),
+        ((-0.2, 0.9), "grows slower than n, if at all"),
+        ((-0.4, -0.1), "does not grow"),
+        ((1.1, 1.4), "grows faster than n"),
+        ((0.8, 1.1), "undecided"),
+        (None, "undecided"),
+    ],
+)
+def test_growth_in_words(interval, said):
+    assert growth_words(Record("exponent", 0.5, "", "measured", {}, interval)) == said

@@ -1,0 +1,312 @@
+"""The parts of the Linformer study alone: longer models, spectra, bounds, errors, prices."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
+from sparing.core.record import Record
+from sparing.mechanisms.linformer import Linformer
+from sparing.studies import _lin_analysis as analysis
+from sparing.studies import _lin_cost as cost
+from sparing.studies import _lin_error as error
+from sparing.studies import _lin_longer as longer
+from sparing.studies import _lin_matrices as matrices
+from sparing.studies import _lin_shift as shift
+from sparing.studies._lin_goals import judge
+from sparing.studies._lin_lengths import by_factor, rows_of
+from sparing.studies._lin_options import CostOptions, ErrorOptions, Options, slots_of
+from sparing.studies._long_work import TaskOptions, load
+
+OPTIONS = TaskOptions(
+    task_options={
+        "listops": {
+            "min_tokens": 6,
+            "max_tokens": 16,
+            "examples": 12,
+            "validation_examples": 4,
+            "test_examples": 8,
+        }
+    }
+)
+NORMAL = torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    task, _ = load(OPTIONS, "listops", None)
+    forms = longer.forms_of(Options(), task.tokens)
+    folder = tmp_path_factory.mktemp("models")
+    return longer.LinWork("longer", "listops", task, "long_range", folder, OPTIONS, forms)
+
+
+def captured(texts=3, heads=2, tokens=12, dim=4):
+    streams = torch.randn(3, texts, heads, tokens, dim, dtype=torch.float64, generator=NORMAL)
+    return matrices.Captured(*streams)
+
+
+def answers(model, task):
+    batch = task.collate([task.test[0], task.test[1]])
+    batch.pop("labels")
+    with torch.no_grad():
+        return model(**batch).logits
+
+
+def test_a_model_that_is_not_made_longer_answers_the_same(work):
+    for arm in ("softmax", "linformer", "linformer, pooled", "linear", "linformer, shared none"):
+        model = work.build(arm, 0).eval()
+        for way in ("sliced", "interpolated"):
+            again = longer.lengthened(work, arm, 0, model, work.task.tokens, way)
+            assert torch.equal(answers(again, work.task), answers(model, work.task))
+
+
+def test_a_sliced_projection_is_what_training_on_shorter_rows_leaves():
+    long = Linformer(Heads(2, 4, tokens=16), slots=3)
+    q, k, v = torch.randn(3, 2, 2, 8, 4, generator=NORMAL)
+    long(q, k, v).square().sum().backward()
+    for matrix in (long.key_projection, long.value_projection):
+        assert bool(matrix.grad[:, :8].ne(0).all())
+        assert bool(matrix.grad[:, 8:].eq(0).all())
+
+
+def test_a_longer_projection_keeps_its_columns_or_its_sums(work):
+    model = work.build("linformer", 0).eval()
+    tokens = 4 * (work.task.tokens - 1) + 1
+    name = "bert.encoder.layer.0.attention.self.sparing.key_projection"
+    (name,) = [n for n in model.state_dict() if n.endswith("layer.0." + name.split("layer.0.")[1])]
+    old = model.state_dict()[name]
+    sliced = longer.lengthened(work, "linformer", 0, model, tokens, "sliced").state_dict()[name]
+    assert torch.equal(sliced[:, : old.shape[1]], old)
+    assert sliced.shape[1] == tokens
+    trained = copy.deepcopy(model)
+    ramp = torch.linspace(1, 2, old.shape[1]).expand_as(old)
+    trained.state_dict()[name].copy_(ramp)
+    long = longer.lengthened(work, "linformer", 0, trained, tokens, "interpolated")
+    assert torch.allclose(long.state_dict()[name].sum(1), ramp.sum(1), rtol=1e-5)
+
+
+def test_positions_of_every_arm_are_interpolated(work):
+    model = work.build("linear", 0).eval()
+    tokens = 2 * work.task.tokens - 1
+    longest = longer.lengthened(work, "linear", 0, model, tokens)
+    own, new = (m.bert.embeddings.position_embeddings.weight for m in (model, longest))
+    assert torch.allclose(new[::2], own, atol=1e-6)
+    assert torch.allclose(new[1::2], (own[1:] + own[:-1]) / 2, atol=1e-6)
+
+
+def test_an_arm_with_other_weights_of_one_length_is_refused(work, monkeypatch):
+    model = work.build("linformer", 0)
+    monkeypatch.setattr(longer, "PROJECTIONS", ("value_projection",))
+    with pytest.raises(Unsupported, match=r"key_projection belongs to one length"):
+        longer.lengthened(work, "linformer", 0, model, 40)
+
+
+def test_inputs_have_the_asked_length(work):
+    tests = by_factor(work, (1, 2), 5, None)
+    for factor, task in tests.items():
+        assert len(task.test) == 5
+        assert all(12 * factor < n <= 16 * factor + 1 for n in task.test.lengths)
+        assert task.tokens >= max(task.test.lengths)
+    rows = rows_of(work, 20, 3, None)
+    assert rows.shape == (3, 20)
+    assert not torch.equal(rows, rows_of(work, 20, 3, None, seed=1))
+
+
+def test_ranks_are_counts_or_shares():
+    assert [slots_of(rank, 64) for rank in ("8", "100", "n/4", "n/128")] == [8, 64, 16, 1]
+    usual = longer.forms_of(replace(Options(), ranks=("n/4", "16", "8"), sharing=()), 64)
+    assert usual == {"linformer, k = 8": {"slots": 8}}
+
+
+def test_spectra_of_known_matrices():
+    shares = matrices.spectrum(torch.stack([torch.eye(8), torch.full((8, 8), 0.125)]))
+    assert matrices.effective_rank(shares).tolist() == pytest.approx([8, 1], abs=1e-6)
+    assert matrices.rank_holding(shares).tolist() == [8, 1]
+    assert matrices.rank_holding(torch.tensor([[0.5, 0.4, 0.1]])).item() == 2
+
+
+def test_what_is_captured_gives_the_layers_own_output(work):
+    model = work.build("softmax", 0).eval()
+    rows = rows_of(work, 16, 2, None)
+    layers = matrices.captured(model, rows)
+    assert len(layers) == 4
+    seen = []
+    own = model.bert.encoder.layer[1].attention.output.dense
+    hook = own.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    with torch.no_grad():
+        model(input_ids=rows, attention_mask=torch.ones_like(rows))
+    hook.remove()
+    mixed = layers[1].output.transpose(1, 2).flatten(2)
+    assert torch.allclose(mixed.float(), seen[0], atol=1e-5)
+
+
+def test_the_bounds_solve_their_own_equations():
+    for tokens, slots in ((512, 256), (128, 200), (4096, 1000)):
+        e = matrices.theorem_1_error(tokens, slots)
+        assert 5 * math.log(tokens) / (e**2 - e**3) == pytest.approx(slots, rel=1e-9)
+        assert e <= 2 / 3
+    assert matrices.theorem_1_error(512, 128) is None
+    assert matrices.theorem_1_error(512, 210) is None
+    assert matrices.theorem_1_error(512, 211) is not None
+    assert matrices.theorem_2_error(512, 128, 64) == pytest.approx(
+        math.sqrt(5 * math.log(512) / 128)
+    )
+    few = matrices.theorem_2_error(512, 128, 2)
+    assert few == pytest.approx(math.sqrt(18 * math.log(2) / 128))
+
+
+def test_the_nearest_matrix_is_exact_at_full_rank_and_found_by_brute_force():
+    layer = captured()
+    wanted = layer.output
+    *_, whole = matrices.best_of_rank(layer, (1, 12))
+    assert float(whole.max()) < 1e-12
+    (one,) = matrices.best_of_rank(layer, (1,))
+    left, values, right = torch.linalg.svd(layer.weights[1, 0])
+    near = values[0] * torch.outer(left[:, 0], right[0]) @ layer.v[1, 0]
+    gap = (near - wanted[1, 0]).norm() / wanted[1, 0].norm()
+    assert float(one[1, 0]) == pytest.approx(float(gap), abs=1e-12)
+
+
+def test_drawn_projections_err_as_the_formula_written_out():
+    held, k = captured(texts=1), 5
+    asked = ErrorOptions(draws=1, texts=1, held=1, steps=1)
+    found = error.error_of("random", held, held, k, asked)
+    form = error._form("random", held, k, 0)
+    for head in range(2):
+        q, keys, v = (s[0, head] for s in (held.q, held.k, held.v))
+        e, f = (m[head].double() for m in (form.key_projection, form.value_projection))
+        mixed = torch.softmax(q @ (e @ keys).T / 2, -1) @ (f @ v)
+        wanted = torch.softmax(q @ keys.T / 2, -1) @ v
+        assert float(found[head]) == pytest.approx(float((mixed - wanted).norm() / wanted.norm()))
+
+
+def test_learning_errs_less_and_means_are_means():
+    taught = captured(texts=16)
+    asked = ErrorOptions(draws=2, texts=16, held=2, steps=60)
+    drawn, means, fitted = (
+        error.error_of(method, taught, taught, 3, asked)
+        for method in ("random", "mean_pool", "learned")
+    )
+    assert bool((fitted < drawn).all())
+    assert bool((fitted < means + 1e-9).all())
+    block = error.means(3, 12)
+    assert torch.equal(block, torch.eye(3).repeat_interleave(4, 1) / 4)
+
+
+def test_correlations_need_pairs_and_hold_their_value():
+    assert error.rank_correlation([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) is None
+    assert error.rank_correlation([1.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) is None
+    told = error.rank_correlation([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 1.0, 4.0, 3.0, 6.0, 5.0])
+    assert told.interval[0] < told.value < told.interval[1]
+    assert told.value == pytest.approx(29 / 35)
+
+
+def test_exponents_are_each_heads_own_slope():
+    found = [
+        Record(
+            "effective_rank",
+            base * tokens**power,
+            "",
+            "measured",
+            {
+                "source": "x",
+                "seed": 0,
+                "layer": 0,
+                "head": head,
+                "tokens": tokens,
+                "beyond": tokens > 16,
+            },
+        )
+        for head, (base, power) in enumerate(((2.0, 0.25), (1.0, 0.75)))
+        for tokens in (8, 16, 32)
+    ]
+    told = {r.labels["range"]: r for r in analysis.analyse(found, {}) if r.name == "exponent"}
+    assert told["trained"].value == pytest.approx(0.5)
+    assert (told["trained"].labels["longest"], told["all"].labels["longest"]) == (16, 32)
+
+
+def score(name, value, interval, count, **labels):
+    own = {"question": "longer", "task": "listops", "over": "seeds", **labels}
+    return Record(name, value, "share", "measured", own, interval, count)
+
+
+@pytest.mark.parametrize(
+    ("decided", "count", "interval", "met"),
+    [
+        (1.0, 3, (-0.005, 0.02), True),
+        (1.0, 3, (-0.2, -0.05), False),
+        (1.0, 3, (-0.2, 0.05), "undecided"),
+        (0.0, 3, (-0.005, 0.02), "undecided"),
+        (1.0, 2, (-0.005, 0.02), "undecided"),
+    ],
+)
+def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval, met):
+    gap = {"arm": "linformer, sliced", "less": "softmax", "factor": 8}
+    records = [
+        score("length_score_difference", 0.0, interval, count, **gap),
+        Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"}),
+    ]
+    options = Options(longer=TaskOptions(arms=("linformer",)))
+    goals = {goal.name: goal for goal in judge(options, ["listops"], records)}
+    assert goals["listops, linformer, sliced: score at 8n less softmax's"].met == met
+    assert not any("pooled" in name for name in goals)
+
+
+def test_prices_follow_the_closed_forms():
+    asked = CostOptions(tokens=4096, lengths=(512, 1024), slots=(64,))
+    dense, eager, few, _ = cost.forms(asked)
+    short, long = (dense.work("core", 4096 // n, n)[0] for n in (512, 1024))
+    assert long == pytest.approx(2 * short, rel=0.01)
+    short, long = (few.work("core", 4096 // n, n)[0] for n in (512, 1024))
+    assert long == short
+    assert eager.work("core", 4, 1024)[1] > 4 * 4 * 1024**2 * 4
+    assert dense.work("core", 4, 1024)[1] < 2e7
+
+
+def test_times_are_paired_with_fused_softmax_where_it_ran():
+    asked = CostOptions(tokens=64, lengths=(32,), slots=(4,), rounds=2, most_seconds=60.0)
+    records = cost._times(asked, "core", 32, 1)
+    ratios = {r.labels["arm"] for r in records if r.name == "latency_ratio"}
+    assert ratios == {"eager", "linformer, k = 4", "linformer, pooled"}
+    assert {r.name for r in records} == {"predicted_s", "latency_ms", "latency_ratio"}
+    for subject in cost.SUBJECTS:
+        call = cost.call_of(subject, "linformer", {"slots": 4}, 2, 32)
+        assert call() is not None
+
+
+def test_other_domains_are_read_in_the_words_of_the_task(tmp_path):
+    (tmp_path / "sent-conv").mkdir()
+    lines = "1 A fine film!\n0 dull .\n" * 6
+    with gzip.open(tmp_path / "sent-conv" / "stsa.binary.test.gz", "wt") as file:
+        file.write(lines)
+    folder = tmp_path / "imdb" / "aclImdb"
+    for split in ("train", "test"):
+        for side, text in (("pos", "A fine film."), ("neg", "A dull film.")):
+            place = folder / split / side
+            place.mkdir(parents=True)
+            for number in range(12):
+                (place / f"{number}_5.txt").write_text(f"{text} It is {number}.")
+    given = TaskOptions(tasks=("imdb",), task_options={"imdb": {"max_tokens": 8}})
+    task, _ = load(given, "imdb", tmp_path)
+    options = Options(texts=given, shift_examples=4)
+    found, notes = shift.domains_of(task, options, tmp_path)
+    assert list(found) == ["SST-2"]
+    assert len(notes) == 3
+    test = found["SST-2"].test
+    assert len(test) == 4
+    first = task.words.texts(test.inputs[0].tolist())
+    assert first[:4] == ["[class]", "a", "fine", "film"]
+    assert max(test.lengths) <= task.tokens
+    work = longer.LinWork("longer", "imdb", task, "long_range", tmp_path / "m", given)
+    tests = by_factor(work, (1,), 3, tmp_path)
+    assert len(tests[1].test) == 3
+    assert set(tests[1].test.labels.tolist()) == {0, 1}
+    with pytest.raises(UsageError, match="no test text of imdb has 64 tokens"):
+        rows_of(work, 64, 1, tmp_path)
