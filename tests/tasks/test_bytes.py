@@ -83,7 +83,7 @@ def test_retrieval_of_papers(tmp_path):
     task = load_task("retrieval", data=tmp_path, pairs="papers")
     assert [len(split) for split in task.splits.values()] == [20, 20, 20]
     (folder / "new_aan_pairs.eval.tsv").write_text("1.0\t3\tno\n")
-    with pytest.raises(DataError, match=r"eval.tsv, line 1: not a label"):
+    with pytest.raises(DataError, match=r"eval.tsv: 1 row is broken: line 1 \(not a label"):
         load_task("retrieval", data=tmp_path, pairs="papers")
     (folder / "new_aan_pairs.eval.tsv").unlink()
     with pytest.raises(DataError, match=r"there is no .*eval.tsv"):

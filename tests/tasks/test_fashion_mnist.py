@@ -10,7 +10,7 @@ import torch
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks import load_task
-from sparing.tasks.fashion_mnist import read_idx
+from sparing.tasks._idx import read_idx
 
 
 def _idx(*shape):

@@ -2,53 +2,116 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 import torch
-from scipy.ndimage import binary_dilation, label
+from scipy.ndimage import center_of_mass, label
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from sparing.core.errors import UsageError
 from sparing.tasks import load_task
-from sparing.tasks._pathfinder import DASH_LEVEL, MARK_LEVEL, Curves, _draw, _marks, draw_images
+from sparing.tasks._pathfinder import (
+    APART,
+    DASH_LEVEL,
+    MARGIN,
+    MARK_LEVEL,
+    Curves,
+    draw_images,
+)
 
 SMALL = {"examples": 60, "validation_examples": 20, "test_examples": 40}
 
 
 def drawn(count=300, side=32, seed=1):
-    labels = np.random.default_rng(0).permutation(np.arange(count) % 2)
-    curves = Curves(side, side // 8 + 1, 2, side // 10)
+    labels = np.random.default_rng(seed).permutation(np.arange(count) % 2)
+    long = side // 8 + 1
+    curves = Curves(side, long, max(2, long // 3), side // 10)
     images, away = draw_images(np.random.default_rng(seed), labels, curves)
     return images, away, labels
 
 
-@pytest.mark.parametrize("side", [32, 64, 128])
-def test_labels_are_what_a_flood_finds(side):
-    chance, labels = np.random.default_rng(2), np.arange(200) % 2
-    images, ends, good = _draw(chance, 200, Curves(side, side // 8 + 1, 2, side // 10))
-    assert good.sum() > 20
-    marks = _marks(chance, ends, labels)
-    near = np.ones((3, 3))
-    for place in np.flatnonzero(good):
-        # dashes reach each other over a gap of two pixels; other curves are farther away
-        parts, _ = label(binary_dilation(images[place], near), structure=near)
-        one, two = (parts[tuple(mark)] for mark in marks[place])
-        assert one
-        assert two
-        assert (one == two) == labels[place]
+def marks_of(image):
+    """The middles of both bright squares, found in the pixels."""
+    parts, count = label(image == MARK_LEVEL)
+    assert count == 2
+    return [tuple(int(x) for x in place) for place in center_of_mass(parts > 0, parts, [1, 2])]
 
 
-def test_neither_distance_nor_ink_tells_the_class():
-    images, away, labels = drawn(1000)
-    for fact in (away, (images > 0).mean((1, 2))):
-        shares = [((fact > bound) == labels).mean() for bound in np.unique(fact)]
-        assert max(*shares, 1 - min(shares)) < 0.64
+def connected(image, first, second):
+    """A walk from dash to dash: no step is longer than a gap."""
+    ink = {(int(y), int(x)) for y, x in np.argwhere(image == DASH_LEVEL)} | {first, second}
+    seen, waiting = {first}, deque([first])
+    steps = range(-APART, APART + 1)
+    while waiting:
+        y, x = waiting.popleft()
+        for place in ((y + down, x + right) for down in steps for right in steps):
+            if place in ink and place not in seen:
+                seen.add(place)
+                waiting.append(place)
+    return second in seen
 
 
-def test_marks_are_two_bright_squares():
-    images, _, _ = drawn(50)
+@pytest.mark.parametrize(("side", "count"), [(24, 60), (32, 200), (128, 40)])
+def test_labels_are_what_a_walk_along_the_dashes_finds(side, count):
+    images, away, labels = drawn(count, side)
+    for image, distance, kind in zip(images, away, labels, strict=True):
+        first, second = marks_of(image)
+        assert np.hypot(*np.subtract(first, second)) == pytest.approx(distance)
+        assert connected(image, first, second) == kind
+
+
+@pytest.mark.parametrize("side", [32, 128])
+def test_everything_is_inside_the_image(side):
+    images, _, _ = drawn(40, side)
     assert set(np.unique(images)) == {0, DASH_LEVEL, MARK_LEVEL}
-    assert ((images == MARK_LEVEL).sum((1, 2)) <= 18).all()
-    assert ((images == MARK_LEVEL).sum((1, 2)) >= 12).all()
+    frame = np.ones((side, side), dtype=bool)
+    frame[MARGIN:-MARGIN, MARGIN:-MARGIN] = False
+    assert not (images[:, frame] == DASH_LEVEL).any()
+    # a mark reaches one pixel farther than the end that it marks, and is never cut
+    assert ((images == MARK_LEVEL).sum((1, 2)) == 18).all()
+
+
+@pytest.fixture(scope="module")
+def many():
+    return drawn(2000)
+
+
+def _right(model, facts, labels):
+    """The share of the last third that a model gets right when trained on the rest."""
+    train = len(labels) * 2 // 3
+    return model.fit(facts[:train], labels[:train]).score(facts[train:], labels[train:])
+
+
+def test_neither_distance_nor_ink_tells_the_class(many):
+    images, away, labels = many
+    ink = (images > 0).sum((1, 2))
+    bright = (images == MARK_LEVEL).sum((1, 2))
+    assert abs(away[labels == 1].mean() - away[labels == 0].mean()) < 0.7
+    assert abs(ink[labels == 1].mean() - ink[labels == 0].mean()) < 0.5
+    facts = np.stack([away, ink, bright], 1)
+    trees = HistGradientBoostingClassifier(max_iter=30, max_depth=3)
+    assert _right(trees, facts, labels) < 0.56
+
+
+def test_a_linear_classifier_of_the_pixels_is_at_chance(many):
+    images, _, labels = many
+    pixels = images.reshape(len(images), -1).astype(np.float32) / MARK_LEVEL
+    assert _right(LogisticRegression(C=1e-3), pixels, labels) < 0.56
+    levels = np.stack([(pixels == level).mean(1) for level in np.unique(pixels)], 1)
+    assert _right(LogisticRegression(), levels, labels) < 0.56
+
+
+def test_what_is_drawn_does_not_depend_on_the_label():
+    curves = Curves(32, 5, 2, 3)
+    ones, zeros = (
+        draw_images(np.random.default_rng(4), np.full(30, kind), curves)[0] for kind in (1, 0)
+    )
+    unmarked = (ones != MARK_LEVEL) & (zeros != MARK_LEVEL)
+    assert ((ones == zeros) | ~unmarked).all()
+    assert (ones != zeros).any((1, 2)).all()
 
 
 def test_the_task_is_a_sequence_of_pixels():

@@ -17,7 +17,9 @@ def test_names_are_public_names():
         "cifar100",
         "digits",
         "fashion-mnist",
+        "flowers",
         "image-folder",
+        "mnist",
         "scenes",
         "tiny-imagenet",
     }

@@ -40,12 +40,3 @@ def from_the_hub(task: str, repository: str, label: str, wanted: str) -> tuple[A
         pixels = np.stack([np.asarray(picture.convert("RGB")) for picture in pictures])
         parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), list(numbers)))
     return hub, parts
-
-
-def missing(parts: dict[str, Part], published: dict[str, int]) -> tuple[str, ...]:
-    """What is not there of what was published, as notes."""
-    return tuple(
-        f"subset: {split} holds {len(part.labels)} of {published[split]} published images"
-        for split, part in parts.items()
-        if len(part.labels) < published[split]
-    )

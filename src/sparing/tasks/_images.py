@@ -65,11 +65,11 @@ def image_task(
     held_out = 0 if validation else min(VALIDATION, len(train.labels) // 10)
     kept = len(train.labels) - held_out if sizes.examples is None else sizes.examples
     checked, fitted = stratified(train.labels, train.keys, (held_out, kept), sizes.seed)
-    checking = validation or _chosen(train, checked)
+    checking = validation or chosen(train, checked)
     return Task(
         name,
         "image",
-        _examples(_chosen(train, fitted), sizes.image_size),
+        _examples(chosen(train, fitted), sizes.image_size),
         _examples(checking, sizes.image_size),
         _examples(test, sizes.image_size),
         labels=labels,
@@ -97,7 +97,8 @@ def _check(name: str, sizes: Sizes, train: Part, test: Part) -> None:
             raise DataError(f"task {name}: there are no {part} pictures")
 
 
-def _chosen(part: Part, indices: Sequence[int]) -> Part:
+def chosen(part: Part, indices: Sequence[int]) -> Part:
+    """The pictures with these indices, in this order."""
     return Part(
         [part.sources[index] for index in indices],
         [part.labels[index] for index in indices],

@@ -11,10 +11,17 @@ Points = NDArray[np.int64]
 Grid = NDArray[np.bool_]
 # Along a curve, in pixels of a 32 x 32 image: a dash, a gap, and how far a step may turn.
 DASH, GAP, TURN = 3, 2, 0.35
-# Pixels between a curve and the image's edge; tries to place a curve, and rounds of images.
-MARGIN, TRIES, ROUNDS = 2, 60, 60
+# The first and the last dash of a curve that may be marked: a mark must not hide the whole of it.
+END_DASH = 4
+# Pixels between a curve and the image's edge; tries to place a curve, and rounds of so many
+# images at least, fewer where the first ones give none.
+MARGIN, TRIES, ROUNDS, HOPELESS, FEWEST = 2, 60, 60, 4, 50
 # Between curves, and between both ends of a long one.
 APART, LEAST_AWAY = 3, 6
+# How much both kinds of marks may differ, as shares of the side: in their distance from each other,
+# and in theirs from the middle. Then the pairs of an end of either curve.
+DISTANCE_SHARE, PLACE_SHARE = 1 / 64, 1 / 16
+PAIRS = np.array([(0, 2), (0, 3), (1, 2), (1, 3)])
 DASH_LEVEL, MARK_LEVEL = 160, 255
 
 
@@ -28,54 +35,64 @@ class Curves:
     distractors: int
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """Which ends may be marked: of one curve (count, 2, 2), and of both; and whether they may."""
+
+    together: Points
+    apart: Points
+    alike: NDArray[np.bool_]
+
+
 def draw_images(
     chance: np.random.Generator, labels: NDArray[np.int64], curves: Curves
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """Images (count, side, side) with two marked ends each, and the distance between the marks.
 
     Where the label is 1 the marks stand at both ends of one long curve; else at one end of each of
-    two, whichever two are about as far apart as the ends of one curve.
+    two. An image is kept only where both could be marked, about equally far apart and as far out:
+    what is drawn does not depend on the label, and where the marks are tells little of it.
     """
-    count, side = len(labels), curves.side
-    image = np.zeros((count, side, side), dtype=bool)
-    points = curves.dashes * (DASH + GAP) - GAP
-    ends = np.zeros((count, 2, 2, 2), dtype=np.int64)
-    missing = np.arange(count)
+    count, found = len(labels), list[tuple[Grid, Points]]()
     for _ in range(ROUNDS):
-        drawn, found, good = _draw(chance, len(missing), curves)
-        image[missing[good]], ends[missing[good]] = drawn[good], found[good]
-        missing = missing[~good]
-        if not len(missing):
+        found.append(_draw(chance, max(count, FEWEST), curves))
+        kept = sum(len(ends) for _, ends in found)
+        if kept >= count or (not kept and len(found) == HOPELESS):
             break
-    if len(missing):
-        raise ValueError(f"no room for two curves of {points} pixels in {side} x {side}")
-    marks = _marks(chance, ends, labels)
+    image = np.concatenate([each for each, _ in found])[:count]
+    ends = np.concatenate([each for _, each in found])[:count]
+    if len(image) < count:
+        points = curves.dashes * (DASH + GAP) - GAP
+        raise ValueError(
+            f"no room for two curves of {points} pixels in {curves.side} x {curves.side}"
+        )
+    choice = _choose(ends, curves.side)
+    marks = np.where(labels[:, None, None] == 1, choice.together, choice.apart)
     pixels = np.where(image, DASH_LEVEL, 0).astype(np.uint8)
     _mark(pixels, marks)
-    away = np.linalg.norm((marks[:, 0] - marks[:, 1]).astype(np.float64), axis=-1)
-    return pixels, away
+    return pixels, _length(marks[:, 0] - marks[:, 1])
 
 
-def _draw(
-    chance: np.random.Generator, count: int, curves: Curves
-) -> tuple[Grid, Points, NDArray[np.bool_]]:
-    """Curves in so many images, the ends of the long ones, and where both had room."""
+def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid, Points]:
+    """At most so many images of curves, and the ends of the long ones (count, 2, 2, 2)."""
     side, good = curves.side, np.ones(count, dtype=bool)
     taken = np.zeros((count, side, side), dtype=bool)
     image = np.zeros((count, side, side), dtype=bool)
     ends = np.zeros((count, 2, 2, 2), dtype=np.int64)
     for number in range(2):
-        paths, placed = _place(chance, taken, image, curves.dashes)
+        paths, placed = _place(chance, taken, image, curves.dashes, END_DASH)
         ends[:, number] = paths[:, [0, -1]]
         long = np.abs(paths[:, 0] - paths[:, -1]).max(-1) >= LEAST_AWAY
         good &= placed & long
+    good &= _choose(ends, side).alike
+    taken, image, ends = taken[good], image[good], ends[good]
     for _ in range(curves.distractors):
-        _place(chance, taken, image, curves.distractor_dashes)
-    return image, ends, good
+        _place(chance, taken, image, curves.distractor_dashes, DASH)
+    return image, ends
 
 
 def _place(
-    chance: np.random.Generator, taken: Grid, image: Grid, dashes: int
+    chance: np.random.Generator, taken: Grid, image: Grid, dashes: int, end_dash: int
 ) -> tuple[Points, NDArray[np.bool_]]:
     """Draw one curve into every image that has room for it; their points in order, and where."""
     count, side, _ = taken.shape
@@ -90,11 +107,12 @@ def _place(
         rows = missing[:, None]
         clipped = paths.clip(0, side - 1)
         free = ~taken[rows, clipped[..., 0], clipped[..., 1]].any(1)
-        good = inside & free & ~_meets_itself(paths)
+        good = inside & free
+        good[good] = ~_meets_itself(paths[good])
         where = missing[good]
         found[where], placed[where] = paths[good], True
         _take(taken, where, paths[good])
-        _paint(image, where, paths[good])
+        _paint(image, where, paths[good], end_dash)
     return found, placed
 
 
@@ -116,40 +134,54 @@ def _walk(
 
 def _meets_itself(paths: Points) -> NDArray[np.bool_]:
     """Whether a curve comes near to a part of itself that is not next to it."""
-    away = np.abs(paths[:, :, None] - paths[:, None]).max(-1)
-    apart = np.abs(np.arange(paths.shape[1])[:, None] - np.arange(paths.shape[1])) > 2 * DASH
-    return np.asarray(((away <= 2) & apart).any((1, 2)))
+    meets = np.abs(np.arange(paths.shape[1])[:, None] - np.arange(paths.shape[1])) > 2 * DASH
+    for axis in np.moveaxis(paths.astype(np.int16), -1, 0):
+        meets = meets & (np.abs(axis[:, :, None] - axis[:, None]) <= 2)
+    return np.asarray(meets.any((1, 2)))
 
 
 def _take(taken: Grid, where: NDArray[np.int64], paths: Points) -> None:
     """Nothing else may come within three pixels: farther away than the next dash."""
-    side = taken.shape[1]
-    for down in range(-APART, APART + 1):
-        for right in range(-APART, APART + 1):
-            moved = (paths + np.array((down, right))).clip(0, side - 1)
-            taken[where[:, None], moved[..., 0], moved[..., 1]] = True
+    side, reach = taken.shape[1], np.arange(-APART, APART + 1)
+    rows = (paths[..., 0, None] + reach).clip(0, side - 1)[..., None]
+    columns = (paths[..., 1, None] + reach).clip(0, side - 1)[..., None, :]
+    taken[where[:, None, None, None], rows, columns] = True
 
 
-def _paint(image: Grid, where: NDArray[np.int64], paths: Points) -> None:
+def _paint(image: Grid, where: NDArray[np.int64], paths: Points, end_dash: int) -> None:
     """The dashes, without the gaps."""
     drawn = np.arange(paths.shape[1]) % (DASH + GAP) < DASH
+    drawn[:end_dash] = drawn[-end_dash:] = True
     dashes = paths[:, drawn]
     image[where[:, None], dashes[..., 0], dashes[..., 1]] = True
 
 
-def _marks(chance: np.random.Generator, ends: Points, labels: NDArray[np.int64]) -> Points:
-    """Two marked places of each image (count, 2, 2), of both curves' ends (count, 2, 2, 2)."""
-    ends = ends.reshape(len(labels), 4, 2)
-    rows = np.arange(len(labels))
-    chosen = 2 * chance.integers(0, 2, len(labels))
-    together = np.stack([ends[rows, chosen], ends[rows, chosen + 1]], 1)
-    own = np.linalg.norm((together[:, 0] - together[:, 1]).astype(np.float64), axis=-1)
-    pairs = np.array([(0, 2), (0, 3), (1, 2), (1, 3)])
-    between = ends[:, pairs[:, 0]] - ends[:, pairs[:, 1]]
-    away = np.linalg.norm(between.astype(np.float64), axis=-1)
-    nearest = pairs[np.abs(away - own[:, None]).argmin(1)]
-    apart = np.stack([ends[rows, nearest[:, 0]], ends[rows, nearest[:, 1]]], 1)
-    return np.where(labels[:, None, None] == 1, together, apart)
+def _choose(ends: Points, side: int) -> _Choice:
+    """Of both curves and the four pairs of their ends (count, 2, 2, 2), those most alike.
+
+    They are chosen without a look at the label, so that the choice says nothing about it.
+    """
+    rows, four = np.arange(len(ends)), ends.reshape(len(ends), 4, 2)
+    own, own_out = _described(ends[:, :, 0], ends[:, :, 1], side)
+    between, out = _described(four[:, PAIRS[:, 0]], four[:, PAIRS[:, 1]], side)
+    unlike = np.maximum(
+        np.abs(own[:, :, None] - between[:, None]) / (DISTANCE_SHARE * side),
+        np.abs(own_out[:, :, None] - out[:, None]).max(-1) / (PLACE_SHARE * side),
+    ).reshape(len(ends), -1)
+    curve, pair = np.divmod(unlike.argmin(1), len(PAIRS))
+    return _Choice(ends[rows, curve], four[rows[:, None], PAIRS[pair]], unlike.min(1) <= 1)
+
+
+def _described(
+    one: Points, other: Points, side: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far two places are from each other, and from the middle, the nearer one first."""
+    out = [np.abs(place - (side - 1) / 2).max(-1) for place in (one, other)]
+    return _length(one - other), np.sort(np.stack(out, -1), -1)
+
+
+def _length(steps: Points) -> NDArray[np.float64]:
+    return np.asarray(np.linalg.norm(steps.astype(np.float64), axis=-1))
 
 
 def _mark(pixels: NDArray[np.uint8], marks: Points) -> None:

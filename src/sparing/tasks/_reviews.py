@@ -36,6 +36,10 @@ def reviews(
     for split, rows in found.items():
         if not rows:
             raise DataError(f"task {task}: there are no {split} reviews")
+        there = {row.label for row in rows}
+        for number, name in enumerate(LABELS.values()):
+            if number not in there:
+                raise DataError(f"task {task}: there are no {name} {split} reviews")
         if len(rows) < PUBLISHED * 0.99:
             notes.append(f"subset: {split} holds {len(rows)} of {PUBLISHED} published reviews")
     return found, notes

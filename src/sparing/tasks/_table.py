@@ -114,7 +114,7 @@ def read_table(
             reason = reason or f"{table.label} is {columns[places[-1]][:40]!r}"
             broken.append(f"line {number} ({reason})")
     if broken and not skip_broken:
-        raise DataError(_complaint(path, broken))
+        raise DataError(complaint(path, broken))
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows, broken
@@ -140,7 +140,8 @@ def _fault(
     return ""
 
 
-def _complaint(path: Path, broken: list[str]) -> str:
+def complaint(path: Path, broken: list[str]) -> str:
+    """What to say of a file whose broken rows were not to be left out."""
     shown = ", ".join(broken[:SHOWN_LINES])
     more = len(broken) - SHOWN_LINES
     rest = f" and {more} more" if more > 0 else ""

@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparing.tasks._archive import files_in, find_archive
-from sparing.tasks._cifar import SIZE, from_rows, from_the_hub, missing
+from sparing.tasks._cifar import SIZE, from_rows, from_the_hub
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
 from sparing.tasks._images import Part, Sizes, image_task, read_arrays
 from sparing.tasks._pixels import sequence_task
+from sparing.tasks._subset import missing
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -66,7 +67,7 @@ def load(
             train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_test", "y_test"))
         else:
             train, test, labels = _from_binary(folder)
-    notes = missing({"train": train, "test": test}, PUBLISHED)
+    notes = missing({"train": train.labels, "test": test.labels}, PUBLISHED)
     sizes = Sizes(image_size, patch_size, examples, seed)
     if as_tokens:
         return sequence_task("cifar10", FACTS, labels, train, test, sizes, notes)

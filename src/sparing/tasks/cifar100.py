@@ -9,10 +9,11 @@ from pathlib import Path
 
 from sparing.core.errors import DataError
 from sparing.tasks._archive import files_in, find_archive
-from sparing.tasks._cifar import SIZE, from_rows, from_the_hub, missing
+from sparing.tasks._cifar import SIZE, from_rows, from_the_hub
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
 from sparing.tasks._images import Part, Sizes, image_task
+from sparing.tasks._subset import missing
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -43,7 +44,7 @@ def load(
     asked. The version for Python holds pickles and is not read.
     """
     train, test, labels = _from_hub() if given_folder(data) is None else _from_binary(data)
-    notes = missing({"train": train, "test": test}, PUBLISHED)
+    notes = missing({"train": train.labels, "test": test.labels}, PUBLISHED)
     sizes = Sizes(image_size, patch_size, examples, seed)
     return image_task("cifar100", FACTS, labels, train, test, sizes, notes=notes)
 

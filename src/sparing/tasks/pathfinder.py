@@ -2,8 +2,11 @@
 
 Source: Linsley et al., 2018, arXiv 1805.08315, in the form of the Long Range Arena (Tay et al.,
 2020, arXiv 2011.04006). What differs: curves are drawn by our own generator, in two grey levels
-(marks are brighter than dashes), and the marks of two curves are chosen as far apart as the ends of
-one, so that their distance tells little.
+(marks are brighter than dashes), and an image is kept only where the marks could stand on one curve
+or on two, about equally far apart and as far out, so that where they are tells little. What is left
+at 32 pixels, where curves have little room: boosted trees on the marks' places and the ink around
+them are right in 56 of 100 images. At 128 pixels, and for a linear classifier of the pixels at both
+sizes, it is within 2 points of chance.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, read_bytes
 from sparing.tasks._reviews import SOURCE, reviews
 from sparing.tasks._splits import hashed_order
-from sparing.tasks._table import Row
+from sparing.tasks._table import Row, complaint, skipped_note
 from sparing.tasks._task import Task
 from sparing.tasks._text import BYTES, Corpus, Reading, text_task
 
@@ -45,16 +45,20 @@ def load(
     """Two classes. ``pairs`` "papers" reads the arena's tables in aan/ below the data folder.
 
     With "reviews" each film review of ``imdb`` is cut at the space nearest to its middle. Half of
-    them are asked with their own second half, the others with that of another of the same split, so
-    that every text stands in one pair and no length tells. ``max_tokens`` are those of both texts
-    and their two class tokens; the longer text loses its end first.
+    them are asked with their own second half, the others with that of another of the same split and
+    of like length, so that every half stands in one pair and lengths tell nothing. ``max_tokens``
+    are those of both texts and their two class tokens; the longer text loses its end first. Lines
+    without two texts and empty reviews raise ``DataError``, or are left out with ``skip_broken``.
     """
     require_choice("retrieval", "pairs", pairs, PAIRS)
     if pairs == "papers":
-        corpus = _papers(data)
+        corpus = _papers(data, skip_broken=skip_broken, raw=tokenizer == BYTES)
     else:
         rows, notes = reviews("retrieval", data, skip_broken=skip_broken, raw=tokenizer == BYTES)
         found = {split: halves(kept, seed) for split, kept in rows.items()}
+        for split, made in found.items():
+            if not made:
+                raise DataError(f"task retrieval: no {split} review can be cut: none has a space")
         subset = any(note.startswith("subset") for note in notes)
         told = (*notes, "pairs are halves of film reviews, not papers")
         corpus = Corpus(found["train"], found["test"], subset=subset, notes=told)
@@ -73,12 +77,15 @@ def halves(rows: Sequence[Row], seed: int) -> list[Row]:
         if (first := _cut(row.texts[0])[0]) and (second := _cut(row.texts[0])[1])
     ]
     order = hashed_order([first for first, _ in cut], seed)
-    together, apart = order[::2], order[1::2]
-    found = [Row(cut[place], 1) for place in together]
-    # each takes the next one's second half: nobody gets its own, and none is used twice
-    for place, other in zip(apart, [*apart[1:], *apart[:1]], strict=True):
-        if place != other:
-            found.append(Row((cut[place][0], cut[other][1]), 0))
+    found = [Row(cut[place], 1) for place in order[::2]]
+    # each takes the second half of the next longer one, the two of a couple each other's: nobody
+    # gets its own, none is used twice, and halves are as alike in length as those of one review
+    apart = sorted((cut[place] for place in order[1::2]), key=lambda both: len(both[1]))
+    found += [
+        Row((first, apart[number ^ 1][1]), 0)
+        for number, (first, own) in enumerate(apart)
+        if number ^ 1 < len(apart) and own != apart[number ^ 1][1]
+    ]
     return found
 
 
@@ -93,21 +100,36 @@ def _cut(text: str) -> tuple[str, str]:
     return text[:place].strip(), text[place:].strip()
 
 
-def _papers(data: Path | None) -> Corpus:
+def _papers(data: Path | None, *, skip_broken: bool, raw: bool) -> Corpus:
     folder = data_folder("retrieval", data, ("aan", "lra_release/lra_release/tsv_data"), WANTED)
-    rows = {split: _table(folder / f"new_aan_pairs.{name}.tsv") for split, name in FILES.items()}
-    return Corpus(rows["train"], rows["test"], rows["validation"])
+    rows, notes = {}, list[str]()
+    for split, name in FILES.items():
+        path = folder / f"new_aan_pairs.{name}.tsv"
+        rows[split], broken = _table(path, raw=raw)
+        if broken and not skip_broken:
+            raise DataError(complaint(path, broken))
+        if not rows[split]:
+            raise DataError(f"{path} holds no pairs")
+        notes += skipped_note(path, broken)
+    return Corpus(rows["train"], rows["test"], rows["validation"], notes=tuple(notes))
 
 
-def _table(path: Path) -> list[Row]:
-    """Lines of label, two numbers and two texts, tabs between them."""
+def _table(path: Path, *, raw: bool) -> tuple[list[Row], list[str]]:
+    """Lines of label, two numbers and two texts, tabs between them; and which are broken."""
     if not path.is_file():
         raise DataError(f"task retrieval: there is no {path}; wanted is {WANTED}")
-    found = []
-    text = read_bytes(path).decode(errors="surrogateescape")
-    for number, line in enumerate(text.splitlines(), 1):
-        parts = line.split("\t")
+    try:
+        text = read_bytes(path).decode(errors="surrogateescape" if raw else "strict")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text") from error
+    found, broken = [], []
+    # not splitlines: it would also break at marks that stand inside of papers
+    for number, line in enumerate(text.rstrip("\r\n").split("\n"), 1):
+        parts = line.rstrip("\r").split("\t")
         if len(parts) != 5 or parts[0] not in ("0", "1", "0.0", "1.0"):
-            raise DataError(f"{path}, line {number}: not a label, two numbers and two texts")
-        found.append(Row((parts[3], parts[4]), int(float(parts[0]))))
-    return found
+            broken.append(f"line {number} (not a label, two numbers and two texts)")
+        elif not (parts[3].strip() and parts[4].strip()):
+            broken.append(f"line {number} (a text is empty)")
+        else:
+            found.append(Row((parts[3], parts[4]), int(float(parts[0]))))
+    return found, broken

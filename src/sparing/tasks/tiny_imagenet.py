@@ -12,6 +12,7 @@ from sparing.tasks._archive import files_in, find_archive
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder
 from sparing.tasks._images import Part, Sizes, image_task, read_arrays
+from sparing.tasks._subset import missing
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -53,14 +54,11 @@ def load(
         train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_val", "y_val"))
     else:
         train, test, labels = _from_layout(folder, boxes=boxes)
-    notes = [f"subset: {len(labels)} of {CLASSES} classes"] if len(labels) < CLASSES else []
-    notes += [
-        f"subset: {split} holds {len(part.labels)} of {PUBLISHED[split]} published images"
-        for split, part in (("train", train), ("test", test))
-        if len(part.labels) < PUBLISHED[split]
-    ]
+    notes = missing({"train": train.labels, "test": test.labels}, PUBLISHED)
+    if len(labels) < CLASSES:
+        notes = (f"subset: {len(labels)} of {CLASSES} classes", *notes)
     sizes = Sizes(image_size, patch_size, examples, seed)
-    return image_task("tiny-imagenet", FACTS, labels, train, test, sizes, notes=tuple(notes))
+    return image_task("tiny-imagenet", FACTS, labels, train, test, sizes, notes=notes)
 
 
 def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, ...]]:

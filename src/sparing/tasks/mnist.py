@@ -1,0 +1,73 @@
+"""MNIST: 28 x 28 pictures of handwritten digits, read from the published idx files.
+
+Source: LeCun, Bottou, Bengio and Haffner, 1998, Gradient-Based Learning Applied to Document
+Recognition, doi 10.1109/5.726791.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparing.core.errors import DataError
+from sparing.tasks._facts import Facts
+from sparing.tasks._files import data_folder, given_folder
+from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._idx import FILES, SIDE, GreyPart, Levels, check_sizes, grey_task, read_part
+from sparing.tasks._images import Sizes
+from sparing.tasks._task import Task
+
+FACTS = Facts(
+    metrics=("accuracy", "top5"),
+    licence="CC BY-SA 3.0",
+    source="MNIST (LeCun, Bottou, Bengio, Haffner 1998), doi 10.1109/5.726791",
+    splits="the published test set",
+    chance=0.1135,
+)
+LABELS = tuple(str(digit) for digit in range(10))
+LEVELS = Levels(0.1307, 0.3081)
+
+
+def load(
+    *,
+    data: Path | None = None,
+    image_size: int = SIDE,
+    patch_size: int = 4,
+    examples: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """Ten classes; the published test set, and validation cut from the published training set.
+
+    One tenth of the training set, at most 5,000 images, is the validation split, with the classes
+    in proportion. ``patch_size`` 4 gives 49 tokens and the class token, 2 gives 196; another
+    ``image_size`` scales the pictures. ``examples`` keeps only so many training images. Read from
+    the idx files, packed or not, in mnist/ below the data folder or in it; without a data folder
+    the hub is asked. Raises ``DataError`` for files that are missing, cut short or broken.
+    """
+    name, sizes = "mnist", Sizes(image_size, patch_size, examples, seed)
+    check_sizes(name, sizes)
+    if given_folder(data) is None:
+        train, test = _from_hub()
+    else:
+        folder = data_folder(name, data, ("mnist", "MNIST/raw"), FILES)
+        train = read_part(name, folder, ("train",), len(LABELS))
+        test = read_part(name, folder, ("t10k",), len(LABELS))
+    return grey_task(name, FACTS, LABELS, train, test, LEVELS, sizes)
+
+
+def _from_hub() -> tuple[GreyPart, GreyPart]:
+    instead = f"give --data or set SPARING_DATA, and put {FILES} into its mnist/"
+    hub: Any = from_hub("mnist", "ylecun/mnist", instead=instead)
+    return _part(hub, "train"), _part(hub, "test")
+
+
+def _part(hub: Any, split: str) -> GreyPart:
+    pictures, numbers = columns_of("mnist", hub, split, ("image", "label"))
+    pixels = [np.asarray(picture.convert("L")) for picture in pictures]
+    if any(each.shape != (SIDE, SIDE) for each in pixels) or not pixels:
+        raise DataError(f"task mnist: the hub's split {split} holds no pictures of {SIDE} x {SIDE}")
+    labels = torch.tensor(list(numbers), dtype=torch.long)
+    return GreyPart(torch.from_numpy(np.stack(pixels)), labels)
