@@ -154,6 +154,7 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
     from sparing.core.mechanism import option_defaults
     from sparing.models import build_model
     from sparing.studies._arms import fitted_options
+    from sparing.train.room import fitting_batch, require_room
     from sparing.transfer.opening import open_model, require_finite
     from sparing.transfer.swap import swap
 
@@ -171,17 +172,19 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
     if "seed" in option_defaults(mechanism_class(plan.mechanism)):
         options.setdefault("seed", seed)
     report = swap(model, plan.mechanism, plan.layers or None, tokens=task.tokens, **options)
-    distance = report.distance(_first_batches(task))
+    require_room(model, task, plan.recipe)
+    most = fitting_batch(model, task, task.validation, DISTANCE_EXAMPLES)
+    distance = report.distance(_first_batches(task, most))
     text = f"{report}\nbefore training:\n{distance}"
     return model, {"text": text, "report": report.to_dict(), "distance": asdict(distance)}
 
 
-def _first_batches(task: Task) -> list[dict[str, Any]]:
-    """A few validation batches without labels."""
+def _first_batches(task: Task, most: int) -> list[dict[str, Any]]:
+    """A few validation batches without labels, of so many examples at most."""
     batches = []
     for number in range(DISTANCE_BATCHES):
-        start = number * DISTANCE_EXAMPLES
-        stop = min(start + DISTANCE_EXAMPLES, len(task.validation))
+        start = number * most
+        stop = min(start + most, len(task.validation))
         if start < stop:
             batch = task.collate([task.validation[index] for index in range(start, stop)])
             batches.append({name: value for name, value in batch.items() if name != "labels"})

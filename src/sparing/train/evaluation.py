@@ -13,6 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
 from sparing.tasks._scores import scores
 from sparing.train.answers import label_loss, outputs_of, predictions_of
+from sparing.train.room import fitting_batch
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,9 @@ def evaluate(
 ) -> Evaluation:
     """Run a model over a split, in batches of like length, where the model's weights are.
 
-    The model is put into evaluation mode and back; no generator is drawn from. Raises
-    ``UsageError`` for an unknown or empty split.
+    The model is put into evaluation mode and back; no generator is drawn from. On a CPU batches
+    are smaller where attention would not fit the free memory. Raises ``UsageError`` for an unknown
+    or empty split, or where one example would not fit.
     """
     examples = task.split(split)
     if batch_size < 1 or len(examples) == 0:
@@ -116,6 +118,8 @@ def answers_of(
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
     """For each batch of like length: which examples, their outputs and losses, on the CPU."""
     examples, device, done = task.split(split), next(model.parameters()).device, 0
+    if device.type == "cpu":
+        batch_size = fitting_batch(model, task, examples, batch_size)
     for indices in batches_by_length(examples, batch_size):
         batch = task.collate([examples[index] for index in indices])
         there = {name: value.to(device) for name, value in batch.items()}

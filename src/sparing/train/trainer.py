@@ -28,6 +28,7 @@ from sparing.train._surroundings import generators_kept, interrupts_to
 from sparing.train.metering import StepMeter
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
+from sparing.train.room import on_cpu, require_room
 
 # How PyTorch's writer words that a file could not be written.
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
@@ -83,8 +84,8 @@ def train(
     fraction and a text; a ``meter`` runs from step to step, not in validation and saving.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
-    second one stops at once. Raises ``UsageError`` for a loss that is not finite or a folder that
-    cannot be written, ``CheckpointError`` for one with another run or no sound checkpoint.
+    second one stops at once. Raises ``UsageError`` for a loss that is not finite, too little memory
+    or a folder that cannot be written, ``CheckpointError`` for another run or no checkpoint there.
     """
     recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
@@ -117,6 +118,8 @@ def _run(
         raise Unsupported("train runs in one process: start it without torchrun or accelerate")
     if len(task.train) == 0:
         raise UsageError(f"task {task.name} has no training examples")
+    if resume == "never" or not (folder / RESULT).exists():
+        require_room(model, task, recipe)
     folder.mkdir(parents=True, exist_ok=True)
     _open_run(folder, _description(model, task, recipe, objective), resume)
     if (folder / RESULT).exists():
@@ -287,7 +290,7 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
 
 def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
     """The recipe in Trainer's words."""
-    cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
+    cpu = on_cpu(recipe)
     precision = resolve_precision(recipe.precision, cpu=cpu)
     epoch_steps = -(-len(task.train) // recipe.batch_size)
     every = epoch_steps * recipe.evaluate_every_epochs
