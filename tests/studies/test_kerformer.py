@@ -28,7 +28,7 @@ from sparing.tasks import load_task
 LISTOPS = {
     "min_tokens": 8,
     "max_tokens": 40,
-    "examples": 64,
+    "examples": 32,
     "validation_examples": 20,
     "test_examples": 40,
 }
@@ -40,7 +40,7 @@ SMALL = Options(
     ),
     arena=TaskOptions(
         tasks=("listops", "imdb"),
-        arms=("kerformer", "linformer", "kerformer, plain keys"),
+        arms=("kerformer", "kerformer, plain keys"),
         seeds=2,
         task_options={"listops": LISTOPS},
         trained={"listops": {"epochs": 1, "batch_size": 32}},
@@ -77,16 +77,16 @@ def by(records, name, **labels):
 
 def test_every_arm_is_trained_judged_and_compared(ended):
     assert ended.failures == []
-    for arm in ("softmax", "kerformer", "linformer", "kerformer, plain keys", "uniform"):
+    for arm in ("softmax", "kerformer", "kerformer, plain keys", "uniform"):
         scores = by(ended.records, "score", question="arena", arm=arm)
         assert {r.labels["seed"] for r in scores} == {0, 1}
         assert all(r.count == 40 for r in scores)
         [mean] = by(ended.records, "mean_score", question="arena", arm=arm)
         assert mean.value == pytest.approx(sum(r.value for r in scores) / 2)
-    [gap] = by(ended.records, "score_difference", arm="linformer", less="softmax", task="listops")
+    [gap] = by(ended.records, "score_difference", arm="kerformer", less="softmax", task="listops")
     ours, dense = (
         by(ended.records, "mean_score", question="arena", arm=arm)[0].value
-        for arm in ("linformer", "softmax")
+        for arm in ("kerformer", "softmax")
     )
     assert gap.value == pytest.approx(ours - dense)
 
@@ -112,7 +112,7 @@ def test_goals_stand_in_the_order_of_the_claims(ended):
     assert len(ended.goals) == len(claims.CLAIMS)
     assert ended.config["claims"] == [claim.kind for claim in claims.CLAIMS]
     decided = [goal.met for goal in ended.goals if "decide" in goal.name]
-    assert set(decided) == {"undecided"}  # listops on 64 examples tells nothing
+    assert set(decided) == {"undecided"}  # listops on 32 examples tells nothing
 
 
 def test_the_page_shows_everything(ended):

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from sparing.core.record import Record
 from sparing.report import wording
@@ -95,7 +101,7 @@ def _draw_line(axes: Axes, line: Sequence[Point], colour: str, sign: str, bands:
         color=colour,
         linewidth=1.6,
         marker=sign,
-        markersize=0 if bands else 6,
+        markersize=0 if bands and len(line) > 1 else 6,
         markeredgewidth=0,
     )
     ends = [(x, interval) for x, _, interval in line if interval is not None]
@@ -129,6 +135,8 @@ def _at(value: float) -> str:
 
 
 def _set_ticks(axes: Axes, lines: Lines, scales: Scales) -> None:
+    if not scales.log_x and all(x == round(x) for line in lines.values() for x, _, _ in line):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if scales.log_x:
         xs = sorted({x for line in lines.values() for x, _, _ in line})
         axes.set_xticks(xs[:: -(-len(xs) // 8)])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +16,9 @@ from sparing.studies._ker_speed import SpeedOptions
 from sparing.studies._long_arms import BY_CONTENT, DENSE, KERFORMER, NOTHING, UNIFORM
 from sparing.studies._long_work import TaskOptions
 
-DATA = "SPARING_DATA"
 CORES, SPEED, ARENA, VISION, PRETRAINED = "cores", "speed", "arena", "vision", "pretrained"
 QUESTIONS = (CORES, SPEED, ARENA, VISION, PRETRAINED)
 ABLATIONS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain keys")
-NEED_DATA = ("text", "retrieval", "image", "imdb", "cifar10", "mnist", "flowers", "fashion-mnist")
 NEEDS = ("", "accelerator")
 
 
@@ -65,11 +61,6 @@ def require_machine(options: Options) -> None:
             "the arena at its own lengths takes days on a processor and needs an accelerator; use "
             "the budget standard, or --set needs= to run it all the same"
         )
-
-
-def can_be_had(task: str, data: Path | None) -> bool:
-    """Whether a task is generated, or there is a data folder."""
-    return task not in NEED_DATA or data is not None or bool(os.environ.get(DATA))
 
 
 _LISTOPS = {"min_tokens": 128, "max_tokens": 256}

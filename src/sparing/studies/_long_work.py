@@ -11,6 +11,7 @@ from sparing.core.errors import UsageError, nearest
 from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
 from sparing.studies._task import load_for
 from sparing.tasks import Examples, Task
+from sparing.tasks._files import given_folder
 from sparing.train import Recipe, default_recipe
 from sparing.train.recipe import Precision
 from sparing.transfer.opening import open_model
@@ -18,6 +19,7 @@ from sparing.transfer.opening import open_model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
 
@@ -117,6 +119,11 @@ class LongWork:
 def slug(name: str) -> str:
     """A name for keys and folders."""
     return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def can_be_had(task: str, data: Path | None) -> bool:
+    """Whether a task is generated or comes along, or there is a data folder."""
+    return task in NEED_NO_DATA or given_folder(data) is not None
 
 
 def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:

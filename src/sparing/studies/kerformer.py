@@ -28,7 +28,6 @@ from sparing.studies._ker_options import (
     PRETRAINED,
     SPEED,
     VISION,
-    can_be_had,
     require_machine,
 )
 from sparing.studies._ker_options import BUDGETS as BUDGETS
@@ -39,7 +38,7 @@ from sparing.studies._ker_speed import speed_cells
 from sparing.studies._long_analysis import analyse
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_train import Judge, training_cells
-from sparing.studies._long_work import LongWork, TaskOptions, load
+from sparing.studies._long_work import LongWork, TaskOptions, can_be_had, load
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
 from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
 from sparing.studies._study import StudyResult, base_config, plain, write_goals

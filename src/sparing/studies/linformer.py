@@ -25,7 +25,7 @@ from sparing.studies._lin_error import error_cell
 from sparing.studies._lin_goals import judge
 from sparing.studies._lin_language import language_cells
 from sparing.studies._lin_language import notes as language_notes
-from sparing.studies._lin_lengths import GENERATED, trained_tokens
+from sparing.studies._lin_lengths import trained_tokens
 from sparing.studies._lin_longer import WAYS, LinWork, forms_of, longer_cells, sharing_cells
 from sparing.studies._lin_options import BUDGETS as BUDGETS
 from sparing.studies._lin_options import (
@@ -43,7 +43,7 @@ from sparing.studies._lin_shift import by_domain, domains_of
 from sparing.studies._lin_sources import Source, pretrained_source, trained_source
 from sparing.studies._lin_spectrum import spectrum_cell
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_work import TaskOptions, load
+from sparing.studies._long_work import TaskOptions, can_be_had, load
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
 from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
@@ -138,7 +138,7 @@ def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
 
 
 def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
-    if name not in GENERATED and given_folder(data) is None:
+    if not can_be_had(name, data):
         raise DataError("it needs a data folder: give --data or set SPARING_DATA")
     return load(given, name, data)
 
