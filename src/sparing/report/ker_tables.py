@@ -93,7 +93,8 @@ def _ranges(results: LongResults, arms: Sequence[str]) -> Block:
     explain = (
         "Each arm's time on values of that range over its own on values up to 2, interleaved; in "
         "brackets what the printed seconds come to. No mechanism here looks at its values to "
-        "choose its work, so that 1 is expected."
+        "choose its work. What is above 1 is arithmetic itself: Performer's exponentials of far "
+        "negative numbers, whose results underflow, take the processor several times as long."
     )
     return Block("range", "Table 2: time by range of values", explain, heads, tuple(rows))
 
