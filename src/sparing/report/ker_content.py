@@ -59,16 +59,14 @@ def verdict(results: LongResults) -> Verdict:
 
 
 def _second(results: LongResults) -> tuple[str, ...]:
+    tasks = [(question, task) for question in ASKED for task in results.tasks(question)]
+    can = [task for question, task in tasks if results.decides(question, task)[0]]
+    cannot = [task for _, task in tasks if task not in can]
     told = []
-    for question in ASKED:
-        tasks = results.tasks(question)
-        decided = [task for task in tasks if results.decides(question, task)[0]]
-        if tasks:
-            which = wording.listing(decided, 6) if decided else "none"
-            names = wording.listing(tasks, 6)
-            told.append(
-                f"Of {names}, at these sizes and lengths, {which} can tell mechanisms apart."
-            )
+    for which, verb in ((can, "can"), (cannot, "cannot")):
+        if which:
+            names = wording.listing(which, 6)
+            told.append(f"At these sizes and lengths {names} {verb} tell mechanisms apart.")
     return tuple(told)
 
 

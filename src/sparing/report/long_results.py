@@ -77,8 +77,9 @@ class LongResults:
 
     @cached_property
     def seeds(self) -> int:
-        """The fewest seeds of an arm that was trained."""
-        scores = [r for r in self._means.values() if r.name == "mean_score"]
+        """The fewest seeds of an arm that was trained from scratch."""
+        means = self._means.values()
+        scores = [r for r in means if r.name == "mean_score" and "stage" not in r.labels]
         return min((r.count for r in scores), default=0)
 
     @cached_property
