@@ -353,3 +353,18 @@ def test_what_distilled_copies_keep_is_asked_of_the_best_linear_arm():
     assert kept(records) == (0.99, (0.98, 1.0))
     assert gain(records) == (0.03, (-0.01, 0.07))
     assert kept([]) is None
+
+
+def test_memory_is_that_of_the_leanest_linear_arm():
+    def peak(arm, value):
+        labels = {"question": "speed", "arm": arm, "kind": "training", "tokens": 4096}
+        return Record("peak_bytes", value, "bytes", "measured", labels)
+
+    records = [
+        peak("softmax", 100.0),
+        peak("linear", 120.0),
+        peak("dct", 90.0),
+        peak("local", 50.0),
+    ]
+    assert costs.memory_share("softmax")(records) == (0.9, (0.9, 0.9))
+    assert costs.memory_share("eager")(records) is None

@@ -103,9 +103,7 @@ def memory_share(rival: str) -> Measure:
             and r.labels.get("question") == "speed"
             and r.labels.get("kind") == "training"
         }
-        ours = [
-            peaks[arm] for arm in ("linear", "efficient", KERFORMER, BY_CONTENT) if arm in peaks
-        ]
+        ours = [peak for arm, peak in peaks.items() if family_of(arm_of(arm).mechanism) in LINEAR]
         if not ours or not peaks.get(rival):
             return None
         share = min(ours) / peaks[rival]
