@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError, nearest, require_choice
 from sparing.layers.patches import SCORES, WAYS
-from sparing.studies._task import load_for
+from sparing.studies._task import limited, load_for
 from sparing.tasks import Examples, Task, options_of
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
@@ -269,13 +269,8 @@ def load(
         raise UsageError(f"the study selects patches of images; {name} is a task of texts")
     if task.classes < 2:
         raise UsageError(f"{name} has one class: there is nothing to learn")
-    splits = {"validation": options.validation_examples, "test": options.test_examples}
-    for split, most in splits.items():
-        whole = task.split(split)
-        if 0 < most < len(whole):
-            note = f"{split}: {most:,} of {len(whole):,} images, drawn at random"
-            parts: dict[str, Any] = {split: _drawn(whole, most)}
-            task = replace(task, **parts, notes=(*task.notes, note))
+    sizes = {"validation": options.validation_examples, "test": options.test_examples}
+    task = limited(task, sizes, _drawn, "drawn at random")
     return task, told
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
-from sparing.studies._task import load_for
+from sparing.studies._task import limited, load_for
 from sparing.tasks import Examples, Task
 from sparing.tasks._files import given_folder
 from sparing.train import Recipe, default_recipe
@@ -129,13 +129,8 @@ def can_be_had(task: str, data: Path | None) -> bool:
 def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
     """A task with its held-out splits limited, and the options that it was loaded with."""
     task, told = load_for(name, dict(options.task_options.get(name, {})), "", data)
-    splits = {"validation": options.validation_examples, "test": options.test_examples}
-    for split, most in splits.items():
-        whole = task.split(split)
-        if 0 < most < len(whole):
-            note = f"{split}: {most:,} of {len(whole):,} examples, evenly drawn"
-            parts: dict[str, Any] = {split: _evenly(whole, most)}
-            task = replace(task, **parts, notes=(*task.notes, note))
+    sizes = {"validation": options.validation_examples, "test": options.test_examples}
+    task = limited(task, sizes, _evenly, "evenly drawn")
     return task, told
 
 

@@ -181,3 +181,14 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
             f"{folder} holds another run: {key} was {before.get(key)!r}, is {now.get(key)!r}; "
             "choose another folder, or overwrite it"
         )
+
+
+def standing(folder: Path) -> tuple[list[Record], set[str]]:
+    """The records and finished cells of the run in a folder; none of either where there is no run.
+
+    Raises ``DataError`` when its files are corrupt.
+    """
+    if not (folder / "config.json").is_file():
+        return [], set()
+    there = Run(folder, read_config(folder))
+    return there.records(), there.finished()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparing.tasks import Task
+    from sparing.tasks import Examples, Task
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")
 
@@ -29,6 +30,22 @@ def load_for(
     if takes_tokenizer and "tokenizer" not in chosen and _has_tokenizer(model):
         chosen["tokenizer"] = model
     return load_task(name, data=data, **chosen), chosen
+
+
+def limited(
+    task: Task, sizes: Mapping[str, int], draw: Callable[[Examples, int], Examples], way: str
+) -> Task:
+    """The task with splits of so many examples at most (0: all), and a note on each that was cut.
+
+    ``draw`` takes that many examples of a split; ``way`` says how, for the note.
+    """
+    for split, most in sizes.items():
+        whole = task.split(split)
+        if 0 < most < len(whole):
+            note = f"{split}: {most:,} of {len(whole):,} examples, {way}"
+            parts: dict[str, Any] = {split: draw(whole, most)}
+            task = replace(task, **parts, notes=(*task.notes, note))
+    return task
 
 
 def _has_tokenizer(model: str) -> bool:

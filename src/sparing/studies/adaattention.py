@@ -40,7 +40,7 @@ from sparing.studies._ada_plan import arm_seconds, calls_seconds, make_plan, tim
 from sparing.studies._ada_throughput import throughput_cell
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._pieces import Plan, clocked, do_pieces, wanted_cells
-from sparing.studies._run import Cell, Progress, Run, open_run, read_config
+from sparing.studies._run import Cell, Progress, Run, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
 FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
@@ -126,11 +126,7 @@ def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     Loads the tasks and takes one training step of each task's model. Raises as ``run`` does.
     """
     works, _ = works_of(options, folder, data)
-    records: list[Record] = []
-    finished: set[str] = set()
-    if (folder / "config.json").is_file():
-        before = Run(folder, read_config(folder))
-        records, finished = before.records(), before.finished()
+    records, finished = standing(folder)
     return make_plan(_cells(options, works), works, records, finished)
 
 

@@ -10,14 +10,12 @@ Source: Mukin, A Predictive Calculator (2025), github.com/AntonStantan/matura.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Record
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
+from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._value_analysis import analyse
 from sparing.studies._value_arms import ARMS, BASELINE, FIXED
@@ -67,11 +65,7 @@ def run(
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    records: Sequence[Record] = []
-    finished: set[str] = set()
-    if (folder / "config.json").is_file():
-        before = Run(folder, read_config(folder))
-        records, finished = before.records(), before.finished()
+    records, finished = standing(folder)
     return plan_by_kind(_cells(options, folder), records, finished, parts=2)
 
 

@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Record
 from sparing.studies._green_analysis import analyse
 from sparing.studies._green_arms import (
     Arm,
@@ -44,7 +43,7 @@ from sparing.studies._green_stages import analyse as analyse_stages
 from sparing.studies._green_stages import arms_of, stage_cell
 from sparing.studies._green_train import FORWARD_AND_BACK, Work
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.studies._run import Cell, Progress, Run, open_run, read_config
+from sparing.studies._run import Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
 
@@ -93,11 +92,7 @@ def run(
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     """What ``run`` would do in that folder and about how long it takes; trains nothing."""
     tasks, boxed, _ = _tasks(options, data)
-    records: list[Record] = []
-    finished: set[str] = set()
-    if (folder / "config.json").is_file():
-        before = Run(folder, read_config(folder))
-        records, finished = before.records(), before.finished()
+    records, finished = standing(folder)
     return plan_by_kind(_cells(options, tasks, boxed, folder, data), records, finished)
 
 

@@ -40,7 +40,7 @@ from sparing.studies._long_arms import DENSE
 from sparing.studies._long_train import Judge, training_cells
 from sparing.studies._long_work import LongWork, TaskOptions, can_be_had, load
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
+from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
 MODELS = {ARENA: "long_range", VISION: "vit"}
@@ -85,11 +85,7 @@ def run(
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     """What ``run`` would do in that folder and about how long it takes; trains nothing."""
     works, _ = _works(options, folder, data)
-    records: Sequence[Record] = []
-    finished: set[str] = set()
-    if (folder / "config.json").is_file():
-        before = Run(folder, read_config(folder))
-        records, finished = before.records(), before.finished()
+    records, finished = standing(folder)
     return plan_by_kind(_cells(options, works, folder, data), records, finished, parts=2)
 
 

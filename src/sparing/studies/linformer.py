@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
-from sparing.core.record import Record
 from sparing.studies._lin_analysis import analyse
 from sparing.studies._lin_cost import cost_cells
 from sparing.studies._lin_error import error_cell
@@ -45,7 +44,7 @@ from sparing.studies._lin_spectrum import spectrum_cell
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_work import TaskOptions, can_be_had, load
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.studies._run import ANALYSIS, Cell, Progress, Run, open_run, read_config
+from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
 from sparing.tasks._files import given_folder
@@ -103,11 +102,7 @@ def run(
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
     """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    records: Sequence[Record] = []
-    finished: set[str] = set()
-    if (folder / "config.json").is_file():
-        before = Run(folder, read_config(folder))
-        records, finished = before.records(), before.finished()
+    records, finished = standing(folder)
     loaded = _loaded(options, folder, data)
     return plan_by_kind(_cells(options, loaded, folder, data), records, finished, parts=2)
 
