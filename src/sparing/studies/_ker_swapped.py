@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
 from sparing.models import build_model
@@ -189,8 +189,11 @@ class SwappedWork:
 
     def dense_score(self, seed: int) -> float:
         """What the fine-tuned model scored on the test split."""
-        content = (self.place(DENSE_MODEL, seed) / SCORE_FILE).read_text(encoding="utf-8")
-        return float(json.loads(content)["score"])
+        file = self.place(DENSE_MODEL, seed) / SCORE_FILE
+        try:
+            return float(json.loads(file.read_text(encoding="utf-8"))["score"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{file} does not hold the dense model's score: remove it") from error
 
     def swapped(self, arm: str, seed: int) -> PreTrainedModel:
         """A copy of the fine-tuned model with an arm's mechanism in all its layers."""
