@@ -158,12 +158,18 @@ def test_a_proof_finds_one_wrong_transition(shipped):
 def test_the_shipped_network_is_small_and_right(shipped):
     assert shipped.weights <= 100_000
     chance = random.Random(5)
-    for operands, digits in ((4, 3), (16, 3), (4, 12), (16, 12), (40, 40)):
-        sums = draw_many(100, (operands, operands), digits, seed=11, exact_digits=True)
+    for operands, digits, count in (
+        (4, 3, 100),
+        (16, 3, 50),
+        (4, 12, 50),
+        (16, 12, 50),
+        (40, 40, 5),
+    ):
+        sums = draw_many(count, (operands, operands), digits, seed=11, exact_digits=True)
         for texts in ([each.text for each in sums], [written(each, chance) for each in sums]):
             answers = shipped.answer(texts)
             right = sum(a.text == str(e.value) for a, e in zip(answers, sums, strict=True))
-            assert right >= 98, (operands, digits)
+            assert right >= 0.98 * count, (operands, digits)
 
 
 @pytest.mark.parametrize("name", ["in", "out", "long"])

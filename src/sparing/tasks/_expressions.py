@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from sparing.core.errors import UsageError
 
@@ -41,7 +42,7 @@ class Expression:
             parts += [operator, str(operand)]
         return " ".join(parts)
 
-    @property
+    @cached_property
     def value(self) -> int:
         """The exact value; multiplication binds closer."""
         return evaluate(self.text)

@@ -131,8 +131,8 @@ def as_values(
     Raises ``UsageError`` for an expression that has more parts than slots, multiplies, or has a
     number beyond float32.
     """
-    rows = torch.full((len(expressions), slots), ABSENT)
-    for row, each in zip(rows, expressions, strict=True):
+    rows = []
+    for each in expressions:
         parts = [_as_float(each.operands[0])]
         for operator, operand in zip(each.operators, each.operands[1:], strict=True):
             if operator not in CODES:
@@ -140,10 +140,11 @@ def as_values(
             parts += [CODES[operator], _as_float(operand)]
         if len(parts) > slots:
             raise UsageError(f"arithmetic: {each.text!r} has {len(parts)} parts, not {slots}")
-        row[: len(parts)] = torch.tensor(parts)
-        if not bool(row.isfinite().all()):
-            raise UsageError("arithmetic: a number is too large to be read as a value")
-    return rows
+        rows.append(parts + [ABSENT] * (slots - len(parts)))
+    found = torch.tensor(rows).reshape(len(rows), slots)
+    if not bool(found.isfinite().all()):
+        raise UsageError("arithmetic: a number is too large to be read as a value")
+    return found
 
 
 def _as_float(number: int) -> float:
