@@ -20,6 +20,7 @@ from sparing.calculator.rows import ADDER, SIZER, WRITER
 from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import encode, rows_of, write_tape
 from sparing.calculator.texts import draw_sums, written
+from sparing.calculator.training import held_out_sums
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.tasks._expressions import draw_many, parse
 from sparing.tasks._published import published
@@ -82,6 +83,15 @@ def test_totals_of_a_sum_stay_after_its_last_number():
     assert len(totals) == 7
     assert totals[0] == 0
     assert totals[-1] == one.expression.value
+
+
+def test_the_scanner_learns_from_no_sum_of_a_test_set():
+    tested = held_out_sums()
+    assert {*published()["in"], *published()["out"], *published()["long"]} <= tested
+    drawn = [each.expression for each in draw_sums(random.Random("scanner 0"), 3000)]
+    kept = [each.expression for each in draw_sums(random.Random("scanner 0"), 3000, tested)]
+    assert tested & set(drawn)
+    assert not tested & set(kept)
 
 
 def test_spacing_never_changes_what_a_text_says():

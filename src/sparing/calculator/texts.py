@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -30,10 +31,16 @@ class Sum:
         return found + [found[-1]] * (rows + 1 - len(found))
 
 
-def draw_sums(chance: random.Random, count: int) -> list[Sum]:
-    """Sums of one to four numbers of up to three digits."""
-    drawn = (draw(chance, chance.randint(1, OPERANDS), DIGITS) for _ in range(count))
-    return [Sum(each, written(each, chance)) for each in drawn]
+def draw_sums(
+    chance: random.Random, count: int, excluded: Collection[Expression] = ()
+) -> list[Sum]:
+    """Sums of one to four numbers of up to three digits, but for those that are excluded."""
+    found: list[Sum] = []
+    while len(found) < count:
+        drawn = draw(chance, chance.randint(1, OPERANDS), DIGITS)
+        if drawn not in excluded:
+            found.append(Sum(drawn, written(drawn, chance)))
+    return found
 
 
 def written(expression: Expression, chance: random.Random) -> str:
