@@ -20,7 +20,6 @@ from sparing.calculator.alphabet import (
     BLANK,
     CHARACTERS,
     SIZER_INPUTS,
-    TEXT,
     WRITER_INPUTS,
     adder_cells,
     sizer_cells,
@@ -115,7 +114,7 @@ class Calculator(nn.Module):
         to refuse.
         """
         for text in texts:
-            unknown = next((c for c in text if c not in TEXT), None)
+            unknown = next((c for c in text if c not in self.scanner.text), None)
             if unknown is not None or not text:
                 what = "an empty text" if not text else f"{unknown!r}"
                 raise UsageError(f"the calculator reads digits, +, - and spaces, not {what}")
@@ -128,7 +127,7 @@ class Calculator(nn.Module):
         return [found[place] for place in range(len(texts))]
 
     def _answer(self, texts: list[str]) -> list[Answer]:
-        gates = self.scanner(encode(texts))
+        gates = self.scanner(encode(texts, self.scanner.text))
         read = [rows_of(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
         sure = [sureness(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
         by_width = defaultdict(list)

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from sparing.calculator.alphabet import BLANK, TEXT
 
-PAD = len(TEXT)
 READINGS = 32
 PUSH, ROW, SWITCH = GATES = range(3)
-# What each character leaves in a row: a digit itself, anything else a blank.
-SYMBOLS = torch.tensor([*range(10), *[BLANK] * (len(TEXT) - 10 + 1)])
-SYMBOL_OF = dict(zip(TEXT, SYMBOLS.tolist(), strict=False))
+# What each character leaves in a row: a digit itself, anything else a blank. Digits come first in
+# every alphabet.
+DIGITS = {str(digit): digit for digit in range(BLANK)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,17 +55,17 @@ class Scanner(nn.Module):
     al., 2021, arXiv 2101.04921, whose grid is read by a convolution; switches and noise are ours.
     """
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, text: str = TEXT) -> None:
         super().__init__()
-        self.hidden = hidden
-        self.cell = nn.GRUCell(len(TEXT) + 1, hidden)
-        self.gates = nn.Linear(hidden + len(TEXT) + 1, len(GATES))
+        self.hidden, self.text = hidden, text
+        self.cell = nn.GRUCell(len(text) + 1, hidden)
+        self.gates = nn.Linear(hidden + len(text) + 1, len(GATES))
         with torch.no_grad():
             self.gates.bias.copy_(torch.tensor([0.0, -1.0, -1.0]))
 
     def forward(self, characters: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length 3"]:
         """Logits of the gates at each character."""
-        seen = F.one_hot(characters, len(TEXT) + 1).to(self.gates.weight)
+        seen = F.one_hot(characters, len(self.text) + 1).to(self.gates.weight)
         state = seen.new_zeros(len(characters), self.hidden)
         found = []
         for place in range(characters.shape[1]):
@@ -85,7 +84,8 @@ class Scanner(nn.Module):
         """The tape after the whole text: through rounded gates, or through soft ones."""
         logits = self(characters)
         gates = (logits > 0).to(logits) if softness is None else softness.gates(logits)
-        return write_tape(characters, gates * (characters != PAD)[..., None], rows, columns)
+        there = characters != len(self.text)
+        return write_tape(characters, gates * there[..., None], rows, columns)
 
 
 def write_tape(
@@ -96,7 +96,7 @@ def write_tape(
 ) -> Tape:
     """What gates write: the slow and differentiable form of ``rows_of``."""
     batch = len(characters)
-    pushed = F.one_hot(SYMBOLS[characters], 11).to(gates)
+    pushed = F.one_hot(characters.clamp(max=BLANK), 11).to(gates)
     tape = gates.new_zeros(batch, rows, columns, 11)
     tape[..., BLANK] = 1
     place = gates.new_zeros(batch, rows)
@@ -128,7 +128,7 @@ def rows_of(text: str, gates: Tensor) -> list[Row]:
             rows.append([])
             switches.append(0)
         if push:
-            rows[-1].append(SYMBOL_OF[character])
+            rows[-1].append(DIGITS.get(character, BLANK))
         switches[-1] ^= switch
     return [(symbols[::-1], switch) for symbols, switch in zip(rows, switches, strict=True)]
 
@@ -161,10 +161,10 @@ def _numbers(rows: list[Row]) -> list[Row]:
     return found
 
 
-def encode(texts: list[str]) -> Int[Tensor, "batch length"]:
+def encode(texts: list[str], alphabet: str = TEXT) -> Int[Tensor, "batch length"]:
     """Texts as numbers of characters, padded to the longest."""
     longest = max(map(len, texts))
-    found = torch.full((len(texts), longest), PAD)
+    found = torch.full((len(texts), longest), len(alphabet))
     for row, text in zip(found, texts, strict=True):
-        row[: len(text)] = torch.tensor([TEXT.index(character) for character in text])
+        row[: len(text)] = torch.tensor([alphabet.index(character) for character in text])
     return found

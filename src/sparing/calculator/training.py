@@ -105,11 +105,18 @@ def _train_part(
     tell: Callable[[float], None],
 ) -> None:
     if part == "scanner":
-        _train_scanner(network, recipe, random.Random(f"scanner {seed}"), tell)
+        tested = held_out_sums()
+        train_scanner(
+            network,
+            recipe,
+            lambda chance, count: draw_sums(chance, count, tested),
+            random.Random(f"scanner {seed}"),
+            tell,
+        )
         return
     chance = np.random.default_rng([seed, *part.encode()])
     steps = getattr(recipe, f"{part}_steps")
-    _train_scan(getattr(network, part), LESSONS[part], steps, recipe, chance, tell)
+    train_scan(getattr(network, part), LESSONS[part], steps, recipe, chance, tell)
 
 
 class _Descent:
@@ -140,7 +147,7 @@ class _Descent:
             parameter.copy_(mean)
 
 
-def _train_scan(
+def train_scan(
     scan: Scan,
     lesson: Lesson,
     steps: int,
@@ -180,9 +187,10 @@ def _annealing(done: float) -> tuple[bool, float]:
     return False, min(1.0, max(0.0, (0.7 - done) / 0.2))
 
 
-def _train_scanner(
+def train_scanner(
     network: Calculator,
     recipe: CalculatorRecipe,
+    draw: Callable[[random.Random, int], list[Sum]],
     chance: random.Random,
     tell: Callable[[float], None],
 ) -> None:
@@ -190,10 +198,9 @@ def _train_scanner(
     steps = recipe.scanner_steps
     descent = _Descent(network.scanner, recipe.scanner_learning_rate, steps)
     network.adder.requires_grad_(False)
-    tested = held_out_sums()
     hard: list[Sum] = []
     for step in range(steps):
-        sums = draw_sums(chance, recipe.scanner_batch, tested) + hard
+        sums = draw(chance, recipe.scanner_batch) + hard
         softness = _gates_at(step / steps, recipe.gate_noise)
         given, wanted = read_and_add(network.scanner, network.adder, sums, softness)
         descent.step(F.cross_entropy(given.flatten(0, 1), wanted.flatten()))
@@ -233,7 +240,9 @@ def read_and_add(
 
     Rows behind the last number are to leave the total as it is.
     """
-    tape = scanner.write(encode([each.text for each in sums]), ROWS, COLUMNS, softness=softness)
+    tape = scanner.write(
+        encode([each.text for each in sums], scanner.text), ROWS, COLUMNS, softness=softness
+    )
     totals = torch.tensor([each.totals(ROWS) for each in sums])
     digits = digits_of(totals.flatten(), COLUMNS).reshape(len(sums), ROWS + 1, COLUMNS)
     before = F.one_hot(digits[:, :-1].flatten(0, 1), 10).float()
