@@ -17,7 +17,7 @@ import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +108,10 @@ def brackets(seed: int, tell: Tell) -> dict[str, Any]:
     torch.manual_seed(seed)
     network = Calculator.load(SHIPPED)
     network.scanner = Scanner(40, TEXT + "()")
-    recipe = replace(CalculatorRecipe(), scanner_steps=2500)
     begun = time.process_time()
-    train_scanner(network, recipe, draw_bracketed, random.Random(f"brackets {seed}"), tell)
+    train_scanner(
+        network, CalculatorRecipe(), draw_bracketed, random.Random(f"brackets {seed}"), tell
+    )
     found: dict[str, Any] = {"process_s": time.process_time() - begun, "weights": network.weights}
     network.eval()
     for kind, share in (("brackets", SHARE), ("none", 0.0)):

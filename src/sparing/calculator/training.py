@@ -43,7 +43,7 @@ class CalculatorRecipe:
     adder_steps: int = 3000
     sizer_steps: int = 1200
     writer_steps: int = 1200
-    scanner_steps: int = 1500
+    scanner_steps: int = 2500
     batch: int = 384
     scanner_batch: int = 96
     learning_rate: float = 5e-3
