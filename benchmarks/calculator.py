@@ -43,7 +43,7 @@ from sparing.tasks._expressions import Expression, draw_many
 from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values
 
-FRESH = 2000
+FRESH, DRAWING = 2000, "calculator benchmark, second drawing,"
 # Operands and digits; exactly as many of each, but for "mixed": up to 16 of up to 12.
 SUITES = {"4x3": (4, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}
 BEGIN, END = "<!-- calculator table: begin -->", "<!-- calculator table: end -->"
@@ -56,7 +56,7 @@ def suites() -> dict[str, Sequence[Expression]]:
         name: sums for name, sums in published().items() if name in ("in", "out", "long")
     }
     for name, (operands, digits) in {**SUITES, **STRETCH}.items():
-        seed = f"calculator benchmark, second drawing, {name}"
+        seed = f"{DRAWING} {name}"
         found[name] = draw_many(FRESH, (operands, operands), digits, seed=seed, exact_digits=True)
     found["mixed"] = draw_many(
         FRESH, (1, 16), 12, seed="calculator benchmark, second drawing, mixed"
@@ -192,6 +192,7 @@ def main() -> None:
         choices=("gate_noise", "symbol_noise"),
         help="leave one thing of the recipe out: an ablation, for an output of its own",
     )
+    parser.add_argument("--scanner-steps", type=int, help="another length of reading lessons")
     parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -200,6 +201,8 @@ def main() -> None:
         recipe = replace(recipe, gate_noise=0.0)
     elif given.without:
         recipe = replace(recipe, symbol_noise=False)
+    if given.scanner_steps:
+        recipe = replace(recipe, scanner_steps=given.scanner_steps)
     content: dict[str, Any] = {
         "machine": facts,
         "machine_id": machine_id(facts),
