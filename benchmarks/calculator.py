@@ -167,15 +167,18 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 def write_page(page: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Put the table of all seeds between the marks of a page."""
     lines = [
-        "| Sums | asked | right, by seed | least Wilson bound, 95 % |",
-        "| --- | --- | --- | --- |",
+        "| Sums | asked | right, by seed | least Wilson bound, 95 % | most wrong answers a step |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name in rows[0]["suites"]:
         for way in rows[0]["suites"][name]:
             cells = [row["suites"][name][way] for row in rows]
             shares = " ".join(f"{100 * cell['share']:.2f}" for cell in cells)
             bound = 100 * min(cell["wilson"][0] for cell in cells)
-            lines.append(f"| {name}, {way} | {cells[0]['count']:,} | {shares} | {bound:.2f} |")
+            errors = max(cell["wrong_per_step"] for cell in cells)
+            lines.append(
+                f"| {name}, {way} | {cells[0]['count']:,} | {shares} | {bound:.2f} | {errors:.1g} |"
+            )
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
     table = "\n".join(lines)
