@@ -36,7 +36,7 @@ from rich.table import Table
 from scipy.stats import binomtest
 from torch import Tensor
 
-from calculator import STRETCH, asked, suites, sureness
+from calculator import STRETCH, asked, gated_sum, suites, sureness
 from sparing.calculator import Calculator, CalculatorRecipe, train_calculator
 from sparing.calculator.alphabet import BLANK, adder_cells, digits_of
 from sparing.calculator.language_model import with_pad
@@ -311,13 +311,16 @@ CONTROLS = (
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A line for each control and seed."""
+    """A line for each control and seed, and one for the sum of two weights on values."""
     names = ("in", "out", "long", "4x3", "16x3", "4x12", "16x12")
     lines = [["Control", "seed", "weights", "core s", *names]]
     for row in sorted(rows, key=lambda row: (CONTROLS.index(row["control"]), row["seed"])):
         shares = [f"{100 * row['suites'][name]['share']:.1f}" for name in names]
         facts = [str(row["seed"]), f"{row['weights']:,}", f"{row['process_s']:.0f}"]
         lines.append([row["control"], *facts, *shares])
+    gates = gated_sum()
+    shares = [f"{100 * gates[name]:.1f}" if name in gates else "–" for name in names]
+    lines.append(["two weights, on values", "–", str(len(gates["weights"])), "–", *shares])
     return lines
 
 
