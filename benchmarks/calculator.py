@@ -58,10 +58,19 @@ def suites() -> dict[str, Sequence[Expression]]:
     for name, (operands, digits) in {**SUITES, **STRETCH}.items():
         seed = f"{DRAWING} {name}"
         found[name] = draw_many(FRESH, (operands, operands), digits, seed=seed, exact_digits=True)
-    found["mixed"] = draw_many(
-        FRESH, (1, 16), 12, seed="calculator benchmark, second drawing, mixed"
-    )
+    found["mixed"] = draw_many(FRESH, (1, 16), 12, seed=f"{DRAWING} mixed")
     return found
+
+
+def share_of(right: Sequence[bool]) -> dict[str, Any]:
+    """How many are right, with Wilson's 95 % interval."""
+    interval = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
+    return {
+        "count": len(right),
+        "right": sum(right),
+        "share": sum(right) / len(right),
+        "wilson": [interval.low, interval.high],
+    }
 
 
 def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str]) -> dict[str, Any]:
@@ -70,14 +79,10 @@ def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str])
     answers = network.answer(texts)
     took = time.perf_counter() - begun
     right = [a.text == str(e.value) for a, e in zip(answers, sums, strict=True)]
-    interval = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
     steps = sum(len(answer.totals) * len(answer.totals[0]) for answer in answers)
     first = next((text for text, good in zip(texts, right, strict=True) if not good), None)
     return {
-        "count": len(right),
-        "right": sum(right),
-        "share": sum(right) / len(right),
-        "wilson": [interval.low, interval.high],
+        **share_of(right),
         "wrong_per_step": (len(right) - sum(right)) / steps,
         "microseconds_each": 1e6 * took / len(right),
         "first_wrong": first,

@@ -26,10 +26,10 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from calculator import share_of
 from sparing.calculator.alphabet import BLANK, TEXT, digits_of
 from sparing.calculator.network import SHIPPED, Calculator
 from sparing.calculator.rows import Keys, Lesson, sizes
@@ -88,19 +88,8 @@ class Bracketed:
 
 def draw_bracketed(chance: random.Random, count: int) -> list[Sum]:
     """What is learned from: a third of the sums has no brackets."""
-    kinds = (Bracketed(chance, share) for share in (0.0, SHARE, SHARE))
-    by_share = list(kinds)
+    by_share = [Bracketed(chance, share) for share in (0.0, SHARE, SHARE)]
     return [chance.choice(by_share).draw(chance.randint(1, 4), 3) for _ in range(count)]
-
-
-def share_of(right: list[bool]) -> dict[str, Any]:
-    """How many are right, with Wilson's 95 % interval."""
-    interval = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
-    return {
-        "asked": len(right),
-        "share": sum(right) / len(right),
-        "wilson": [interval.low, interval.high],
-    }
 
 
 def brackets(seed: int, tell: Tell) -> dict[str, Any]:
@@ -179,7 +168,7 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
             trial["trial"],
             str(trial["seed"]),
             name,
-            f"{each['asked']:,}",
+            f"{each['count']:,}",
             f"{100 * each['share']:.1f}",
             f"{100 * each['wilson'][0]:.1f} to {100 * each['wilson'][1]:.1f}",
         )

@@ -16,9 +16,7 @@ four hours for imdb, on another one about twice that.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import os
 import random
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -41,6 +39,8 @@ from sparing.studies import slim
 from sparing.studies._run import write_atomically
 from sparing.studies._slim_answers import FILE
 from sparing.studies._slim_cells import DENSE
+from sparing.tasks import _table as tables
+from sparing.tasks._files import find, given_folder
 
 ARMS = ("slim", "slim int8", "static")
 TASKS: dict[str, dict[str, Any]] = {
@@ -70,16 +70,21 @@ TASKS: dict[str, dict[str, Any]] = {
     "cr": {"dense_epochs": 4, "epochs": 8, "polish_epochs": 8},
     "mpqa": {"dense_epochs": 3, "epochs": 4, "polish_epochs": 4},
 }
-SENTENCES = {"cr": "custrev.all.gz", "mpqa": "mpqa.all.gz"}  # files of sent-conv, a label first
+SENTENCES = {"cr": "custrev.all", "mpqa": "mpqa.all"}
+LINES = tables.Table(("text",), "label", names=("label", "text"), separator=" ", encoding="latin-1")
 
 
-def split_sentences(task: str, data: Path, folder: Path) -> None:
+def split_sentences(task: str, folder: Path) -> None:
     """Write a file of labelled sentences as the splits of a task of one's own, where not there."""
     if (folder / "train.tsv").is_file():
         return
-    with gzip.open(data / "sent-conv" / SENTENCES[task], "rt", encoding="latin-1") as file:
-        rows = [line.rstrip("\n").partition(" ") for line in file]
-    labels = {text: label for label, _, text in reversed(rows) if text.strip()}  # each text once
+    root = given_folder(None)
+    if root is None:
+        raise SystemExit(f"{task} needs SPARING_DATA with sent-conv/{SENTENCES[task]}")
+    place = find(task, root / "sent-conv", (SENTENCES[task],))
+    found, _ = tables.read_table(place, LINES, tables.classes(("0", "1")), skip_broken=True)
+    rows = [(row.texts[0], row.label) for row in found]
+    labels = dict(reversed(rows))  # each text once
     texts = sorted(labels)
     random.Random(0).shuffle(texts)
     fifth = len(texts) // 5
@@ -95,7 +100,7 @@ def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> s
     own = dict(TASKS[task])
     if task in SENTENCES:
         folder = given.output_dir / "sentences" / task
-        split_sentences(task, Path(os.environ["SPARING_DATA"]), folder)
+        split_sentences(task, folder)
         own |= {"task": "text", "task_options": {"source": str(folder)}}
     common = slim.Options(
         model=model,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError
 from sparing.tasks import load_task
 from sparing.tasks._pixels import grey, pixel_rows
 from sparing.tasks._table import Row
@@ -72,24 +72,6 @@ def test_retrieval_of_reviews(reviews):
     assert all(int((row == 1).sum()) == 2 for row in task.test.inputs)
     assert max(task.test.lengths) <= 60
     assert any("halves of film reviews" in note for note in task.notes)
-
-
-def test_retrieval_of_papers(tmp_path):
-    folder = tmp_path / "aan"
-    folder.mkdir()
-    for name in ("train", "eval", "test"):
-        lines = [f"{n % 2}.0\t{n}\t{n + 1}\tpaper {n} of {name}\tother {n}" for n in range(20)]
-        (folder / f"new_aan_pairs.{name}.tsv").write_text("\n".join(lines) + "\n")
-    task = load_task("retrieval", data=tmp_path, pairs="papers")
-    assert [len(split) for split in task.splits.values()] == [20, 20, 20]
-    (folder / "new_aan_pairs.eval.tsv").write_text("1.0\t3\tno\n")
-    with pytest.raises(DataError, match=r"eval.tsv: 1 row is broken: line 1 \(not a label"):
-        load_task("retrieval", data=tmp_path, pairs="papers")
-    (folder / "new_aan_pairs.eval.tsv").unlink()
-    with pytest.raises(DataError, match=r"there is no .*eval.tsv"):
-        load_task("retrieval", data=tmp_path, pairs="papers")
-    with pytest.raises(UsageError, match="did you mean 'papers'"):
-        load_task("retrieval", data=tmp_path, pairs="paper")
 
 
 def test_pictures_as_sequences_of_grey_levels(tmp_path):

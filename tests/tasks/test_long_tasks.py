@@ -168,6 +168,17 @@ def papers(tmp_path):
     return folder
 
 
+def test_retrieval_of_papers(papers):
+    data = papers.parent
+    task = load_task("retrieval", data=data, pairs="papers")
+    assert [len(split) for split in task.splits.values()] == [20, 20, 20]
+    (papers / "new_aan_pairs.eval.tsv").unlink()
+    with pytest.raises(DataError, match=r"there is no .*eval.tsv"):
+        load_task("retrieval", data=data, pairs="papers")
+    with pytest.raises(UsageError, match="did you mean 'papers'"):
+        load_task("retrieval", data=data, pairs="paper")
+
+
 def test_papers_are_read_as_bytes(papers):
     # a form feed, a next line mark and bytes that are not UTF-8 stand inside of papers
     odd = b"1\t3\t4\tone \x0c two \xc2\x85 three \xff\xfe\tother\r\n0\t5\t6\ta\tb\r\n"
