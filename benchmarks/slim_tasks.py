@@ -1,6 +1,7 @@
 """Slim one pretrained encoder on several tasks and seeds, and pool what was gained and lost.
 
     python benchmarks/slim_tasks.py --model PATH --tasks sst2,mrpc,imdb --seeds 0,1,2
+    python benchmarks/slim_tasks.py --records benchmarks/results --tasks sst2,mrpc,mpqa
 
 Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense rival trained on
 as long as ours is distilled, plans chosen on the dev set where there is one, and accuracy judged
@@ -10,7 +11,8 @@ whole may be run in pieces, also by several processes. Data comes from SPARING_D
 texts, each once, are trained on, a fifth chooses, a fifth judges, in every run the same. Training
 is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX): on one thread of such a
 server expect three quarters of an hour for each run of sst2 or mrpc, less for cr and mpqa, and
-four hours for imdb, on another one about twice that.
+four hours for imdb, on another one about twice that. With ``--records`` nothing is run: what lies
+there as ``slim-TASK-seed-SEED-MACHINE-DATE`` is pooled.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from rich.progress import Progress
 from rich.table import Table
 from safetensors.torch import load_file
 
-from sparing.core.record import Record
+from sparing.core.record import Record, RecordLog
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report import write_report
 from sparing.studies import slim
@@ -194,7 +196,9 @@ def show(rows: list[dict[str, Any]], totals: dict[str, PooledDifference]) -> Non
 
 def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> list[dict[str, Any]]:
     """Do what is missing of a run, and sum it up by batch size."""
-    place = given.output_dir / f"{task}-{seed}"
+    place = place_of(task, seed, given)
+    if given.records is not None:
+        return rows_of(RecordLog(place / "records.jsonl").read(), task, seed)
     line = bar.add_task(place.name, total=1.0)
 
     def tell(share: float, text: str) -> None:
@@ -205,7 +209,22 @@ def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> l
     if result.failures:
         first = result.failures[0]
         raise SystemExit(f"{place}: the step {first.cell} failed: {first.error}")
-    found = {batch: summary_of(result.records, batch) for batch in (1, 8)}
+    return rows_of(result.records, task, seed)
+
+
+def place_of(task: str, seed: int, given: argparse.Namespace) -> Path:
+    """Where a run lies: in a folder of its own, or among records under a dated name."""
+    if given.records is None:
+        return Path(given.output_dir) / f"{task}-{seed}"
+    found = sorted(given.records.glob(f"slim-{task}-seed-{seed}-*"))
+    if len(found) != 1:
+        raise SystemExit(f"{given.records} holds {len(found)} runs of {task} with seed {seed}")
+    return Path(found[0])
+
+
+def rows_of(records: list[Record], task: str, seed: int) -> list[dict[str, Any]]:
+    """What a run came to, a line for each batch size."""
+    found = {batch: summary_of(records, batch) for batch in (1, 8)}
     return [
         {"task": task, "seed": seed, "batch": batch, **row} for batch, row in found.items() if row
     ]
@@ -214,7 +233,9 @@ def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> l
 def main() -> None:
     """Do what is missing, then pool."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="a pretrained encoder's folder")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", default="", help="a pretrained encoder's folder")
+    source.add_argument("--records", type=Path, help="a folder of finished runs, to pool alone")
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument(
@@ -225,7 +246,7 @@ def main() -> None:
     tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
     with Progress() as bar:
         rows = [row for task in tasks for seed in seeds for row in run_one(task, seed, given, bar)]
-    folders = {task: [given.output_dir / f"{task}-{seed}" for seed in seeds] for task in tasks}
+    folders = {task: [place_of(task, seed, given) for seed in seeds] for task in tasks}
     totals = {arm: total for arm in ARMS if (total := pooled(folders, arm)) is not None}
     show(rows, totals)
     named = {arm: asdict(total) for arm, total in totals.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks import slim_tasks
-from sparing.core.record import Record
+from sparing.core.record import Record, RecordLog
 
 
 def answers(folder, right):
@@ -70,3 +71,26 @@ def test_a_run_is_summed_up_by_its_fastest_form():
     assert found["difference"] == -0.01
     assert found["difference_interval"] == (-0.04, 0.02)
     assert slim_tasks.summary_of(records, 8) is None
+
+
+def test_recorded_runs_are_pooled_without_running_anything(tmp_path, monkeypatch, capsys):
+    place = answers(
+        tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
+        {"dense": [True, True, True, False], "slim": [True, True, False, False]},
+    )
+    labels = {"arm": "slim", "engine": "eager", "batch": 1}
+    RecordLog(place / "records.jsonl").append(
+        [
+            Record("speed_up", 2.0, "", "measured", labels, (1.9, 2.1), 4),
+            Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
+        ]
+    )
+    called = ["--records", str(tmp_path), "--tasks", "sst2", "--output-dir", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["slim_tasks.py", *called, "--seeds", "3"])
+    slim_tasks.main()
+    assert "batch 1: 2.00 times as fast" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["pooled_accuracy"]["slim"]["value"] == pytest.approx(-0.25)
+    monkeypatch.setattr("sys.argv", ["slim_tasks.py", *called, "--seeds", "4"])
+    with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
+        slim_tasks.main()
