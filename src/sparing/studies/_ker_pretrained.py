@@ -246,7 +246,6 @@ STANDARD = PretrainedOptions(
             "plain": False,
             "batch_size": 8,
             "validation_examples": 200,
-            "test_examples": 500,
         },
         "mnli": _LITTLE_DATA,
         "amazon": _LITTLE_DATA,
