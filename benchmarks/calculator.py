@@ -30,6 +30,7 @@ from rich.table import Table
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
+from pages import put_between
 from sparing.calculator import (
     Calculator,
     CalculatorRecipe,
@@ -38,6 +39,7 @@ from sparing.calculator import (
 )
 from sparing.calculator.texts import written
 from sparing.measure.machine import commit, machine, machine_id
+from sparing.report.markdown import plain_table
 from sparing.studies._run import write_atomically
 from sparing.tasks._expressions import Expression, draw_many
 from sparing.tasks._published import published
@@ -46,7 +48,6 @@ from sparing.tasks.arithmetic import as_values
 FRESH, DRAWING = 2000, "calculator benchmark, second drawing,"
 # Operands and digits; exactly as many of each, but for "mixed": up to 16 of up to 12.
 SUITES = {"4x3": (4, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}
-BEGIN, END = "<!-- calculator table: begin -->", "<!-- calculator table: end -->"
 STRETCH = {"64x3": (64, 3), "4x40": (4, 40)}
 
 
@@ -171,23 +172,17 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def write_page(page: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Put the table of all seeds between the marks of a page."""
-    lines = [
-        "| Sums | asked | right, by seed | least Wilson bound, 95 % | most wrong answers a step |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    heads = ("Sums", "asked", "right, by seed", "least Wilson bound, 95 %")
+    lines = []
     for name in rows[0]["suites"]:
         for way in rows[0]["suites"][name]:
             cells = [row["suites"][name][way] for row in rows]
             shares = " ".join(f"{100 * cell['share']:.2f}" for cell in cells)
             bound = 100 * min(cell["wilson"][0] for cell in cells)
             errors = max(cell["wrong_per_step"] for cell in cells)
-            lines.append(
-                f"| {name}, {way} | {cells[0]['count']:,} | {shares} | {bound:.2f} | {errors:.1g} |"
-            )
-    before, rest = page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    table = "\n".join(lines)
-    write_atomically(page, f"{before}{BEGIN}\n{table}\n{END}{after}")
+            count = f"{cells[0]['count']:,}"
+            lines.append((f"{name}, {way}", count, shares, f"{bound:.2f}", f"{errors:.1g}"))
+    put_between(page, "calculator table", plain_table((*heads, "most wrong answers a step"), lines))
 
 
 def main() -> None:

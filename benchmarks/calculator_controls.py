@@ -37,6 +37,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from calculator import STRETCH, asked, gated_sum, suites, sureness
+from pages import put_between
 from sparing.calculator import Calculator, CalculatorRecipe, train_calculator
 from sparing.calculator.alphabet import BLANK, adder_cells, digits_of
 from sparing.calculator.language_model import with_pad
@@ -46,6 +47,7 @@ from sparing.calculator.tiny_language_model import tiny_language_model
 from sparing.measure.energy import EnergyMeter
 from sparing.measure.machine import commit, machine, machine_id, threads
 from sparing.models._quiet import quiet
+from sparing.report.markdown import plain_table
 from sparing.studies._run import write_atomically
 from sparing.tasks._expressions import Expression
 
@@ -58,7 +60,6 @@ BATCH, RATE, IGNORED = 64, 3e-3, -100
 LAST_TOTAL_STEPS = 1500
 SPARE_COLUMNS = 5
 TESTED = {"calculator": 500, "transformer": 100}
-BEGIN, END = "<!-- calculator controls: begin -->", "<!-- calculator controls: end -->"
 
 
 def transformer_text(one: Sum, *, totals: bool) -> tuple[str, str]:
@@ -326,14 +327,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Put the table between the marks of a page."""
-    lines = table_of(rows)
-    text = [f"| {' | '.join(line)} |" for line in lines]
-    text.insert(1, "|" + " --- |" * len(lines[0]))
-    if BEGIN not in page.read_text():
-        raise SystemExit(f"{page} has no line {BEGIN}")
-    before, rest = page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    write_atomically(page, before + BEGIN + "\n" + "\n".join(text) + "\n" + END + after)
+    heads, *lines = table_of(rows)
+    put_between(page, "calculator controls", plain_table(heads, lines))
 
 
 def main() -> None:

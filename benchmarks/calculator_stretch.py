@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from calculator import share_of
+from pages import put_between
 from sparing.calculator.alphabet import BLANK, TEXT, digits_of
 from sparing.calculator.network import SHIPPED, Calculator
 from sparing.calculator.rows import Keys, Lesson, sizes
@@ -38,12 +39,12 @@ from sparing.calculator.scanner import Scanner
 from sparing.calculator.texts import Sum
 from sparing.calculator.training import CalculatorRecipe, train_scan, train_scanner
 from sparing.measure.machine import commit, machine, machine_id, threads
+from sparing.report.markdown import plain_table
 from sparing.studies._run import write_atomically
 from sparing.tasks._expressions import Expression, draw
 
 DEPTH, SHARE, ASKED = 3, 0.3, 600
 BRACKETS = {"4x3": (4, 3), "8x3": (8, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}
-BEGIN, END = "<!-- calculator stretch: begin -->", "<!-- calculator stretch: end -->"
 NO_FACTOR = 10
 Tell = Callable[[float], None]
 
@@ -181,10 +182,7 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
 def write_page(page: Path, content: dict[str, Any]) -> None:
     """Put the table between the marks of a page."""
     head = ("Trial", "seed", "asked of", "sums", "percent right", "95 % interval")
-    lines = [head, ("---",) * len(head), *rows_of(content)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    before, rest = page.read_text().split(BEGIN)
-    write_atomically(page, f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}")
+    put_between(page, "calculator stretch", plain_table(head, rows_of(content)))
 
 
 def main() -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pages import put_between
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
 from sparing.report.value_content import verdict
 from sparing.report.value_results import ValueResults
 from sparing.report.value_tables import claims_block, network_blocks
-from sparing.studies._run import write_atomically
-
-BEGIN, END = "<!-- calculator study: begin -->", "<!-- calculator study: end -->"
 
 
 def tables(folder: Path) -> str:
@@ -34,11 +32,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("page", type=Path)
     given = parser.parse_args()
-    if BEGIN not in given.page.read_text():
-        raise SystemExit(f"{given.page} has no line {BEGIN}")
-    before, rest = given.page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    write_atomically(given.page, f"{before}{BEGIN}\n{tables(given.run)}\n{END}{after}")
+    put_between(given.page, "calculator study", tables(given.run))
 
 
 if __name__ == "__main__":

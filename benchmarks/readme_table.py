@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import put_between
+
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- demo table: begin -->", "<!-- demo table: end -->"
 KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
 
 
@@ -51,10 +52,7 @@ def main() -> None:
     run = Path(sys.argv[1])
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     found = excerpt((run / "report.md").read_text(encoding="utf-8")) + "\n\n" + setting(config)
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n{found}\n{END}{after}", encoding="utf-8")
+    put_between(ROOT / "README.md", "demo table", found)
     target = ROOT / "benchmarks" / "results" / "demo"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
