@@ -1,0 +1,115 @@
+"""Pooling runs of slim: answers example by example, tasks by their examples."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sparing.core.record import Record, RecordLog
+from sparing.studies._slim_answers import FILE
+
+
+@pytest.fixture
+def slim_pool():
+    return importlib.import_module("slim_pool")
+
+
+def answers(folder, right):
+    """A run's answers to two classes; ``right`` lists by arm which examples are answered well."""
+    folder.mkdir()
+    labels = torch.tensor([0, 1, 0, 1])
+    tensors = {"labels": labels}
+    for arm, told in right.items():
+        classes = torch.where(torch.tensor(told), labels, 1 - labels)
+        tensors[arm] = torch.nn.functional.one_hot(classes, 2).float()
+    save_file(tensors, folder / FILE)
+    return folder
+
+
+def test_gaps_tell_who_alone_is_right(slim_pool, tmp_path):
+    place = answers(
+        tmp_path / "a",
+        {"dense": [True, True, False, False], "slim": [True, False, True, False]},
+    )
+    assert slim_pool.gaps_of(place, "slim").tolist() == [0.0, -1.0, 1.0, 0.0]
+    assert slim_pool.gaps_of(place, "static") is None
+
+
+def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
+    good, bad = [True] * 4, [True, True, False, False]
+    one = answers(tmp_path / "one", {"dense": good, "slim": bad, "static": good})
+    two = answers(tmp_path / "two", {"dense": good, "slim": good})
+    folders = {"a": [one], "b": [two]}
+    found = slim_pool.pooled(folders, "slim")
+    assert (found.value, found.examples, found.runs) == (pytest.approx(-0.25), 8, 2)
+    assert slim_pool.pooled(folders, "static").examples == 4
+    assert slim_pool.pooled(folders, "slim int8") is None
+
+
+def test_speeds_are_averaged_by_task_on_a_logarithmic_scale(slim_pool):
+    rows = [
+        {"task": task, "arm": "slim", "batch": 1, "speed_up": speed}
+        for task, speed in (("a", 2.0), ("a", 2.0), ("b", 8.0))
+    ]
+    assert slim_pool.speeds(rows, "slim", 1) == pytest.approx(math.sqrt(2.0 * 8.0))
+    assert slim_pool.speeds(rows, "slim", 8) is None
+
+
+def test_a_run_is_summed_up_by_its_fastest_form(slim_pool):
+    def record(name, value, engine, interval, arm="slim"):
+        labels = {"arm": arm, "engine": engine, "batch": 1, "metric": "accuracy"}
+        return Record(name, value, "", "measured", labels, interval, 100)
+
+    records = [
+        record("speed_up", 1.5, "eager", (1.4, 1.6)),
+        record("speed_up", 2.5, "onnxruntime", (2.4, 2.6)),
+        record("score_difference", 0.5, "eager", (0.4, 0.6)),
+        record("score_difference", -0.01, "onnxruntime", (-0.04, 0.02)),
+        record("speed_up", 9.0, "onnxruntime", (8.0, 10.0), arm="slim int8"),
+    ]
+    found = slim_pool.summary_of(records, "slim", 1)
+    assert found["speed_up"] == 2.5
+    assert found["difference"] == -0.01
+    assert found["difference_interval"] == (-0.04, 0.02)
+    assert slim_pool.summary_of(records, "slim", 8) is None
+
+
+def test_recorded_runs_are_pooled_without_running_anything(
+    slim_pool, tmp_path, monkeypatch, capsys
+):
+    place = answers(
+        tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
+        {"dense": [True, True, True, False], "slim": [True, True, False, False]},
+    )
+    labels = {"arm": "slim", "engine": "eager", "batch": 1, "metric": "f1"}
+    RecordLog(place / "records.jsonl").append(
+        [
+            Record("speed_up", 2.0, "", "measured", labels, (1.9, 2.1), 4),
+            Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
+        ]
+    )
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- slim tasks: begin -->\nold\n<!-- slim tasks: end -->\nb\n")
+    output = tmp_path / "summary.json"
+    called = [str(tmp_path), "--tasks", "sst2", "--page", str(page), "--output", str(output)]
+    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
+    slim_pool.main()
+    told = capsys.readouterr().out
+    assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in told
+    assert "slim over 1 runs and 4 test examples: 2.00 times as fast at batch 1" in told
+    assert page.read_text() == (
+        f"a\n<!-- slim tasks: begin -->\n{told}<!-- slim tasks: end -->\nb\n"
+    )
+    assert json.loads(output.read_text())["pooled_accuracy"]["slim"]["value"] == -0.25
+    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
+    with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
+        slim_pool.main()
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no lines"):
+        importlib.import_module("pages").put_between(page, "slim tasks", "new")
+    assert page.read_text() == "no marks"
