@@ -95,7 +95,7 @@ def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> s
         speed=given.speed,
         seed=seed,
         continue_dense=True,
-        static_control=seed == 0,
+        static_control=True,
         compiled=True,
         precision="fast",
     )
