@@ -165,3 +165,9 @@ def test_budgets_ask_every_question():
         assert options.questions == linformer.BUDGETS["quick"].questions
         assert max(options.factors) == 8
     assert linformer.BUDGETS["standard"].longer.seeds >= 3
+
+
+def test_a_question_that_trains_nothing_has_a_page(tmp_path):
+    alone = replace(SMALL, questions=("cost",))
+    linformer.run(alone, tmp_path / "run", cells="cost/core/*")
+    assert "softmax" in write_report(tmp_path / "run")["md"].read_text(encoding="utf-8")

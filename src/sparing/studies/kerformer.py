@@ -145,6 +145,21 @@ def _sizes(works: Sequence[LongWork]) -> list[Record]:
     ]
 
 
+def _arms(options: Options) -> list[str]:
+    """The arms of all questions that are asked, those that are trained from nothing first."""
+    pretrained = options.pretrained
+    asked = {
+        CORES: options.cores.arms,
+        SPEED: options.speed.arms,
+        PRETRAINED: [arm for task in pretrained.tasks for arm in pretrained.of(task).compared],
+    }
+    trained = [arm for own in _trained(options).values() for arm in own.compared]
+    others = [
+        arm for question, arms in asked.items() if question in options.questions for arm in arms
+    ]
+    return list(dict.fromkeys((DENSE, *trained, *others)))
+
+
 def _described(
     options: Options, works: Sequence[LongWork], name: str, data: Path | None
 ) -> dict[str, Any]:
@@ -155,7 +170,6 @@ def _described(
         notes += [f"{task} was left out: there is no data folder" for task in gone]
     if PRETRAINED in options.questions:
         notes += transfer_notes(options.pretrained, data)
-    arms = dict.fromkeys(arm for own in _trained(options).values() for arm in own.compared)
     return {
         "name": name,
         "task": {
@@ -172,7 +186,7 @@ def _described(
             "feed-forward width": 256,
             "heads": 4,
         },
-        "arms": list(arms),
+        "arms": _arms(options),
         "baseline": DENSE,
         "seeds": list(range(options.arena.seeds)),
         "margin": options.arena.margin,

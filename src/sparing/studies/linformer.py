@@ -213,7 +213,7 @@ def _described(options: Options, loaded: Loaded, name: str) -> dict[str, Any]:
             "notes": list(loaded.notes),
         },
         "model": {"name": MODEL},
-        "arms": [*arms, *forms],
+        "arms": list(dict.fromkeys((DENSE, *arms, *forms))),
         "forms": {form: dict(own) for work in works.values() for form, own in work.forms.items()},
         "baseline": DENSE,
         "tasks": {n: _facts(work) for n, work in works.items()},
