@@ -33,6 +33,8 @@ def spent_records(
     for each in meter.components:
         joules = spent.get(f"{each.name}{SUFFIX}")
         if joules is not None:
-            own: dict[str, Label] = {**labels, "component": each.name, "method": each.method}
+            # the total is of all windows, a component's text speaks of the last one
+            method = f"windows between validations, summed; the last: {each.method}"
+            own: dict[str, Label] = {**labels, "component": each.name, "method": method}
             found.append(Record("train_energy_j", float(joules), "J", each.obtained, own))
     return found
