@@ -27,13 +27,18 @@ def places_of(results: LongResults) -> dict[str, int]:
 
 
 def figures(results: LongResults) -> list[Plot]:
-    """All figures of a run."""
+    """The figures of the questions that a run asks; of all where it does not say which."""
     places = places_of(results)
-    found = [_cores(results, places), _speed(results, places)]
+    found = [("cores", _cores(results, places)), ("speed", _speed(results, places))]
     for task in results.tasks("arena")[:2] or [""]:
-        found += [_neighbours(results, task, places), _noise(results, task, places)]
-    found += [_learning(results, task, places) for task in results.tasks("vision") or [""]]
-    return [*found, _distilling(results, places)]
+        found.append(("arena", _neighbours(results, task, places)))
+        found.append(("arena", _noise(results, task, places)))
+    images = results.tasks("vision") or [""]
+    found += [("vision", _learning(results, task, places)) for task in images]
+    found.append(("pretrained", _distilling(results, places)))
+    identity = results.run.config.get("identity")
+    asked = identity.get("questions") if isinstance(identity, dict) else None
+    return [plot for question, plot in found if not asked or question in asked]
 
 
 def _ratios(results: LongResults, name: str, **labels: str) -> dict[str, list[Point]]:
