@@ -63,13 +63,13 @@ def suites() -> dict[str, Sequence[Expression]]:
     return found
 
 
-def share_of(right: Sequence[bool]) -> dict[str, Any]:
-    """How many are right, with Wilson's 95 % interval."""
-    interval = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
+def counted(right: int, count: int) -> dict[str, Any]:
+    """How many of those asked are right, with Wilson's 95 % interval."""
+    interval = binomtest(right, count).proportion_ci(method="wilson")
     return {
-        "count": len(right),
-        "right": sum(right),
-        "share": sum(right) / len(right),
+        "count": count,
+        "right": right,
+        "share": right / count,
         "wilson": [interval.low, interval.high],
     }
 
@@ -83,7 +83,7 @@ def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str])
     steps = sum(len(answer.totals) * len(answer.totals[0]) for answer in answers)
     first = next((text for text, good in zip(texts, right, strict=True) if not good), None)
     return {
-        **share_of(right),
+        **counted(sum(right), len(right)),
         "wrong_per_step": (len(right) - sum(right)) / steps,
         "microseconds_each": 1e6 * took / len(right),
         "first_wrong": first,

@@ -33,10 +33,9 @@ import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from scipy.stats import binomtest
 from torch import Tensor
 
-from calculator import STRETCH, asked, gated_sum, suites, sureness
+from calculator import STRETCH, asked, counted, gated_sum, suites, sureness
 from pages import put_between
 from sparing.calculator import Calculator, CalculatorRecipe, train_calculator
 from sparing.calculator.alphabet import BLANK, adder_cells, digits_of
@@ -134,17 +133,6 @@ def ask_transformer(model: Any, tokenizer: Any, sums: Sequence[Expression], tota
         answers = (text.rpartition(".")[2][::-1] for text in texts)
         right += sum(a == str(each.expression.value) for a, each in zip(answers, part, strict=True))
     return counted(right, len(sums))
-
-
-def counted(right: int, asked_: int) -> Suites:
-    """A share with Wilson's interval."""
-    interval = binomtest(right, asked_).proportion_ci(method="wilson")
-    return {
-        "right": right,
-        "count": asked_,
-        "share": right / asked_,
-        "wilson": [interval.low, interval.high],
-    }
 
 
 def train_last_total(seed: int, tell: Telling) -> Scan:

@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from calculator import share_of
+from calculator import counted
 from pages import put_between
 from sparing.calculator.alphabet import BLANK, TEXT, digits_of
 from sparing.calculator.network import SHIPPED, Calculator
@@ -111,9 +111,8 @@ def brackets(seed: int, tell: Tell) -> dict[str, Any]:
             sums = [source.draw(operands, digits) for _ in range(ASKED)]
             answers = network.answer([each.text for each in sums])
             pairs = zip(answers, sums, strict=True)
-            found[f"{name}, {kind}"] = share_of(
-                [a.text == str(e.expression.value) for a, e in pairs]
-            )
+            right = sum(a.text == str(e.expression.value) for a, e in pairs)
+            found[f"{name}, {kind}"] = counted(right, len(sums))
     return found
 
 
@@ -151,7 +150,7 @@ def products(seed: int, tell: Tell, symbols: int) -> dict[str, Any]:
         cells, wanted = _products_in_columns(keys, width)
         with torch.no_grad():
             right = (scan(cells).argmax(-1) == wanted).all(1)
-        found[name] = share_of(right.tolist())
+        found[name] = counted(int(right.sum()), len(right))
     return found
 
 

@@ -35,6 +35,7 @@ OURS, INT8, STATIC = "slim", "slim int8", "static"
 ARMS = (OURS, INT8, STATIC)
 NAMED = {OURS: "slim", INT8: "slim, INT8", STATIC: "fixed control"}
 BATCHES = (1, 8)
+RECORDS = "records.jsonl"
 HEADS = ("task", "seed", "form", "speed, batch 1", "speed, batch 8", "difference, points", "90 %")
 
 
@@ -177,6 +178,9 @@ def recorded(root: Path, task: str, seed: int) -> Path:
     found = sorted(root.glob(f"slim-{task}-seed-{seed}-*"))
     if len(found) != 1:
         raise SystemExit(f"{root} holds {len(found)} runs of {task} with seed {seed}")
+    for name in (RECORDS, FILE):
+        if not (found[0] / name).is_file():
+            raise SystemExit(f"{found[0]} has no {name}: the run has not ended, or was cut")
     return found[0]
 
 
@@ -195,7 +199,7 @@ def main() -> None:
         row
         for task, places in folders.items()
         for seed, place in zip(seeds, places, strict=True)
-        for row in rows_of(RecordLog(place / "records.jsonl").read(), task, seed)
+        for row in rows_of(RecordLog(place / RECORDS).read(), task, seed)
     ]
     told = show(rows, folders)
     print(told)

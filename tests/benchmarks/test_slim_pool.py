@@ -109,6 +109,10 @@ def test_recorded_runs_are_pooled_without_running_anything(
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
     with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
         slim_pool.main()
+    (place / FILE).unlink()
+    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
+    with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
+        slim_pool.main()
     page.write_text("no marks")
     with pytest.raises(SystemExit, match="has no lines"):
         importlib.import_module("pages").put_between(page, "slim tasks", "new")

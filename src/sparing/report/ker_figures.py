@@ -38,7 +38,9 @@ def figures(results: LongResults) -> list[Plot]:
     found.append(("pretrained", _distilling(results, places)))
     identity = results.run.config.get("identity")
     asked = identity.get("questions") if isinstance(identity, dict) else None
-    return [plot for question, plot in found if not asked or question in asked]
+    if not isinstance(asked, list):
+        return [plot for _, plot in found]
+    return [plot for question, plot in found if question in asked]
 
 
 def _ratios(results: LongResults, name: str, **labels: str) -> dict[str, list[Point]]:
