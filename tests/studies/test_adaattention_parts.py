@@ -114,6 +114,12 @@ def test_settings_of_training_reach_the_recipe(tmp_path):
     assert work.build(0).config.attention_probs_dropout_prob == 0
 
 
+def test_a_task_may_be_judged_on_fewer_examples_than_the_others(tmp_path):
+    own = {"digits": {"test_examples": 7}}
+    options = replace(SMALL, tasks=("digits",), test_examples=50, task_options=own)
+    assert len(_ada_options.works_of(options, tmp_path, None)[0][0].task.test) == 7
+
+
 def test_the_standard_budget_has_three_seeds_and_every_kind_of_task():
     standard = adaattention.BUDGETS["standard"]
     assert len(standard.seeds) == 3
@@ -147,6 +153,7 @@ def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
         ({"lengths": (0,), "shape_layers": 1}, "lengths"),
         ({"arms": ("nothing",)}, "unknown arm"),
         ({"test_examples": -1}, "test_examples"),
+        ({"task_options": {"digits": {"test_examples": -1}}}, "test_examples"),
         ({"trained": {"digits": {"epoch": 1}}}, "did you mean 'epochs'"),
     ],
 )

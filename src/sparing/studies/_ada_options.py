@@ -30,12 +30,12 @@ class Options:
     """What is run, and how long it may take.
 
     ``tasks`` empty is sst2 where there is a data folder and digits, which needs none, elsewhere;
-    ``task_options`` are a task's own by its name. ``model`` is a path or hub name of a pretrained
-    encoder of texts, ``image_model`` of one of images; empty a small one of random weights with
-    ``sizes``. ``arms`` empty is all; tasks outside ``ablations`` (empty: all are inside) get those
-    of Tables I to III alone. ``examples`` and ``max_tokens`` limit tasks that take them,
-    ``test_examples`` the test split, drawn at random (0: no limit); ``timed_examples`` the test
-    inputs that are timed. Counts of epochs of 0 and a rate of 0 take the task's defaults;
+    ``task_options`` are a task's own by its name, and its ``test_examples``. ``model`` is a path or
+    hub name of a pretrained encoder of texts, ``image_model`` of one of images; empty a small one
+    of random weights with ``sizes``. ``arms`` empty is all; tasks outside ``ablations`` (empty: all
+    are inside) get those of Tables I to III alone. ``examples`` and ``max_tokens`` limit tasks that
+    take them, ``test_examples`` the test split, drawn at random (0: no limit); ``timed_examples``
+    the test inputs that are timed. Counts of epochs of 0 and a rate of 0 take the task's defaults;
     ``trained`` overrides them task by task. ``precision`` is that of training alone; without
     ``attention_dropout`` the fused kernel of the CPU serves training too. ``lengths`` are those of
     the speed at BERT-base's shape, which has ``shape_layers`` layers (0: that part is left out).
@@ -78,8 +78,9 @@ class Options:
         for name in ("timed_examples", "rounds", "shape_rounds", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.test_examples < 0:
-            raise UsageError(f"test_examples must not be negative, got {self.test_examples}")
+        for most in (self.test_examples, *_own_test_examples(self.task_options)):
+            if most < 0:
+                raise UsageError(f"test_examples must not be negative, got {most}")
         if self.lengths and self.shape_layers and min(self.lengths) < 1:
             raise UsageError(f"lengths must be at least 1, got {min(self.lengths)}")
         for task, given in self.trained.items():
@@ -102,12 +103,17 @@ class Options:
         return not self.ablations or work.name in self.ablations
 
 
+def _own_test_examples(task_options: Mapping[str, Mapping[str, Any]]) -> list[int]:
+    """What single tasks ask for."""
+    return [int(own["test_examples"]) for own in task_options.values() if "test_examples" in own]
+
+
 _STANDARD_TASKS: Mapping[str, Mapping[str, Any]] = {
     "sst2": {**_LABELLED, "examples": 3000},
-    "mrpc": _LABELLED,
-    "stsb": _LABELLED,
-    "imdb": {"max_tokens": 512, "examples": 1000},
-    "squad": {"max_tokens": 256, "examples": 2000, "test_examples": 1000},
+    "mrpc": {**_LABELLED, "examples": 2000},
+    "stsb": {**_LABELLED, "examples": 3000},
+    "imdb": {"max_tokens": 512, "examples": 400, "test_examples": 500},
+    "squad": {"max_tokens": 256, "examples": 1000, "test_examples": 500},
 }
 BUDGETS = {
     "quick": Options(
@@ -183,8 +189,12 @@ def works_of(
     works, told = [], {}
     for name in names:
         model = options.image_model if _is_image(name) else options.model
-        task, told[name] = load_for(name, _given(options, name), model, data)
-        task = _limited(task, options.test_examples)
+        given = _given(options, name)
+        most = options.test_examples
+        if "test_examples" not in options_of(name):
+            most = int(given.pop("test_examples", most))
+        task, told[name] = load_for(name, given, model, data)
+        task = _limited(task, most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
         sizes = options.sizes or usual
