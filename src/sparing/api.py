@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from sparing.studies.advise import Advice
 
 
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Several names, or one: a word is also a sequence of letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def _silent(fraction: float, text: str) -> None:
     """No progress is shown unless the caller gives a way to."""
 
@@ -46,7 +51,7 @@ def finish(result: StudyResult) -> Outcome:
 
 def compare(
     task: str = "digits",
-    mechanisms: Sequence[str] = ("softmax", "linformer", "kerformer"),
+    mechanisms: str | Sequence[str] = ("softmax", "linformer", "kerformer"),
     *,
     seeds: int | Sequence[int] = 5,
     output_dir: str | Path | None = None,
@@ -69,13 +74,15 @@ def compare(
 
     chosen = study.Options(
         task=task,
-        mechanisms=tuple(mechanisms),
+        mechanisms=_names(mechanisms),
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         model=model,
         options=options or {},
         **settings,
     )
-    folder = Path(output_dir) if output_dir is not None else Path("runs") / f"compare-{task}"
+    folder = (
+        Path(output_dir) if output_dir is not None else Path("runs") / f"compare-{Path(task).name}"
+    )
     place = None if data is None else Path(data)
     return finish(
         study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
@@ -114,7 +121,9 @@ def slim(
     wanted: dict[str, Any] = {"model": str(model), "task": task, "speed": speed, "floor": floor}
     budget = study.BUDGETS["quick" if quick else "standard"]
     options = replace(budget, **wanted, epsilon=epsilon, **settings)
-    folder = Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{task}"
+    folder = (
+        Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{Path(task).name}"
+    )
     place = None if data is None else Path(data)
     result = study.run(options, folder, data=place, on_progress=on_progress, overwrite=overwrite)
     write_report(result.folder)
@@ -127,7 +136,7 @@ def advise(
     tokens: int | None = None,
     batch: int = 1,
     texts: str | Path | Sequence[str] | None = None,
-    mechanisms: Sequence[str] = (),
+    mechanisms: str | Sequence[str] = (),
     lengths: Sequence[int] = (),
     threads: int | None = None,
     quick: bool = False,
@@ -149,7 +158,7 @@ def advise(
     chosen = study.Options(
         tokens=tokens,
         batch=batch,
-        mechanisms=tuple(mechanisms),
+        mechanisms=_names(mechanisms),
         lengths=tuple(lengths),
         thread_count=threads,
         quick=quick,

@@ -116,12 +116,19 @@ def test_a_search_goes_on_where_it_ended(tmp_path):
     assert search.search_predictor("gru", 2, tmp_path, epochs=1) == found
     model = build_predictor("gru", **found.options)
     assert model(as_values([])).logits.shape == (0, 1)
-    assert not list(tmp_path.glob("trial-*"))
+    assert not list(tmp_path.glob(".trial-*"))
     kept = optuna.load_study(
         study_name="gru, 1 epochs, seed 0", storage=f"sqlite:///{tmp_path / search.FILE}"
     )
     assert len(kept.trials) == 2
     assert kept.trials[0].params != kept.trials[1].params
+
+
+def test_a_search_does_not_touch_a_strangers_folder(tmp_path):
+    (tmp_path / "trial-0").mkdir()
+    with pytest.raises(UsageError, match=r"holds no search \(found trial-0\)"):
+        search.search_predictor("gru", 1, tmp_path, epochs=1)
+    assert (tmp_path / "trial-0").is_dir()
 
 
 def test_two_searches_do_not_meet(tmp_path):

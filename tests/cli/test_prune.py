@@ -75,4 +75,15 @@ def test_mistakes_are_one_line_and_write_nothing(command, dense, trained, tmp_pa
         ended = command("prune", model, *TASK, "--heads", heads, "--output-dir", folder)
         assert ended.code in (1, 2)
         assert words in ended.error
-    assert not list(place.iterdir())
+    assert not place.exists()
+
+
+def test_a_folder_beside_that_is_not_its_own_is_left_alone(command, dense, tmp_path):
+    beside = tmp_path / "pruned.stages"
+    beside.mkdir()
+    (beside / "mine.txt").touch()
+    given = ("prune", dense, *TASK, "--heads", "0.5", "--output-dir", tmp_path / "pruned")
+    ended = command(*given, "--steps", "2", "--epochs-between", "1")
+    assert (ended.code, "holds no pruning" in ended.err) == (2, True)
+    assert command(*given).code == 0
+    assert (beside / "mine.txt").is_file()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import sparing
+from sparing import Heads, UsageError, mechanism
 from sparing.core.folder import Folder
 from sparing.core.recording import record, report
 
@@ -85,3 +86,20 @@ def test_import_is_light():
 
 def test_every_public_name_can_be_had():
     assert {name for name in sparing.__all__ if not hasattr(sparing, name)} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("window", {"radius": 2.5}, "radius must be a whole number, got 2.5"),
+        ("window", {"dropout": "much"}, "dropout must be a number"),
+        ("window", {"dropout": True}, "dropout must be a number"),
+        ("yoso", {"expectation": "no"}, "expectation must be true or false"),
+        ("longformer", {"global_tokens": (0, "1")}, "a list, each a whole number"),
+        ("additive", {"hidden_dim": "8"}, "a whole number or none"),
+        ("window", {"radios": 2}, "did you mean 'radius'"),
+    ],
+)
+def test_options_of_another_type_are_refused(name, options, words):
+    with pytest.raises(UsageError, match=words):
+        mechanism(name, Heads(2, 4), **options)

@@ -36,6 +36,17 @@ def blocks_of(made, blocks, causal=False):
     return [[[j for j in row if j < _NONE] for row in head] for head in table.tolist()]
 
 
+@pytest.mark.parametrize("learning", range(3))
+def test_one_stream_alone_may_be_learned(learning):
+    tensors = streams(1, 200)
+    made = mechanism("bigbird", Heads(2, 4), block=8, random_blocks=1).double()
+    wanted = [tensor.clone().requires_grad_() for tensor in tensors]
+    made(*wanted).square().sum().backward()
+    tensors[learning].requires_grad_()
+    made(*tensors).square().sum().backward()
+    torch.testing.assert_close(tensors[learning].grad, wanted[learning].grad)
+
+
 OPTIONS = (
     {},
     {"random_blocks": 0},

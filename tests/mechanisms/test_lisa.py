@@ -114,3 +114,11 @@ def test_cost_grows_with_the_tokens():
 def test_wrong_options_are_named(wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         build(**wrong)
+
+
+def test_the_last_queries_of_a_causal_row_are_those_of_the_whole():
+    made = build()
+    q, x = drawn(2, 5)
+    whole = made(q, x, mask=Mask(causal=True))
+    last = made(q[:, :, -2:], x, mask=Mask(causal=True))
+    torch.testing.assert_close(last, whole[:, :, -2:])

@@ -187,3 +187,11 @@ def test_wrong_options_are_refused():
         make(radius=-1)
     with pytest.raises(UsageError, match="global_tokens"):
         make(global_tokens=(0, 0))
+
+
+def test_causal_rows_do_not_know_their_end():
+    made = make(radius=2, global_tokens=(0, -1))
+    tensors = streams(1, 30)
+    whole = made(*tensors, mask=Mask(causal=True))
+    start = [tensor[..., :20, :] for tensor in tensors]
+    torch.testing.assert_close(made(*start, mask=Mask(causal=True)), whole[:, :, :20])

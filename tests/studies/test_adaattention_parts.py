@@ -129,6 +129,21 @@ def test_the_standard_budget_has_three_seeds_and_every_kind_of_task():
     assert (paper_budget.learning_rate, paper_budget.batch_size) == (5e-5, 32)
 
 
+@pytest.mark.parametrize(
+    ("tasks", "seeds", "met"), [(2, 1, True), (1, 1, "undecided"), (2, 0, "undecided")]
+)
+def test_a_claim_on_all_tasks_waits_for_all_of_them(tmp_path, tasks, seeds, met):
+    options = replace(SMALL, tasks=("digits", "scenes"), task_options={"scenes": {"examples": 20}})
+    works = _ada_options.works_of(options, tmp_path, None)[0]
+    every = {"arm": "adaptive", "task": "every"}
+    records = [Record("speed_up", 1.9, "ratio", "measured", every, (1.85, 1.95), tasks)]
+    for work in works[:tasks]:
+        own = {"arm": "adaptive", "task": work.name}
+        records.append(Record("score_difference", 0.0, "score", "measured", own, (0.0, 0.0), seeds))
+    goals = adaattention.judge(records, options, works)
+    assert next(goal for goal in goals if "on the tasks' texts" in goal.name).met == met
+
+
 def test_models_stand_in_the_configuration_by_name_alone(tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -6,7 +6,7 @@ import pytest
 
 from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.errors import UsageError
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults
 from sparing.studies._arms import COUNTS_TOKENS, expand, family_of, fitted_options
 from sparing.studies.compare import Options
 

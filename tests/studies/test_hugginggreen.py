@@ -11,13 +11,16 @@ import pytest
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.core.record import Record
 from sparing.layers.patches import keep_count
+from sparing.studies import _green_analysis as analysis
 from sparing.studies import _green_arms as arms
 from sparing.studies import _green_cells as cells
 from sparing.studies import _green_options as options
 from sparing.studies import _green_stages as stages
 from sparing.studies import _green_train as training
 from sparing.studies import hugginggreen
+from sparing.studies._green_goals import judge
 from sparing.tasks import load_task
 from sparing.transfer.patching import selector_of
 from tests.train.small import token_task
@@ -372,3 +375,38 @@ def test_what_a_rival_rests_on_is_named_where_it_is_missing(digits, tmp_path):
     arm = next(a for a in arms.patch_arms(SMALL, digits, whole=True) if a.kind == "network")
     with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is not there"):
         cells.epochs_of(work, "patches", arm, 0)
+
+
+def _energy(arm, seed, component, value):
+    labels = {"question": "patches", "task": "t", "depth": 2, "arm": arm, "seed": seed}
+    kept = {**labels, "component": component}
+    return Record("train_energy_j", value, "J", "measured", kept)
+
+
+def test_a_counter_that_was_lost_does_not_look_like_energy_saved():
+    both = {"dense": ("cpu", "gpu 0"), "contrast top 0.7": ("cpu", "gpu 0")}
+    records = [
+        _energy(arm, seed, part, 50.0)
+        for arm, parts in both.items()
+        for seed in range(10)
+        for part in parts
+        if not (arm != "dense" and part == "gpu 0" and seed < 5)
+    ]
+    [group] = analysis.groups(records, {"t": 100})
+    ratio = analysis.ratio_record(
+        group, "energy_ratio", "train_energy_j", "contrast top 0.7", "dense"
+    )
+    assert (ratio.value, ratio.count) == (pytest.approx(1.0), 5)
+
+
+@pytest.mark.parametrize(
+    ("reached", "of", "met"),
+    [(0, 10, False), (4, 10, False), (5, 10, "undecided"), (0, 9, "undecided")],
+)
+def test_an_arm_that_seldom_gets_there_misses_the_goal(digits, reached, of, met):
+    arm = arms.selection_arms(SMALL, digits, whole=False)[0].name
+    labels = {"task": "digits", "question": "patches", "depth": 2, "arm": arm}
+    told = {**labels, "to": "dense", "reached": reached, "of": of}
+    record = Record("target_energy_ratio", None, "ratio", "estimated", told)
+    goals = judge(SMALL, {"digits": digits}, [record])
+    assert next(goal for goal in goals if "less energy than" in goal.name).met == met

@@ -238,25 +238,43 @@ def score(name, value, interval, count, **labels):
 
 
 @pytest.mark.parametrize(
-    ("decided", "count", "interval", "met"),
+    ("decided", "count", "interval", "least", "met"),
     [
-        (1.0, 3, (-0.005, 0.02), True),
-        (1.0, 3, (-0.2, -0.05), False),
-        (1.0, 3, (-0.2, 0.05), "undecided"),
-        (0.0, 3, (-0.005, 0.02), "undecided"),
-        (1.0, 2, (-0.005, 0.02), "undecided"),
+        (1.0, 3, (-0.005, 0.02), 0.6, True),
+        (1.0, 3, (-0.2, -0.05), 0.6, False),
+        (1.0, 3, (-0.2, 0.05), 0.6, "undecided"),
+        (0.0, 3, (-0.005, 0.02), 0.6, "undecided"),
+        (1.0, 2, (-0.005, 0.02), 0.6, "undecided"),
+        (1.0, 3, (-0.005, 0.02), 0.52, "undecided"),  # softmax itself guesses there
     ],
 )
-def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval, met):
+def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval, least, met):
     gap = {"arm": "linformer, sliced", "less": "softmax", "factor": 8}
+    dense = {"arm": "softmax", "factor": 8}
     records = [
         score("length_score_difference", 0.0, interval, count, **gap),
+        score("mean_length_score", 0.7, (least, 0.8), count, **dense),
+        score("mean_length_chance", 0.5, (0.5, 0.5), count, **dense),
         Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"}),
     ]
     options = Options(longer=TaskOptions(arms=("linformer",)))
     goals = {goal.name: goal for goal in judge(options, ["listops"], records)}
     assert goals["listops, linformer, sliced: score at 8n less softmax's"].met == met
     assert not any("pooled" in name for name in goals)
+
+
+@pytest.mark.parametrize(("least", "met"), [(0.6, True), (0.5, "undecided")])
+def test_an_arm_that_guesses_where_it_was_trained_cannot_lose_less(least, met):
+    own = {"arm": "linformer, interpolated"}
+    records = [
+        score("length_drop_difference", -0.2, (-0.25, -0.15), 3, **own, less="softmax", factor=8),
+        score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
+        score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
+        Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}),
+    ]
+    options = Options(longer=TaskOptions(arms=("linformer",)))
+    [goal] = [g for g in judge(options, ["listops"], records) if "loses" in g.name]
+    assert goal.met == met
 
 
 def test_prices_follow_the_closed_forms():

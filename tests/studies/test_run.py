@@ -77,16 +77,46 @@ def test_interruption_keeps_what_is_finished(tmp_path):
 
 
 def test_another_run_is_refused_and_named(tmp_path):
-    _do(tmp_path, [])
+    _do(tmp_path, [_cell("one", [])])
     with pytest.raises(UsageError, match="a was 1, is 2"), open_run(tmp_path, _config(a=2)):
         pass
 
 
-def test_overwriting_begins_again(tmp_path):
+def test_a_run_that_came_to_nothing_makes_room(tmp_path):
+    _do(tmp_path, [_cell("one", [], error=UsageError("no such model"))])
+    with open_run(tmp_path, _config(a=2)) as run:
+        assert run.config["identity"] == {"a": 2}
+
+
+def test_of_two_recipes_what_differs_is_told(tmp_path):
+    with open_run(tmp_path, _config(recipe={"epochs": 1, "seed": 0})) as run:
+        run.do([_cell("one", [])], SILENT)
+    changed = _config(recipe={"epochs": 2, "seed": 0})
+    with (
+        pytest.raises(UsageError, match=r"recipe was \{'epochs': 1\}, is"),
+        open_run(tmp_path, changed),
+    ):
+        pass
+
+
+def test_overwriting_begins_again_with_nothing_of_the_first(tmp_path):
     calls = []
     _do(tmp_path, [_cell("one", calls)])
+    for name in ("models", "engines/dense", "model/onnx-int8", "answers"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "answers.safetensors").touch()
+    (tmp_path / "notes.txt").touch()
     _do(tmp_path, [_cell("one", calls)], overwrite=True)
     assert calls == ["one", "one"]
+    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
+    assert left == {"config.json", "records.jsonl", "failed.json", "notes.txt"}
+
+
+def test_a_number_that_is_not_finite_fails_its_cell_alone(tmp_path):
+    bad = Cell("bad", lambda: [Record("value", float("nan"), "x", "measured")])
+    records, failures = _do(tmp_path, [bad, _cell("good", [])])
+    assert [r.cell for r in records] == ["good"]
+    assert [failure.cell for failure in failures] == ["bad"]
 
 
 def test_a_strangers_folder_is_refused(tmp_path):

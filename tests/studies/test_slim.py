@@ -311,6 +311,28 @@ def test_the_result_never_goes_into_the_users_model(done):
         slim.run(replace(SMALL, model=str(source)), source)
 
 
+def test_trainings_do_not_see_what_calibration_is_held_on(tmp_path):
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    models = slim.steps_of(SMALL, task, tmp_path).models
+    steps = slim.steps_of(SMALL, task, tmp_path)
+    assert len(steps.parts[0]) + len(steps.parts[1]) == len(task.validation)
+    for shown in (models.shown, models.taught_on):
+        assert torch.equal(shown.validation.labels, steps.parts[0].labels)
+        assert shown.train is task.train
+    elsewhere = slim.steps_of(replace(SMALL, choose_on="test"), task, tmp_path).models
+    assert elsewhere.shown is task
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"model": "./nowhere"}, "no model"), ({"model": "bert"}, "reads")],
+)
+def test_a_model_that_does_not_fit_ends_the_run_before_it_begins(tmp_path, changes, words):
+    with pytest.raises(UsageError, match=words):
+        slim.run(replace(SMALL, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_long_inputs_are_surveyed_with_fewer_tokens():
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     assert SMALL.token_shares(task) == (1.0,)
@@ -339,7 +361,7 @@ def test_the_rival_is_the_better_one_where_plans_are_chosen(
     monkeypatch.setattr(type(models), "_longer", lambda self: longer)
 
     def judged(model, task, split):
-        asked.append(split)
+        asked.append((split, len(task.validation)))
         return SimpleNamespace(score=float((model is longer) == longer_is_better))
 
     monkeypatch.setattr("sparing.studies._slim_models.evaluate", judged)
@@ -348,4 +370,4 @@ def test_the_rival_is_the_better_one_where_plans_are_chosen(
     shutil.copytree(source, tmp_path / "models" / "dense-continued")
     assert models.rival() is models.rival()
     assert models.rival() is (longer if longer_is_better else dense)
-    assert asked == ["test", "test"]
+    assert asked == [("validation", (len(task.test) + 1) // 2)] * 2

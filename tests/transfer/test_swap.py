@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import gc
+import threading
 
 import pytest
 import torch
 import transformers
 
 import sparing
+from sparing import Mask
 from sparing.transfer.registry import HandedMask
+from sparing.transfer.swap import is_swapped
 from tests.transfer.families import (
     FAMILIES,
     build,
@@ -159,7 +163,7 @@ def test_a_ready_made_mask_uses_own_attention_and_says_so():
     sparing.swap(model, "tests.transfer.reader")
     with pytest.warns(UserWarning, match="own attention: .*ready-made"):
         assert torch.equal(output(model, given), before)
-    assert model.bert.encoder.layer[0].attention.self.sparing_state.inputs == []
+    assert model.bert.encoder.layer[0].attention.self.sparing_state.inputs == {}
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -242,3 +246,54 @@ def test_mechanisms_that_read_the_layers_input_train_in_mixed_precision():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = model.train()(**given)
     assert bool(found.logits.isfinite().all())
+
+
+def test_each_layer_draws_its_own_and_keeps_it(tmp_path):
+    model = build("bert")
+    report = sparing.swap(model, "bigbird", block=4, random_blocks=1, seed=3)
+    assert [row.options["seed"] for row in report.swapped] == [3, 4, 5]
+    model.save_pretrained(tmp_path / "saved")
+    given = inputs("bert", "right")
+    torch.testing.assert_close(
+        output(sparing.load(tmp_path / "saved").double().eval(), given), output(model, given)
+    )
+
+
+def test_a_swap_that_fails_leaves_an_earlier_one():
+    model = build("bert")
+    sparing.swap(model, "window", radius=2)
+    with pytest.raises(sparing.UsageError):
+        sparing.swap(model, "window", radius=-1)
+    assert is_swapped(model)
+
+
+def test_decoders_keep_no_squares_of_the_lengths_they_saw():
+    model = build("gpt2")
+    sparing.swap(model, "eager")
+    before = {id(each) for each in gc.get_objects() if isinstance(each, Mask) and each._opened}
+    for tokens in (3, 5, 8):
+        model(input_ids=torch.ones(1, tokens, dtype=torch.long))
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, Mask) and each._opened]
+    assert {id(each) for each in held} <= before
+
+
+@pytest.mark.parametrize("mechanism", ["longformer", "lisa"])
+def test_threads_do_not_read_each_others_inputs(mechanism):
+    model = build("bert")
+    sparing.swap(model, mechanism)
+    layer = next(m for m in model.modules() if "sparing_state" in vars(m))
+    state, gate, found = layer.sparing_state, threading.Barrier(2), {}
+
+    def visit(name):
+        state.note(torch.full((1,), float(name)))
+        gate.wait()
+        found[name] = float(state.take())
+
+    threads = [threading.Thread(target=visit, args=(n,)) for n in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == {0: 0.0, 1: 1.0}
+    assert state.take() is None

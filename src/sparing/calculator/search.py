@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,6 +100,7 @@ def search_predictor(
         raise UsageError(f"there is no space to search for {name!r}{nearest(name, SPACES)}")
     if trials < 1:
         raise UsageError(f"trials must be at least 1, got {trials}")
+    _refuse_strangers(folder)
     with held_alone(folder, "search"):
         kept = _open(name, folder, epochs, seed)
 
@@ -117,6 +118,15 @@ def search_predictor(
     on_progress(1.0, "done")
     rate = float(best.params["learning_rate"])
     return Found(name, ended, float(best.value), rate, dict(best.user_attrs["options"]))
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Raise ``UsageError`` for a folder with something in it that no search put there."""
+    if not folder.is_dir() or (folder / FILE).exists():
+        return
+    found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if found:
+        raise UsageError(f"{folder} is not empty and holds no search (found {found[0]})")
 
 
 def _storage_errors() -> tuple[type[Exception], ...]:
@@ -161,14 +171,11 @@ def _attempt(trial: optuna.Trial, name: str, folder: Path, epochs: int, seed: in
     rate = trial.suggest_float("learning_rate", low, high, log=True)
     trial.set_user_attr("options", options)
     recipe = replace(published_recipe(name, rate, seed=seed), epochs=epochs)
-    place = folder / f"trial-{trial.number}"
-    shutil.rmtree(place, ignore_errors=True)
-    try:
-        _, result = fit_predictor(name, options, recipe, place, task=value_task())
-    except UsageError as error:
-        if "loss" not in str(error):
-            raise
-        return math.inf
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".trial-", dir=folder) as place:
+        try:
+            _, result = fit_predictor(name, options, recipe, Path(place), task=value_task())
+        except UsageError as error:
+            if "loss" not in str(error):
+                raise
+            return math.inf
     return result.validation_loss

@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if not hasattr(error, "format_message"):
             raise
         message = str(error.format_message()).strip()
-        print(message if "\n" in message else f"sparing: {message}", file=sys.stderr)
+        if message:
+            print(message if "\n" in message else f"sparing: {message}", file=sys.stderr)
         sys.exit(USED_WRONGLY)
     sys.exit(code if isinstance(code, int) else 0)

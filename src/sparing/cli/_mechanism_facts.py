@@ -33,7 +33,7 @@ def mechanism_facts(name: str, heads: int, dim: int, tokens: int) -> dict[str, A
     """
     from sparing.core.catalogue import mechanism_class
     from sparing.core.heads import Heads
-    from sparing.core.mechanism import option_defaults
+    from sparing.core.options import option_defaults
 
     found = mechanism_class(name)
     shape = Heads(heads, dim, tokens=tokens)

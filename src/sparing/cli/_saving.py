@@ -15,11 +15,17 @@ PROCESSOR = "preprocessor_config.json"
 
 
 def require_new(folder: Path) -> None:
-    """Raise ``UsageError`` unless the folder can be made, or is there and empty."""
+    """Raise ``UsageError`` unless the folder can be made, or is there and empty.
+
+    It is not made yet: what fails later leaves nothing behind.
+    """
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: give a new folder")
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            each.rmdir()
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
 
@@ -31,9 +37,11 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     from sparing.cli._models import tokenizer_of
     from sparing.models._quiet import quiet
 
+    folder = folder.resolve()  # "." has no name
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with quiet():
             model.save_pretrained(beside)
         tokenizer = tokenizer_of(name)

@@ -19,7 +19,7 @@ from sparing.core.errors import SparingError, UsageError
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-RESUMABLE = ("compare", "search", "study", "train")
+RESUMABLE = ("compare", "search", "slim", "study", "train")
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -104,7 +104,8 @@ def _prune(
         before, after = (_judged(each, loaded, model, show) for each in (opened, pruned))
     scores, latency = _scores(before, after), _latency(opened, pruned, loaded)
     save_model(pruned, model, folder)
-    shutil.rmtree(stages, ignore_errors=True)
+    if cut.recipe is not None:
+        shutil.rmtree(stages, ignore_errors=True)
     if as_json:
         facts = {"model": model, "folder": str(folder), "task": loaded.name}
         found = {**report.to_dict(), "scores": scores, "latency": latency}

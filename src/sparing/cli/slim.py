@@ -49,7 +49,7 @@ def run(
     if epochs:
         options = replace(options, epochs=epochs)
     options = apply(options, settings or [])
-    folder = output_dir or Path("runs") / f"slim-{task}"
+    folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

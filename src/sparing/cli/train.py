@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparing.tasks import Task
 
 STATE = "training"
+BELOW = ("recipe", "options", "sizes", "task_options")  # what --set reaches
 DISTANCE_BATCHES, DISTANCE_EXAMPLES = 2, 32
 
 
@@ -87,6 +88,13 @@ def _plan(
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
     usual = default_recipe(task, pretrained=model not in ("", *names()))
+    for setting in settings:
+        named = setting.partition("=")[0].strip().partition(".")[0]
+        if named not in BELOW:
+            raise UsageError(
+                f"--set {named}: sets {', '.join(BELOW)}; the rest has options of its own"
+                f"{nearest(named, BELOW)}"
+            )
     recipe = replace(usual, precision=cast(Precision, precision), trackers=tuple(words(track)))
     if epochs:
         recipe = replace(recipe, epochs=epochs)
@@ -151,7 +159,7 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
     """The model of one seed, and what its swap did: the report and the distance from before."""
     from sparing.cli._models import require_fit, saved_entry
     from sparing.core.catalogue import mechanism_class
-    from sparing.core.mechanism import option_defaults
+    from sparing.core.options import option_defaults
     from sparing.models import build_model
     from sparing.studies._arms import fitted_options
     from sparing.train.room import fitting_batch, require_room

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError
 from sparing.core.folder import Folder
 from sparing.core.heads import Heads
-from sparing.core.mechanism import Mechanism, option_defaults
+from sparing.core.mechanism import Mechanism
+from sparing.core.options import require_options
 
 MECHANISMS = Folder("sparing.mechanisms", "mechanism")
 
@@ -34,11 +35,9 @@ def mechanism_class(name: str) -> type[Mechanism]:
 def mechanism(name: str, heads: Heads, **options: object) -> Mechanism:
     """Build a mechanism by name.
 
-    Raises ``UsageError`` for an unknown name or option, naming the nearest.
+    Raises ``UsageError`` for an unknown name or option, naming the nearest, and for a value of
+    another type.
     """
     found = mechanism_class(name)
-    known = option_defaults(found)
-    for option in options:
-        if option not in known:
-            raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}")
+    require_options(name, found, options)
     return found(heads, **options)

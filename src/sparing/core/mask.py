@@ -25,7 +25,7 @@ class Mask:
     causal: bool = False
     cross: bool = False
     # All layers of a model share one mask: what is square is built once for them.
-    _opened: dict[tuple[int, int], Tensor] = field(
+    _opened: dict[tuple[int, int, torch.device | None], Tensor] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -61,11 +61,11 @@ class Mask:
     ) -> Bool[Tensor, "batch_or_1 1 queries_or_1 keys"] | None:
         """``dense``, but a query that may see no key is let see all: kernels give NaN there.
 
-        Without causality one row serves all queries. Built once for each size.
+        Without causality one row serves all queries. Built once for each size and device.
         """
-        traced = torch.compiler.is_compiling()
-        if not traced and (queries, keys) in self._opened:
-            return self._opened[queries, keys]
+        traced, place = torch.compiler.is_compiling(), (queries, keys, device)
+        if not traced and place in self._opened:
+            return self._opened[place]
         rows = queries if self.causal else 1
         allowed = self.dense(rows, keys, device)
         if allowed is None:
@@ -73,7 +73,7 @@ class Mask:
         if self.keep is not None:
             allowed = allowed | ~allowed.any(-1, keepdim=True)
         if not traced:
-            self._opened[queries, keys] = allowed
+            self._opened[place] = allowed
         return allowed
 
     def sees_any(self, queries: int) -> Bool[Tensor, "batch queries_or_1"] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import abc
-import inspect
 import math
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Literal, final
 
 import torch
@@ -16,6 +16,7 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.core.fusing import compiled_rows
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
+from sparing.core.options import option_defaults
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 
@@ -63,11 +64,8 @@ class Mechanism(nn.Module, abc.ABC):
             return torch.zeros_like(q)
         if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
-        if self._runs_compiled(tensors.values()):
-            with compiled_rows():
-                mixed = self.mix(*tensors.values(), mask=mask)
-        else:
-            mixed = self.mix(*tensors.values(), mask=mask)
+        with without_autocast(q.device.type):
+            mixed = self._mixed(tensors.values(), mask)
         sees_any = mask.sees_any(queries)
         if sees_any is not None and not _surely_all(sees_any):
             mixed = mixed.where(sees_any[:, None, :, None], 0)
@@ -114,6 +112,11 @@ class Mechanism(nn.Module, abc.ABC):
         shown = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
         heads = f"{self.heads.count} heads of {self.heads.dim}"
         return f"{heads}, {shown}" if shown else heads
+
+    def _mixed(self, tensors: Iterable[Tensor], mask: Mask) -> Tensor:
+        streams = list(tensors)
+        with compiled_rows() if self._runs_compiled(streams) else nullcontext():
+            return self.mix(*streams, mask=mask)
 
     def _runs_compiled(self, tensors: Iterable[Tensor]) -> bool:
         if not self.compiled or torch.compiler.is_compiling():
@@ -181,10 +184,15 @@ class Mechanism(nn.Module, abc.ABC):
             )
 
 
-def option_defaults(mechanism: type[Mechanism]) -> dict[str, object]:
-    """The keyword options of a mechanism's constructor with their defaults."""
-    parameters = inspect.signature(mechanism.__init__).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+def without_autocast(device_type: str) -> AbstractContextManager[object]:
+    """Let a part compute in the types that it chooses.
+
+    Autocast would turn a product of what was widened to float32 back into half precision. Entered
+    only where autocast is on: an exported graph would carry the region along.
+    """
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def _name(mechanism: Mechanism) -> str:

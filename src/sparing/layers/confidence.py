@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sparing.core.mechanism import without_autocast
+
 ANSWER_FEATURES = 4
 
 
@@ -54,7 +56,8 @@ class ConfidenceHead(nn.Module):
         """The probability for each input; gradients do not reach the model."""
         seen = confidence_inputs(pooled, logits)
         weight, bias = self.linear.weight.float(), self.linear.bias.float()
-        return F.linear(seen, weight, bias).squeeze(-1).sigmoid()
+        with without_autocast(seen.device.type):
+            return F.linear(seen, weight, bias).squeeze(-1).sigmoid()
 
 
 def confidence_inputs(

@@ -99,12 +99,13 @@ def mean_difference(
 
     ``resolution`` is the smallest step of the quantity (1 / test examples for an accuracy): two
     seeds may agree by coincidence of rounding, and the spread is never taken to be below what
-    rounding alone would give. The interval speaks of other seeds on the same test examples, not
-    of other examples. For a family of comparisons pass a confidence of 1 - 0.05 / comparisons.
+    rounding of both values alone would give. The interval speaks of other seeds on the same test
+    examples, not of other examples. For a family of comparisons pass a confidence of
+    1 - 0.05 / comparisons.
     Raises ``UsageError`` for unequal lengths or no pairs.
     """
     differences = _paired(ours, baseline)
-    interval = _mean_interval(differences, confidence, seed, resolution / math.sqrt(12))
+    interval = _mean_interval(differences, confidence, seed, resolution / math.sqrt(6))
     return Difference(float(differences.mean()), interval, len(differences))
 
 
@@ -121,7 +122,7 @@ def verdict(difference: Difference, margin: float, *, higher_is_better: bool = T
     if difference.interval is None or difference.count < 2:
         return "undecided"
     low, high = difference.interval
-    if low == high and difference.count < FEWEST_WITHOUT_SPREAD:
+    if high - low <= 1e-9 * max(abs(low), abs(high)) and difference.count < FEWEST_WITHOUT_SPREAD:
         return "undecided"
     if -margin < low and high < margin:
         return "equivalent"

@@ -8,7 +8,7 @@ that a query may see is lost to one that it may not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +17,9 @@ from torch import Tensor
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import BLOCK, first_tokens, in_blocks
 from sparing.mechanisms._shared import dots
+
+GROUP = 16
+"""Blocks whose pairs are looked at at once."""
 
 CHUNK = 512
 """Tokens whose features are made at a time."""
@@ -219,7 +222,50 @@ def _read_block(
 
 
 def _sums_before(early: _Sums, blocks: _Sums) -> _Sums:
-    """Sums of all keys before each block: ``early`` ones and those of the blocks before it."""
+    """Sums of all keys before each block: ``early`` ones and those of the blocks before it.
+
+    Many blocks are put in groups, and the same is asked of these first: all pairs of blocks would
+    be the square of the length again.
+    """
+    count = blocks.reference.shape[2]
+    if count <= 2 * GROUP:
+        return _all_before(early, blocks)
+    grouped = _each(blocks, _in_groups)
+    nothing = _each(grouped, lambda part: torch.zeros_like(part[:, :, 0]))
+    nothing = replace(nothing, reference=torch.full_like(nothing.reference, _NOTHING))
+    ends = _each(grouped, lambda part: torch.cat([part, part[:, :, -1:]], 2))
+    totals = _each(_all_before(nothing, ends), lambda part: part[:, :, -1])
+    rows = blocks.reference.shape[1]
+    totals = _each(totals, lambda part: _by_head(part, rows))
+    before = _each(_sums_before(early, totals), lambda part: part.flatten(1, 2))
+    found = _all_before(before, grouped)
+    return _each(found, lambda part: _by_head(part, rows).flatten(2, 3).narrow(2, 0, count))
+
+
+def _in_groups(part: Tensor) -> Tensor:
+    """Blocks (batch, heads, blocks, ...) as (batch, heads x groups, GROUP, ...); the last again
+    and again where some are missing: what follows the end is before nothing."""
+    missing = -part.shape[2] % GROUP
+    if missing:
+        last = part[:, :, -1:].expand(-1, -1, missing, *part.shape[3:])
+        part = torch.cat([part, last], 2)
+    return part.reshape(len(part), -1, GROUP, *part.shape[3:])
+
+
+def _by_head(part: Tensor, heads: int) -> Tensor:
+    """(batch, heads x groups, ...) as (batch, heads, groups, ...)."""
+    return part.reshape(len(part), heads, -1, *part.shape[2:])
+
+
+def _each(sums: _Sums, change: Callable[[Tensor], Tensor]) -> _Sums:
+    """Every part changed alike."""
+    return _Sums(
+        change(sums.values), change(sums.features), change(sums.weight), change(sums.reference)
+    )
+
+
+def _all_before(early: _Sums, blocks: _Sums) -> _Sums:
+    """``_sums_before`` for few blocks: one product with every pair of them."""
     parts = [
         torch.cat([first.unsqueeze(2), rest], 2).narrow(2, 0, rest.shape[2])
         for first, rest in (

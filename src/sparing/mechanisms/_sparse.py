@@ -111,7 +111,14 @@ def _pieces(
             own = q[:, run.start - offset : run.stop - offset]
             yield run.start, run.stop, _whole(own, k, v, keep, run, gathering, dropout)
             continue
-        blocked = blocked or _Blocked(k, v, keep, block, any(run.ragged for run in gathering.runs))
+        blocked = blocked or _Blocked(
+            k,
+            v,
+            keep,
+            block,
+            ragged=any(run.ragged for run in gathering.runs),
+            recorded=torch.is_grad_enabled() and any(part.requires_grad for part in (q, k, v)),
+        )
         count = max(1, step // (run.slots * block))
         size = (run.stop - run.start) // run.blocks
         for start in range(run.start, run.stop, count * size):
@@ -156,10 +163,15 @@ def _allowed(run: Run, gathering: Gathering, real: Tensor | None, q: Tensor) -> 
 
 
 class _Blocked:
-    """Keys, values and what is real as blocks in one piece of memory, ready to be gathered."""
+    """Keys, values and what is real as blocks in one piece of memory, ready to be gathered.
 
-    def __init__(self, k: Tensor, v: Tensor, keep: Tensor | None, block: int, ragged: bool) -> None:
-        self.block, self.dim = block, k.shape[2]
+    ``recorded`` says that gradients of q, k or v are: then all that is gathered is kept for them.
+    """
+
+    def __init__(
+        self, k: Tensor, v: Tensor, keep: Tensor | None, block: int, *, ragged: bool, recorded: bool
+    ) -> None:
+        self.block, self.dim, self._recorded = block, k.shape[2], recorded
         tail = -k.shape[1] % block
         if ragged and tail and keep is None:
             keep = k.new_ones(k.shape[:2], dtype=torch.bool)
@@ -185,7 +197,7 @@ class _Blocked:
 
     def _gather(self, name: str, stream: Tensor, places: Tensor) -> Tensor:
         """Into memory used before, where autograd does not need it kept."""
-        if torch.is_grad_enabled() and stream.requires_grad:
+        if self._recorded:
             return stream.index_select(0, places)
         if name not in self._spare or len(self._spare[name]) < len(places):
             self._spare[name] = stream.new_empty(len(places), stream.shape[1])

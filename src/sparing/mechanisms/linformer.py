@@ -126,7 +126,7 @@ class Linformer(Mechanism):
             return fused_softmax(q, k, v, None if needless else filled)
         k, v, keep = self._within_limit(k, v, keep)
         span = None if keep is None else mask.span()
-        allowed = self._as_many_as_tokens(k.shape[2], span)
+        allowed = self._as_many_as_tokens(k.shape[2], span, k.device)
         return fused_softmax(q, self._project(k, key), self._project(v, value), allowed)
 
     def cost(self, work: Workload) -> Cost:
@@ -182,17 +182,17 @@ class Linformer(Mechanism):
         return k[:, :, :limit], v[:, :, :limit], keep[:, :limit]
 
     def _as_many_as_tokens(
-        self, tokens: int, span: Int[Tensor, " batch"] | None
+        self, tokens: int, span: Int[Tensor, " batch"] | None, device: torch.device
     ) -> Bool[Tensor, "#batch 1 1 slots"] | None:
         """No more slots than a row has tokens; None where ``_project`` sees to that alone."""
         compiling = torch.compiler.is_compiling()
         if span is None and not compiling:
             return None
-        slots = torch.arange(self.slots if compiling else min(self.slots, tokens))
+        slots = torch.arange(self.slots if compiling else min(self.slots, tokens), device=device)
         if span is None:
             allowed = (slots < tokens).unsqueeze(0)
         else:
-            allowed = slots.to(span.device) < span.unsqueeze(1)
+            allowed = slots < span.unsqueeze(1)
             if not compiling and bool(allowed.all()):
                 return None
         return allowed[:, None, None]

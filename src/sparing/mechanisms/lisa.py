@@ -84,6 +84,8 @@ class Lisa(Mechanism):
         """Start the codewords' projections as the layer's; values share its bias among books."""
         with torch.no_grad():
             for number, name in enumerate("qkv"):
+                if name not in weights:
+                    continue  # the layer keeps its projections in an unknown form
                 self.projections[number] = weights[name]
                 share = self.books if name == "v" else 1
                 if f"{name}_bias" in weights:
@@ -91,24 +93,24 @@ class Lisa(Mechanism):
 
     def mix(  # type: ignore[override]  # keys and values are those of the codewords
         self,
-        q: Float[Tensor, "batch heads tokens dim"],
+        q: Float[Tensor, "batch heads queries dim"],
         x: Float[Tensor, "batch tokens width"],
         *,
         mask: Mask,
-    ) -> Float[Tensor, "batch heads tokens dim"]:
+    ) -> Float[Tensor, "batch heads queries dim"]:
         """Codes, their counts, then a softmax over the codewords of each book."""
         codes = self._codes(wide(x))
         seen = codes if mask.keep is None else codes.where(mask.keep[:, :, None, None], 0)
         counts = seen.cumsum(1) if mask.causal else seen.sum(1, keepdim=True)
         queries, keys, values = self._projected(codes.dtype)
         tables = queries @ keys.mT / math.sqrt(self.heads.dim)
-        mixed = torch.zeros_like(q, dtype=codes.dtype)
+        mixed = codes.new_zeros(len(q), q.shape[1], codes.shape[1], q.shape[3])
         for book in range(self.books):
             scores = _rows(codes[:, :, book], tables[book])
             weights = _weighted(scores, counts[:, None, :, book])
             totals = weights.sum(-1, keepdim=True)
             mixed = mixed + weights @ values[book] / totals.masked_fill(totals == 0, 1)
-        return mixed.to(q.dtype)
+        return mixed[:, :, -q.shape[2] :].to(q.dtype)
 
     def cost(self, work: Workload) -> Cost:
         """Codes of the tokens, projections and products of the codewords, and their mixture."""

@@ -34,7 +34,8 @@ class Longformer(Mechanism):
     the layer's own projections where those are known, and are drawn with ``seed`` otherwise;
     ``own_projections=False`` does without them and reads no x. ``global_tokens`` counts from each
     row's own first token, or, if negative, from behind its last: (0, -1) are the first and the
-    last. One that a row is too short for, or that is a pad, is left out there. ``dropout`` is the
+    last. One that a row is too short for, or that is a pad, is left out there; causal, so are those
+    from behind, which depend on what is still to come. ``dropout`` is the
     share of weights dropped while training.
 
     Cost: 4 dim (2 radius + 1 + globals) flops for each query and 4 width for each token, head and
@@ -108,7 +109,7 @@ class Longformer(Mechanism):
         dropout = self.dropout if self.training else 0.0
         offset = k.shape[2] - q.shape[2]
         band = Band(self.radius, 0 if mask.causal else self.radius, block_for(q))
-        if not self.global_tokens:
+        if not self._chosen(mask.causal):
             return band_attention(q, k, v, mask.keep, band, dropout)
         if self.own_projections and x.shape[1] != k.shape[2]:
             raise UsageError(
@@ -128,7 +129,7 @@ class Longformer(Mechanism):
     def cost(self, work: Workload) -> Cost:
         """The window's pairs and those with global keys; the globals' scores with all x_j."""
         band = Band(self.radius, 0 if work.causal else self.radius)
-        count, width = len(self.global_tokens), self.heads.width or 0
+        count, width = len(self._chosen(work.causal)), self.heads.width or 0
         pieces = plan(work.queries, work.keys, band)
         pairs = work.rows * (sum(piece.pairs() for piece in pieces) + work.queries * count)
         rows = work.rows * count
@@ -155,16 +156,21 @@ class Longformer(Mechanism):
         for name in ("q", "v"):
             self.register_parameter(f"global_{name}_bias", nn.Parameter(torch.zeros(inner)))
 
+    def _chosen(self, causal: bool) -> tuple[int, ...]:
+        """The global tokens; a causal row cannot know where its end will be."""
+        return tuple(g for g in self.global_tokens if g >= 0 or not causal)
+
     def _places(
         self, k: Tensor, mask: Mask
     ) -> tuple[Int[Tensor, "batch globals"], Bool[Tensor, "batch globals"]]:
         """Where each row's global tokens stand, and whether they are there, each counted once."""
         batch, keys = k.shape[0], k.shape[2]
-        tokens = torch.tensor(self.global_tokens, device=k.device)
+        chosen = self._chosen(mask.causal)
+        tokens = torch.tensor(chosen, device=k.device)
         span = torch.full((batch,), keys, device=k.device) if mask.keep is None else mask.span()
         counted = torch.where(tokens >= 0, tokens, tokens + span.unsqueeze(1))
         real = (counted >= 0) & (counted < span.unsqueeze(1))
-        self._warn_if_unused(real, span)
+        self._warn_if_unused(chosen, real, span)
         if mask.keep is None:
             places = counted.clamp(0, keys - 1)
         else:
@@ -174,15 +180,16 @@ class Longformer(Mechanism):
         return places, real & ~(earlier & real.unsqueeze(1)).tril(-1).any(2)
 
     def _warn_if_unused(
-        self, real: Bool[Tensor, "batch globals"], span: Int[Tensor, " batch"]
+        self,
+        chosen: Sequence[int],
+        real: Bool[Tensor, "batch globals"],
+        span: Int[Tensor, " batch"],
     ) -> None:
         """On CPU only: elsewhere the look would stall the device."""
         if torch.compiler.is_compiling() or real.device.type != "cpu" or bool(real.any(0).all()):
             return
         longest = int(span.max())
-        lost = [
-            g for g, any_row in zip(self.global_tokens, real.any(0), strict=True) if not any_row
-        ]
+        lost = [g for g, any_row in zip(chosen, real.any(0), strict=True) if not any_row]
         if longest:
             warnings.warn(
                 f"longformer: no row has the global token(s) {lost}: the longest has {longest} "
@@ -203,16 +210,18 @@ class Longformer(Mechanism):
         """
         heads, dim, width = self.heads.count, self.heads.dim, x.shape[2]
         own = x.gather(1, places.unsqueeze(2).expand(-1, -1, width))
-        q = F.linear(own, self.global_q, self.global_q_bias).view(*places.shape, heads, dim)
-        sought = torch.einsum("bghd,hdw->bghw", q, self.global_k.view(heads, dim, width))
+        weights = {name: each.to(x.dtype) for name, each in self.named_parameters()}  # autocast
+        q = F.linear(own, weights["global_q"], weights["global_q_bias"])
+        q = q.view(*places.shape, heads, dim)
+        sought = torch.einsum("bghd,hdw->bghw", q, weights["global_k"].view(heads, dim, width))
         sought = sought.flatten(1, 2).unsqueeze(1) * math.sqrt(width / dim)
         if allowed is not None and allowed.shape[2] > 1:
             allowed = allowed.repeat_interleave(heads, 2)
         tokens = x.unsqueeze(1)
         found = fused_softmax(sought, tokens, tokens, allowed, dropout=dropout)
         found = found.view(*places.shape, heads, width)
-        mixed = torch.einsum("bghw,hdw->bhgd", found, self.global_v.view(heads, dim, width))
-        return mixed + self.global_v_bias.view(heads, 1, dim)
+        mixed = torch.einsum("bghw,hdw->bhgd", found, weights["global_v"].view(heads, dim, width))
+        return mixed + weights["global_v_bias"].view(heads, 1, dim)
 
 
 def _check_options(radius: int, global_tokens: Sequence[int]) -> None:

@@ -33,7 +33,7 @@ def read_run(folder: Path) -> Run:
     """
     if not (folder / "config.json").is_file():
         raise DataError(
-            f"{folder} is not a run: it has no config.json; name a folder that compare wrote"
+            f"{folder} is not a run: it has no config.json; compare, study and slim write it"
         )
     config = _read_json(folder / "config.json", dict)
     _check_config(config, folder / "config.json")
@@ -95,6 +95,10 @@ def _read_records(folder: Path) -> list[Record]:
 def _check_config(config: Config, path: Path) -> None:
     arms = config.get("arms")
     if not isinstance(arms, list) or not arms or not all(isinstance(arm, str) for arm in arms):
+        if config.get("study") == "train":
+            raise DataError(
+                f"{path} is of a training, which has no page: see outcome.json beside it"
+            )
         raise DataError(f"{path} is of another program: it has no list of names under 'arms'")
     if not isinstance(config.get("baseline"), str):
         raise DataError(f"{path} is of another program: it has no name under 'baseline'")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from sparing.core.errors import UsageError
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults
 from sparing.layers.plan import full_plan
 from sparing.models import build_model, default_model, names
 from sparing.studies._arms import fitted_options

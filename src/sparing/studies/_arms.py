@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.errors import UsageError, nearest
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults, require_options
 from sparing.core.traits import FAMILIES
 from sparing.studies import _probe
 from sparing.tasks import Task, load_task
@@ -89,10 +89,7 @@ def resolve_options(
             raise UsageError(f"options for {name!r}, which is not compared{nearest(name, names)}")
     resolved = {}
     for name in names:
-        known = option_defaults(mechanism_class(name))
-        for option in given.get(name, {}):
-            if option not in known:
-                raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}")
+        require_options(name, mechanism_class(name), given.get(name, {}))
         resolved[name] = {**fitted_options(name, tokens), **given.get(name, {})}
     return resolved
 

@@ -74,16 +74,21 @@ class Group:
         return list(dict.fromkeys(str(r.labels["arm"]) for r in self.records))
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components that are compared."""
-        found: dict[int, float] = {}
+        """A quantity of an arm by seed; energies are sums of the components that are compared.
+
+        A seed whose training lacks one of these has no energy: it would look like less.
+        """
+        energy = name.endswith("energy_j")
+        found: dict[int, dict[str, float]] = {}
         for record in self.records:
             if record.name != name or record.labels["arm"] != arm or record.value is None:
                 continue
-            if record.name.endswith("energy_j") and record.obtained not in self.kinds:
+            if energy and record.obtained not in self.kinds:
                 continue
-            seed = int(record.labels["seed"] or 0)
-            found[seed] = found.get(seed, 0.0) + float(record.value)
-        return found
+            parts = found.setdefault(int(record.labels["seed"] or 0), {})
+            parts[str(record.labels.get("component"))] = float(record.value)
+        whole = self.components(name) if energy else {"None"}
+        return {seed: sum(parts.values()) for seed, parts in found.items() if parts.keys() == whole}
 
     def curves(self, arm: str) -> dict[int, list[dict[str, Any]]]:
         """Validations of an arm by seed: epoch, score, and energy by component."""
@@ -93,12 +98,12 @@ class Group:
             if record.name == "curve" and record.labels["arm"] == arm
         }
 
-    def components(self) -> set[str]:
+    def components(self, name: str = "train_energy_j") -> set[str]:
         """The components that are compared."""
         return {
-            str(record.labels["component"])
+            str(record.labels.get("component"))
             for record in self.records
-            if record.name == "train_energy_j" and record.obtained in self.kinds
+            if record.name == name and record.obtained in self.kinds
         }
 
 
@@ -239,11 +244,12 @@ def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
     return found
 
 
-def joules(group: Group, entry: Mapping[str, Any]) -> float:
-    """What a training had taken at a validation, of the components that count."""
-    counted = group.components()
+def joules(group: Group, entry: Mapping[str, Any]) -> float | None:
+    """What a training had taken at a validation; None where it lacks a component that counts."""
     spent: dict[str, float] = entry["energy"]
-    return sum((v for name, v in spent.items() if name.removesuffix(SUFFIX) in counted), 0.0)
+    own = {name.removesuffix(SUFFIX): value for name, value in spent.items()}
+    counted = group.components()
+    return sum(own[name] for name in counted) if counted <= own.keys() else None
 
 
 def flops(group: Group, entry: Mapping[str, Any]) -> float:
@@ -264,23 +270,23 @@ def _targets(group: Group, margin: float) -> list[Record]:
 
 
 def _reached(
-    group: Group, margin: float, cost: Callable[[Group, Mapping[str, Any]], float]
+    group: Group, margin: float, cost: Callable[[Group, Mapping[str, Any]], float | None]
 ) -> Reached:
-    """By arm and seed what it took; None where the target was missed."""
+    """By arm and seed what it took; None where the target was missed.
+
+    Seeds whose cost is not known throughout are left out.
+    """
     dense = group.curves(DENSE)
     aims = {seed: max(entry["score"] for entry in curve) - margin for seed, curve in dense.items()}
-    return {
-        arm: {
-            seed: energy_to_target(
-                [entry["score"] for entry in curve],
-                [cost(group, entry) for entry in curve],
-                aims[seed],
-            )
-            for seed, curve in group.curves(arm).items()
-            if seed in aims
-        }
-        for arm in group.arms
-    }
+    found: Reached = {arm: {} for arm in group.arms}
+    for arm, by_seed in found.items():
+        for seed, curve in group.curves(arm).items():
+            costs = [cost(group, entry) for entry in curve]
+            known = [each for each in costs if each is not None]
+            if seed in aims and len(known) == len(costs):
+                scores = [entry["score"] for entry in curve]
+                by_seed[seed] = energy_to_target(scores, known, aims[seed])
+    return found
 
 
 def _better_dense(reached: Reached) -> str | None:

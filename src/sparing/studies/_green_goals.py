@@ -46,8 +46,18 @@ def _judged(declared: Declared, task: str, records: Sequence[Record]) -> GoalRes
     if not fitting:
         return declared.goal.judge(None, None)
     last = fitting[-1]
+    if _mostly_missed(last):
+        return replace(declared.goal.judge(None, None), met=False)
     judged = declared.goal.judge(last.value, last.interval)
     return judged if last.count >= FEWEST_FOR_A_CLAIM else replace(judged, met="undecided")
+
+
+def _mostly_missed(record: Record) -> bool:
+    """Whether most of enough seeds never got where the goal is: then no cost is low enough."""
+    if "reached" not in record.labels:
+        return False
+    seeds, reached = (int(record.labels[name] or 0) for name in ("of", "reached"))
+    return seeds >= FEWEST_FOR_A_CLAIM and 2 * reached < seeds
 
 
 def _patch_goals(options: Options, name: str, task: Task) -> list[Declared]:

@@ -157,9 +157,10 @@ class Trained:
 
     @property
     def spent(self) -> dict[str, float]:
-        """Joules by component, of all trainings."""
+        """Joules by component, of all trainings; of those that every one of them counted."""
         parts = [spent_in(each) for each in (*self.before, self.result)]
-        return {name: sum(part.get(name, 0.0) for part in parts) for name in parts[-1]}
+        common = [name for name in parts[-1] if all(name in part for part in parts)]
+        return {name: sum(part[name] for part in parts) for name in common}
 
     @property
     def time_s(self) -> float:

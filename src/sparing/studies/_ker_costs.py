@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sparing.core.record import Record
@@ -66,10 +66,23 @@ def _inverse(record: Record) -> tuple[float, float] | None:
 
 
 def _least(records: Sequence[Record]) -> Found:
-    if not records:
+    return least((float(record.value or 0.0), record.interval) for record in records)
+
+
+def least(found: Iterable[Found]) -> Found:
+    """The least of several, its interval from the least lower to the least upper end.
+
+    All of them lie above a bound only where every lower end does; one is enough to lie below it.
+    None of those that were not measured; no interval where one has none.
+    """
+    known = [each for each in found if each is not None]
+    if not known:
         return None
-    least = min(records, key=lambda r: float(r.value or 0.0))
-    return float(least.value or 0.0), least.interval
+    value = min(number for number, _ in known)
+    ends = [interval for _, interval in known if interval is not None]
+    if len(ends) < len(known):
+        return value, None
+    return value, (min(low for low, _ in ends), min(high for _, high in ends))
 
 
 def most_speed(records: Records) -> Found:
@@ -120,7 +133,7 @@ def longest_bytes(records: Records) -> Found:
         if r.name == "peak_bytes"
         and r.labels.get("kind") == "inference"
         and int(r.labels["tokens"] or 0) >= 65_536
-        and r.labels.get("arm") != DENSE
+        and family_of(arm_of(str(r.labels["arm"])).mechanism) in LINEAR
     ]
     return (min(found), (min(found), min(found))) if found else None
 

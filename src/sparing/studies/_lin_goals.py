@@ -13,6 +13,7 @@ from sparing.studies._lin_longer import INTERPOLATED, SLICED
 from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, Options
 from sparing.studies._lin_shift import ALL
 from sparing.studies._long_arms import DENSE
+from sparing.studies._long_work import ABOVE_CHANCE
 
 ASKED_SLOTS = 64
 FEWEST_SEEDS = 3
@@ -111,7 +112,37 @@ def _decided(
     )
     result = _judged(goal, gap)
     few = gap is None or gap.count < FEWEST_SEEDS
-    return replace(result, met="undecided") if few or not found.decides(question, task) else result
+    told = found.decides(question, task) and _can_tell(found, question, task, name, arm, labels)
+    return result if told and not few else replace(result, met="undecided")
+
+
+def _can_tell(
+    found: Found, question: str, task: str, name: str, arm: str, labels: dict[str, Label]
+) -> bool:
+    """Whether there was something to lose, and to fall behind.
+
+    An arm that only guesses loses nothing, and where softmax guesses everyone is as good.
+    """
+    own: dict[str, Label] = {"question": question, "task": task}
+    if name == "length_drop":
+        own |= {"arm": arm, "factor": 1}
+        return _learned(found, "length_score", "length_chance", own)
+    if name == "domain_drop":
+        own["arm"] = arm
+        return _learned(found, "score", "domain_chance", own)
+    if name == "length_score":
+        own |= {"arm": DENSE, **labels}
+        return _learned(found, name, "length_chance", own)
+    return True
+
+
+def _learned(found: Found, name: str, chance: str, labels: dict[str, Label]) -> bool:
+    """Whether a mean score lies 5 points above chance by its whole interval."""
+    score = found.one(f"mean_{name}", **labels)
+    guess = found.one(f"mean_{chance}", **labels)
+    if score is None or score.interval is None or guess is None:
+        return False
+    return score.interval[0] - float(guess.value or 0.0) >= ABOVE_CHANCE
 
 
 def _judged(goal: Goal, record: Record | None) -> GoalResult:

@@ -13,7 +13,7 @@ import torch
 
 from sparing.core.catalogue import mechanism_class
 from sparing.core.errors import UsageError, require_choice
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults
 from sparing.studies._lin_corpus import AUTO, PAD, TextCorpus, corpus_of, load_corpus
 from sparing.studies._lin_tuning import Schedule, Tuned
 from sparing.studies._long_arms import DENSE, UNIFORM, LongArm, arm_of, options_of

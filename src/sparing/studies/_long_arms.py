@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.errors import UsageError, nearest
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults
 from sparing.studies._arms import build_arm, fitted_options
 
 if TYPE_CHECKING:

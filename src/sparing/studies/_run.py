@@ -17,6 +17,15 @@ from sparing.core.record import Record, RecordLog
 
 FINISHED = "cell"
 ANALYSIS = "analysis"
+OWNED_FOLDERS = ("models", "model", "engines", "answers", "figures")
+OWNED_FILES = (
+    "records.jsonl",
+    "answers.safetensors",
+    "goals.json",
+    "failed.json",
+    "report.html",
+    "report.md",
+)
 Progress = Callable[[float, str], None]
 
 
@@ -108,12 +117,10 @@ class Run:
 
     def _do_one(self, cell: Cell) -> None:
         try:
-            records = cell.work()
+            self.keep(cell.key, cell.work())  # a record that is not finite is refused here
         except (SparingError, RuntimeError, ValueError) as error:
             line = str(error).strip().splitlines() or [type(error).__name__]
             self.failures.append(Failure(cell.key, line[0]))
-            return
-        self.keep(cell.key, records)
 
     def _drop_torn_cells(self) -> None:
         entries = self.log.read()
@@ -139,12 +146,19 @@ def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -
         if overwrite:
             if (folder / "config.json").exists():
                 read_config(folder)  # only a run may be overwritten
-            (folder / "records.jsonl").unlink(missing_ok=True)
-            shutil.rmtree(folder / "models", ignore_errors=True)
+            _drop_run(folder)
         else:
             _require_same(folder, config)
         write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
         yield Run(folder, config)
+
+
+def _drop_run(folder: Path) -> None:
+    """Remove what a run makes, and nothing else: what is left would be taken for the new run's."""
+    for name in OWNED_FILES:
+        (folder / name).unlink(missing_ok=True)
+    for name in OWNED_FOLDERS:
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -175,12 +189,26 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
         return
     before, now = read_config(folder)["identity"], config["identity"]
     different = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-    if different:
-        key = different[0]
+    if different and not _is_bare(folder, config):
+        was, now_is = _apart(before.get(different[0]), now.get(different[0]))
         raise UsageError(
-            f"{folder} holds another run: {key} was {before.get(key)!r}, is {now.get(key)!r}; "
-            "choose another folder, or overwrite it"
+            f"{folder} holds another run: {different[0]} was {was}, is {now_is}; choose another "
+            "folder, or begin this one anew"
         )
+
+
+def _is_bare(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a run came to nothing yet; what a training has lies elsewhere."""
+    done = standing(folder)[1] or any((folder / name).exists() for name in OWNED_FOLDERS)
+    return not done and config.get("study") != "train"
+
+
+def _apart(before: Any, now: Any) -> tuple[str, str]:
+    """Two values in words; of two dictionaries what differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        before, now = ({key: each[key] for key in keys if key in each} for each in (before, now))
+    return repr(before), repr(now)
 
 
 def standing(folder: Path) -> tuple[list[Record], set[str]]:

@@ -99,7 +99,7 @@ def _train(
     )
     return train(
         model,
-        models.taught or models.task,
+        models.taught_on,
         recipe,
         output_dir=place,
         objective=objective,

@@ -14,6 +14,7 @@ from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
+from sparing.train._surroundings import generators_kept
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 from sparing.transfer.dims import narrow_heads
@@ -60,6 +61,22 @@ class Models:
     taught: Task | None = None
 
     @cached_property
+    def shown(self) -> Task:
+        """The task without what calibration is held on: a training may keep its best epoch.
+
+        Its validation is the half that plans are chosen on, where that is the split of both.
+        """
+        if self.choose_on != "validation":
+            return self.task
+        return replace(self.task, validation=halves(self.task.validation)[0])
+
+    @cached_property
+    def taught_on(self) -> Task:
+        """What ours is distilled on: with the texts without labels, where there are any."""
+        more = self.taught or self.task
+        return replace(more, validation=self.shown.validation)
+
+    @cached_property
     def fine_tuned(self) -> bool:
         """Whether the source answers the task already, so that it is the dense model as it is."""
         if self.source in names():
@@ -73,6 +90,19 @@ class Models:
         # transformers leaves num_labels out of the file and writes the names of the classes
         return named and len(config.get("id2label") or "01") == self.task.classes
 
+    def require_source(self) -> None:
+        """Raise ``UsageError`` or ``Unsupported`` for a source that cannot be made faster here."""
+        with generators_kept():
+            own = self.fine_tuned
+            model = open_model(self.source) if own else build_model(self.source, self.task)
+        require_classifier(model)
+        wanted = "pixel_values" if self.task.kind == "image" else "input_ids"
+        if model.main_input_name != wanted:
+            raise UsageError(
+                f"{self.source} reads {model.main_input_name}, but task {self.task.name} gives "
+                f"{wanted}"
+            )
+
     def dense(self) -> PreTrainedModel:
         """The dense model; raises ``UsageError`` before it has been trained."""
         if self.fine_tuned:
@@ -83,7 +113,7 @@ class Models:
     def rival(self) -> PreTrainedModel:
         """What ours is held against: the dense model, trained on as long as ours where asked.
 
-        Of the two it is the one with the better score on the split that plans are chosen on: more
+        Of the two it is the one with the better score on the inputs that plans are chosen on: more
         training may also harm, and the validation rows need not be like the test's.
         """
         if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
@@ -93,9 +123,9 @@ class Models:
     @cached_property
     def _longer_is_better(self) -> bool:
         """Asked once a process: many steps want the rival."""
-        before, after = (
-            evaluate(model, self.task, self.choose_on) for model in (self.dense(), self._longer())
-        )
+        task = replace(self.task, validation=halves(self.task.split(self.choose_on))[0])
+        models = (self.dense(), self._longer())
+        before, after = (evaluate(model, task, "validation") for model in models)
         return after.score > before.score
 
     def _longer(self) -> PreTrainedModel:
@@ -149,14 +179,14 @@ class Models:
         model = self._as_asked(build_model(self.source, self.task, seed=self.seed))
         require_classifier(model)
         place = self.folder / "models" / "dense"
-        return train(model, self.task, self.dense_recipe, output_dir=place, on_progress=tell)
+        return train(model, self.shown, self.dense_recipe, output_dir=place, on_progress=tell)
 
     def continue_dense(self, tell: Telling) -> TrainResult:
         """Train the dense model on as long as ours, so that the rival is no weaker."""
         place = self.folder / "models" / "dense-continued"
         rate = self.dense_recipe.learning_rate
         recipe = replace(self.whole_recipe, learning_rate=rate)
-        return train(self.dense(), self.task, recipe, output_dir=place, on_progress=tell)
+        return train(self.dense(), self.shown, recipe, output_dir=place, on_progress=tell)
 
     def train_adaptive(self, tell: Telling) -> TrainResult:
         """Order by importance, then distil with plans drawn anew for every batch.
@@ -190,7 +220,7 @@ class Models:
     ) -> TrainResult:
         return train(
             model,
-            self.taught or self.task,
+            self.taught_on,
             replace(recipe, distillation=FOLLOW),
             output_dir=self.folder / "models" / name,
             objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),

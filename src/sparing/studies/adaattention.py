@@ -206,13 +206,16 @@ def _finish(
     found = [*analyse(measured, works, options.seeds, inside), *shapes.memory_ratios(measured)]
     opened.replace_analysis(found)
     records = opened.records()
-    goals = _judge(records)
+    goals = judge(records, options, works)
     write_goals(opened.folder, goals)
     return StudyResult("adaattention", opened.folder, opened.config, records, goals, failures)
 
 
-def _judge(records: Sequence[Record]) -> list[GoalResult]:
-    """The paper's claims as goals, and ours beside them."""
+def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) -> list[GoalResult]:
+    """The paper's claims as goals, and ours beside them.
+
+    One that speaks of several tasks is undecided until all of them are done, with every seed.
+    """
     own = [record for record in records if record.obtained != "paper"]
     results = []
     for goal, name, labels in GOALS:
@@ -224,8 +227,30 @@ def _judge(records: Sequence[Record]) -> list[GoalResult]:
         last = found[-1]
         exact = name == "memory_ratio" and last.value is not None  # counted, not sampled
         interval = (last.value or 0.0, last.value or 0.0) if exact else last.interval
-        results.append(goal.judge(last.value, interval))
+        result = goal.judge(last.value, interval)
+        whole = "task" not in labels or _is_whole(own, last, options, works)
+        results.append(result if whole else replace(result, met="undecided"))
     return results
+
+
+def _is_whole(
+    records: Sequence[Record], mean: Record, options: Options, works: Sequence[Work]
+) -> bool:
+    """Whether a mean over tasks has every task that its arm is run on, with every seed."""
+    arm = str(mean.labels["arm"]).removesuffix(f" {INT8}")
+    tasks = {
+        work.name
+        for work in works
+        if (mean.labels["task"] == EVERY or options.ablated(work))
+        and arm in (each.name for each in options.arms_of(work))
+    }
+    seeds = {
+        str(r.labels["task"]): r.count
+        for r in records
+        if r.name == "score_difference" and r.labels.get("arm") == arm
+    }
+    done = {task for task in tasks if seeds.get(task, 0) >= len(options.seeds)}
+    return done == tasks and mean.count >= len(tasks)
 
 
 def _named(identity: Any, options: Options) -> Any:

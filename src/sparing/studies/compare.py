@@ -31,7 +31,7 @@ class Options:
     ``margin`` is the difference in accuracy that is too small to matter; ``lengths`` are the
     tokens of the crossover curves, ``memory_lengths`` those at which memory is measured;
     ``thread_count`` is the number of threads for training and latency; ``recipe`` is the task's own
-    unless given.
+    unless given, and ``usual`` keeps that one: of another task or model what was changed stays.
     """
 
     task: str = "digits"
@@ -49,6 +49,7 @@ class Options:
     rounds: int = 20
     energy_seconds: float = 0.5
     thread_count: int = 1
+    usual: Recipe | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.mechanisms or not self.seeds or not self.lengths:
@@ -56,12 +57,25 @@ class Options:
         for name, values in (("mechanisms", self.mechanisms), ("seeds", self.seeds)):
             if len(set(values)) != len(values):
                 raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
-        if self.recipe is None:
-            pretrained = self.model not in ("", *names())
-            object.__setattr__(self, "recipe", default_recipe(self.task, pretrained=pretrained))
+        pretrained = self.model not in ("", *names())
+        usual = default_recipe(self.task, pretrained=pretrained)
+        object.__setattr__(self, "recipe", _carried(self.recipe, self.usual, usual))
+        object.__setattr__(self, "usual", usual)
         object.__setattr__(self, "mechanisms", expand(self.mechanisms))
         if self.baseline not in self.mechanisms:
             object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
+
+
+def _carried(recipe: Recipe | None, before: Recipe | None, usual: Recipe) -> Recipe:
+    """The usual recipe with what was changed in a given one, which began as another task's."""
+    if recipe is None:
+        return usual
+    if recipe.seed:
+        raise UsageError("recipe.seed: every arm is trained with each of the seeds, give those")
+    if before is None:
+        return recipe
+    own, old = vars(recipe), vars(before)
+    return replace(usual, **{name: own[name] for name in own if own[name] != old[name]})
 
 
 BUDGETS = {
@@ -200,6 +214,7 @@ def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str
     """What makes two runs the same one, as plain JSON values."""
     own = asdict(replace(options, options={}))
     own.pop("options")
+    own.pop("usual")
     return {name: plain(value) for name, value in (own | {"arm_options": resolved}).items()}
 
 

@@ -185,6 +185,7 @@ def run(
         if identity[name] == getattr(Options, name):
             del identity[name]  # so that runs from before there was this option go on
     steps = steps_of(options, task, folder, data)
+    steps.models.require_source()
     config = base_config("slim", plain(identity)) | _described(options, steps, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
         failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
-from sparing.core.mechanism import Mechanism, option_defaults
+from sparing.core.mechanism import Mechanism
+from sparing.core.options import option_defaults
 from sparing.core.tolerance import tolerance
 from sparing.testing.subject import (
     DIM,
@@ -110,6 +111,30 @@ def check_half_precision(subject: Subject) -> None:
             )
             loud = call(made, streams(made, 2, 65, dtype=dtype, scale=10.0), Mask(causal=causal))
             require(bool(torch.isfinite(loud).all()), f"{dtype}, standard deviation 10: not finite")
+
+
+def check_autocast(subject: Subject) -> None:
+    """Under autocast, parameters in float32, half inputs give what they give without it."""
+    for dtype in (torch.float16, torch.bfloat16):
+        exact, made, bound = subject.make(), subject.make().float(), tolerance(dtype)
+        for causal in masks(subject):
+            tensors = tuple(t.requires_grad_() for t in streams(made, 1, 65, dtype=dtype))
+            wanted = call(exact, tuple(t.detach().double() for t in tensors), Mask(causal=causal))
+            with torch.autocast("cpu", dtype):
+                found = call(made, tensors, Mask(causal=causal))
+            typical = wanted.abs().mean().item()
+            require_close(
+                found.double(),
+                wanted,
+                f"{dtype} under autocast against float64, causal={causal}",
+                relative=bound.relative * 2,
+                absolute=bound.absolute + 2 * bound.relative * typical,
+            )
+            if found.requires_grad:
+                used = [t for t in (*tensors, *made.parameters()) if t.requires_grad]
+                slopes = torch.autograd.grad(found.float().sum(), used, allow_unused=True)
+                finite = all(bool(torch.isfinite(s).all()) for s in slopes if s is not None)
+                require(finite, f"{dtype} under autocast: gradients are not finite")
 
 
 def check_single_precision(subject: Subject) -> None:

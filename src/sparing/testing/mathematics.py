@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults
 from sparing.core.workload import Workload
 from sparing.testing.references import dense_softmax
 from sparing.testing.subject import (

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparing.core.errors import UsageError, require_choice
+from sparing.core.mechanism import without_autocast
 from sparing.tasks import Examples, Task
 from sparing.train.augmentation import Augmentation
 from sparing.train.evaluation import Evaluation, evaluating
@@ -95,6 +96,13 @@ def triplet_loss(
     """The loss of ``HardNegatives``; 0, with gradients, where no anchor has both."""
     if not len(points):
         return points.sum()
+    with without_autocast(points.device.type):  # 2 - 2 cos of near points cancels
+        return _hinged(points.float(), kinds, margin)
+
+
+def _hinged(
+    points: Float[Tensor, "batch width"], kinds: Int[Tensor, " batch"], margin: float
+) -> Float[Tensor, ""]:
     alike = kinds[:, None] == kinds
     itself = torch.eye(len(points), dtype=torch.bool, device=points.device)
     # at unit length; the root has no gradient at 0

@@ -100,13 +100,14 @@ def evaluate(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and back after."""
-    was_training = model.training
+    """Evaluation mode, and every module back in its own after: some may be kept in one."""
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True
 
 
 def answers_of(

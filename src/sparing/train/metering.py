@@ -18,12 +18,16 @@ class StepMeter(Protocol):
 
 
 class Totals:
-    """What a meter has counted in all windows so far."""
+    """What a meter has counted in all windows so far.
+
+    A name that a window lacks, such as a counter that was lost on the way, is dropped: the sum of
+    the other windows would look like less.
+    """
 
     def __init__(self, meter: StepMeter | None) -> None:
         self.meter = meter
         self.spent: dict[str, float] = {}
-        self._counts = False
+        self._counts = self._begun = False
 
     def go_on(self) -> None:
         """Begin a window, unless one is open."""
@@ -35,6 +39,12 @@ class Totals:
         """Close the window that is open, if one is, and give all that was counted."""
         if self.meter is not None and self._counts:
             self._counts = False
-            for name, value in self.meter.stop().items():
-                self.spent[name] = self.spent.get(name, 0.0) + value
+            self._add({name: float(value) for name, value in self.meter.stop().items()})
         return dict(self.spent)
+
+    def _add(self, window: Mapping[str, float]) -> None:
+        if not self._begun and not self.spent:
+            self.spent = dict(window)
+        else:
+            self.spent = {n: v + window[n] for n, v in self.spent.items() if n in window}
+        self._begun = True

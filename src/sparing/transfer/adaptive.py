@@ -281,7 +281,8 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     entry = {"sizes": [size.to_list() for size in sizes], "exits": sorted({*places, len(sizes)})}
     carried = getattr(config, NAME, None) or {}
     setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
-    adaptive = AdaptiveClassifier(config)
+    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+        adaptive = AdaptiveClassifier(config)
     adaptive.to(device=dense.device, dtype=dense.dtype)
     fill(adaptive, dense)
     adaptive._write_entry()

@@ -39,7 +39,7 @@ def load(path: str | Path) -> PreTrainedModel:
     model saved without a swap loads as transformers would load it, as the class it was saved from.
     Raises ``CheckpointError`` for a corrupt, foreign, incomplete or newer checkpoint.
     """
-    folder = Path(path)
+    folder = Path(path).expanduser()
     config = _read_config(folder)
     entry = config.get(NAME)
     if isinstance(entry, dict) and "adaptive" in entry:

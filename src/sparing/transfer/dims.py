@@ -126,7 +126,8 @@ def _empty(model: AdaptiveClassifier, query_dim: int, value_dim: int) -> Adaptiv
     entry = getattr(config, NAME)
     changed = {**entry["adaptive"], "sizes": [size.to_list() for size in sizes], "frontier": []}
     setattr(config, NAME, {**entry, "adaptive": changed})
-    smaller = AdaptiveClassifier(config)
+    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+        smaller = AdaptiveClassifier(config)
     smaller.to(device=model.device, dtype=model.dtype)
     return smaller
 

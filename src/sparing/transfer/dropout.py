@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sparing.models._shape import image_config
 from sparing.transfer.patching import select_patches, selector_of
 
@@ -34,7 +36,9 @@ def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTraine
     config = copy.deepcopy(model.config)
     if not drop_nothing(config, hidden=hidden):
         return model
-    without: PreTrainedModel = type(model)(config).to(device=model.device, dtype=model.dtype)
+    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+        without: PreTrainedModel = type(model)(config)
+    without.to(device=model.device, dtype=model.dtype)
     without.load_state_dict(model.state_dict())
     selector = selector_of(model)
     if selector is not None:

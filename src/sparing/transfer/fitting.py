@@ -80,6 +80,10 @@ def fit_budget(
 def _check(
     model: AdaptiveClassifier, max_latency_ms: float | None, max_memory_mb: float | None
 ) -> None:
+    if not hasattr(model, "frontier"):
+        raise UsageError(
+            f"a {type(model).__name__} has no budget: sparing.adapt makes an adaptive form of it"
+        )
     if max_latency_ms is None and max_memory_mb is None:
         raise UsageError("fit_budget needs max_latency_ms or max_memory_mb")
     for name, value in (("max_latency_ms", max_latency_ms), ("max_memory_mb", max_memory_mb)):
@@ -98,10 +102,11 @@ def random_batch(model: AdaptiveClassifier, batch: int, tokens: int) -> dict[str
     if model.main_input_name == "pixel_values":
         sizes = image_config(config)
         size = (batch, sizes.num_channels, sizes.image_size, sizes.image_size)
-        return {"pixel_values": torch.randn(size, generator=generator)}
+        return {"pixel_values": torch.randn(size, generator=generator).to(model.device)}
     if not 0 < tokens <= model.longest:
         raise UsageError(f"{tokens} tokens: the model reads 1 to {model.longest}")
     ids = torch.randint(1, config.vocab_size, (batch, tokens), generator=generator)
+    ids = ids.to(model.device)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 

@@ -47,7 +47,8 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
         entry["gates"] = {"kind": model.encoder.gate_kind, "places": places}
     carried = getattr(config, NAME)
     setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
-    smaller = AdaptiveClassifier(config)
+    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+        smaller = AdaptiveClassifier(config)
     smaller.to(device=model.device, dtype=model.dtype)
     smaller.embeddings.load_state_dict(model.embeddings.state_dict())
     for ours, theirs in zip(smaller.encoder.layers, model.encoder.layers, strict=False):

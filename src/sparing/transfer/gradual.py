@@ -189,6 +189,8 @@ def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
     """Begin in a new folder, or go on in one that this very pruning was begun in."""
     file, given = folder / SETTINGS, json.loads(json.dumps(settings))
     if not file.is_file():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder} is there and holds no pruning: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(file, given)
         return

@@ -145,10 +145,14 @@ def projection_names(module: nn.Module) -> dict[str, str]:
 def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
     """The layer's projections as q, k, v (heads x dim, width) and q_bias, ..., one row per head.
 
-    Keys and values of grouped models are repeated for every query head. Empty when the layer keeps
-    its projections in an unknown form.
+    Keys and values of grouped models are repeated for every query head; q is scaled so that its
+    products over sqrt(dim) are the layer's scores. Empty when the layer keeps its projections in
+    an unknown form, such as head by head.
     """
     names = projection_names(layer.module)
+    if getattr(layer.module, "multi_query", True) is False:
+        return {}
+    scale = float(getattr(layer.module, "scaling", None) or layer.dim**-0.5) * layer.dim**0.5
     weights: dict[str, Tensor] = {}
     for place, (stream, name) in enumerate(names.items()):
         projection = getattr(layer.module, name)
@@ -156,12 +160,27 @@ def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
         if type(projection).__name__ == "Conv1D":
             weight = weight.T
         if len(set(names.values())) == 1:
-            weight = weight.chunk(3)[place]
-            bias = None if bias is None else bias.chunk(3)[place]
-        weights[stream] = _per_query_head(weight, layer)
+            sizes = _fused_sizes(weight, layer)
+            weight = weight.split(sizes)[place]
+            bias = None if bias is None else bias.split(sizes)[place]
+        factor = scale if stream == "q" else 1.0
+        weights[stream] = factor * _per_query_head(weight, layer)
         if bias is not None:
-            weights[f"{stream}_bias"] = _per_query_head(bias.detach(), layer)
+            weights[f"{stream}_bias"] = factor * _per_query_head(bias.detach(), layer)
     return weights
+
+
+def _fused_sizes(weight: Tensor, layer: AttentionLayer) -> list[int]:
+    """The rows of q, k and v in one projection; keys and values may have fewer heads."""
+    queries = layer.heads * layer.dim
+    others = (weight.shape[0] - queries) // 2
+    return [queries, others, others]
+
+
+def has_rotary(module: nn.Module) -> bool:
+    """Whether a layer turns queries and keys by their positions, after its projections."""
+    forward = forward_of(type(module))  # type: ignore[arg-type]
+    return forward is not None and "position_embeddings" in inspect.signature(forward).parameters
 
 
 def _per_query_head(rows: Tensor, layer: AttentionLayer) -> Tensor:

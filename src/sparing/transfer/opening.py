@@ -8,7 +8,7 @@ import transformers
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.core.errors import CheckpointError, UsageError
 from sparing.models import MODELS
 from sparing.models._quiet import quiet
 from sparing.transfer.checkpoint import load
@@ -54,7 +54,7 @@ def _from_hub(name: str) -> PreTrainedModel:
             reason = str(error).strip().partition("\n")[0]
             raise UsageError(
                 f"no model {name!r}: no such folder, and not to be had from the hub ({reason})"
-                f"{nearest(name, MODELS.names())}"
+                + ("; sparing train makes one of that name" if name in MODELS.names() else "")
             ) from error
         except SafetensorError as error:
             raise CheckpointError(f"the model {name!r} is damaged: {error}") from error

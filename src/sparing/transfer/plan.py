@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparing.core.catalogue import mechanism_class
-from sparing.core.errors import Unsupported, UsageError, nearest
-from sparing.core.mechanism import option_defaults
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.options import require_options
 
 Layers = str | int | Iterable[int] | None
 Choice = str | Sequence[object]
@@ -106,7 +106,4 @@ def _read_choice(choice: object) -> tuple[str, Mapping[str, object]]:
 
 
 def _check(name: str, options: Mapping[str, object]) -> None:
-    known = option_defaults(mechanism_class(name))
-    for option in options:
-        if option not in known:
-            raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}")
+    require_options(name, mechanism_class(name), options)

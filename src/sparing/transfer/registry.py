@@ -8,6 +8,7 @@ together. There is one name for a whole model; which layer does what is decided 
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,8 +32,6 @@ _REFUSED = frozenset(
     {"softcap", "position_bias", "s_aux", "sliding_window", "head_mask", "cache", "attention_bias"}
 )
 _ALL_STREAMS = ("q", "k", "v")
-_PLAIN = Mask()
-_PLAIN_CAUSAL = Mask(causal=True)
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,26 @@ class LayerState:
     """What sparing keeps on an attention layer besides the mechanism; nothing of it is saved.
 
     ``inputs`` holds the layer's input between its pre-hook and the attention call, for mechanisms
-    that read x; ``hook`` is that pre-hook.
+    that read x, by thread: several may call one model at once. ``hook`` is that pre-hook.
     """
 
     name: str
     own: Own
-    inputs: list[Tensor] = field(default_factory=list)
+    inputs: dict[int, Tensor] = field(default_factory=dict)
     hook: RemovableHandle | None = None
+
+    def note(self, x: Tensor) -> None:
+        """Keep the input of the call that this thread is making."""
+        self.inputs[_thread()] = x
+
+    def take(self) -> Tensor | None:
+        """What this thread noted, once."""
+        return self.inputs.pop(_thread(), None)
+
+
+def _thread() -> int:
+    """Who calls; a traced graph passes the input on without this."""
+    return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
 @dataclass
@@ -110,7 +122,8 @@ def hand_on_mask(**request: Any) -> HandedMask:
     end = _filled(request) if causal else None
     keep = _keep(request["attention_mask"], request["kv_length"], request["kv_offset"])
     if keep is None:
-        return HandedMask(_PLAIN_CAUSAL if causal else _PLAIN, end, request)
+        # anew for each call: a mask keeps the squares that its layers ask for
+        return HandedMask(Mask(causal=causal), end, request)
     return HandedMask(Mask(keep if end is None else keep[:, :end], causal), end, request)
 
 
@@ -187,7 +200,7 @@ def _own_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """transformers' own attention with its own mask, bit for bit."""
     state = _state(module)
-    state.inputs.clear()
+    state.take()
     own = state.own
     mask = handed.dense(own) if isinstance(handed, HandedMask) else handed
     if isinstance(mask, Tensor) and mask.device != query.device:
@@ -253,7 +266,7 @@ def _mask(
     if handed is None:
         causal = kwargs.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        return _PLAIN_CAUSAL if causal else _PLAIN
+        return Mask(causal=bool(causal))
     mask = handed.mask
     assert mask is not None
     if mask.keep is not None and mask.keep.device != query.device:
@@ -283,8 +296,10 @@ def _streams(
         return (query, key, value)
     streams = {"q": query, "k": key, "v": value}
     if "x" in wanted:
+        noted = _state(module).take()
+        assert noted is not None
         # autocast lowers what projections give, not what they read
-        streams["x"] = _state(module).inputs.pop().to(query.dtype)
+        streams["x"] = noted.to(query.dtype)
     return tuple(streams[name] for name in wanted)
 
 

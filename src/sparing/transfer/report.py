@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from sparing.core.catalogue import mechanism_class
-from sparing.core.mechanism import option_defaults
+from sparing.core.options import option_defaults
 from sparing.transfer.distance import Distance, distance_of_swap
 
 

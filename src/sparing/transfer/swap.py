@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -16,10 +16,12 @@ from sparing.core.catalogue import mechanism as build_mechanism
 from sparing.core.catalogue import mechanism_class
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.heads import Heads
-from sparing.core.mechanism import Mechanism, option_defaults
+from sparing.core.mechanism import Mechanism
+from sparing.core.options import option_defaults
 from sparing.transfer.layers import (
     AttentionLayer,
     find_layers,
+    has_rotary,
     own_attention,
     parameter_kind,
     projection_names,
@@ -56,7 +58,8 @@ def swap(
     (all that it can serve when None); or a plan ``{"0-2": "window", "3-": ("linear", {...})}``.
     ``tokens`` is the longest sequence (the model's position limit unless given). A swap replaces an
     earlier one. Call it before the optimizer is built: mechanisms may bring parameters of their
-    own. The model gets its own configuration object. Raises ``UsageError`` for unknown names,
+    own. Where a mechanism draws, layer i draws with its ``seed`` + i. The model gets its own
+    configuration object. Raises ``UsageError`` for unknown names,
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
     """
@@ -71,9 +74,10 @@ def swap(
     if not placements:
         reasons = "; ".join(sorted({layer.reason for layer in left}))
         raise Unsupported(f"no layer of this {type(model).__name__} can be swapped: {reasons}")
+    rows = [_start(placement) for placement in placements]
+    _rows(placements)  # raises for options that cannot be saved
     if is_swapped(model):
         unswap(model)
-    rows = [_start(placement) for placement in placements]
     attach(model, placements)
     activate(model)
     order = [layer.name for layer in found]
@@ -176,9 +180,7 @@ def activate(model: PreTrainedModel) -> None:
 
 def _capture_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keep the layer's input for a mechanism that reads x, until the attention call takes it."""
-    inputs = module.sparing_state.inputs
-    inputs.clear()
-    inputs.append(args[0] if args else kwargs["hidden_states"])
+    module.sparing_state.note(args[0] if args else kwargs["hidden_states"])
 
 
 def _refuse_shared(model: PreTrainedModel, own: list[AttentionLayer]) -> None:
@@ -205,6 +207,7 @@ def _place(
             continue
         reason, mechanism = layer.obstacle, None
         if not reason:
+            assignment = _with_own_seed(assignment, index)
             mechanism = build(model, layer, assignment, tokens)
             if layer.causal and not mechanism.traits.causal:
                 reason = f"it is causal and {assignment.mechanism} cannot be"
@@ -218,6 +221,15 @@ def _place(
     return placements, left
 
 
+def _with_own_seed(assignment: Assignment, index: int) -> Assignment:
+    """Let each layer draw its own: one random pattern in all layers reaches far fewer tokens."""
+    seed = option_defaults(mechanism_class(assignment.mechanism)).get("seed")
+    seed = assignment.options.get("seed", seed)
+    if not isinstance(seed, int):
+        return assignment
+    return replace(assignment, options={**assignment.options, "seed": seed + index})
+
+
 def _start(placement: Placement) -> SwappedLayer:
     """Start own parameters from the layer's where the mechanism can, and describe the layer."""
     layer, mechanism = placement.layer, placement.mechanism
@@ -227,6 +239,8 @@ def _start(placement: Placement) -> SwappedLayer:
         name: own.numel()
         for name, own in mechanism.named_parameters()
         if fresh.get(name) == (id(own), own._version)
+        # copies of projections that the layer turns by position afterwards are but a start
+        or ("x" in mechanism.streams and has_rotary(layer.module))
     }
     projections = projection_names(layer.module)
     unread = [name for stream, name in projections.items() if stream not in mechanism.streams]
@@ -262,6 +276,10 @@ def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
     return swapped
 
 
+def _unseeded(mechanism: Mechanism) -> dict[str, object]:
+    return {name: value for name, value in mechanism.options().items() if name != "seed"}
+
+
 def share(placements: list[Placement]) -> None:
     """Let mechanisms that want one projection for all layers (``sharing="layerwise"``) have it."""
     firsts: list[Any] = []
@@ -270,7 +288,7 @@ def share(placements: list[Placement]) -> None:
         if mechanism.options().get("sharing") != "layerwise":
             continue
         for first in firsts:
-            if first.heads == mechanism.heads and first.options() == mechanism.options():
+            if first.heads == mechanism.heads and _unseeded(first) == _unseeded(mechanism):
                 mechanism.share_projections(first)
                 break
         else:

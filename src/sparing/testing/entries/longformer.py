@@ -47,7 +47,8 @@ def _chosen(made: Any, mask: Mask, sample: int, tokens: int) -> list[int]:
     """A sample's global tokens, in its own counting."""
     first, last = real_span(mask, sample, tokens)
     keep = real_tokens(mask, sample, tokens)
-    places = {first + g if g >= 0 else last + g for g in made.global_tokens}
+    known = [g for g in made.global_tokens if g >= 0 or not mask.causal]
+    places = {first + g if g >= 0 else last + g for g in known}
     return sorted(place for place in places if first <= place < last and keep[place])
 
 

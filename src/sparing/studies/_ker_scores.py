@@ -1,0 +1,189 @@
+"""What Kerformer's claims on scores rest on: two arms on the tasks and seeds that both have."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+
+from sparing.core.record import Label
+from sparing.measure.statistics import mean_difference
+from sparing.studies._arms import family_of
+from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least
+from sparing.studies._ker_judges import DISTANCES
+from sparing.studies._ker_options import ARENA, PRETRAINED, VISION
+from sparing.studies._long_analysis import by_seed, learned, resolution
+from sparing.studies._long_arms import CONTROLS, DENSE, KERFORMER, arm_of
+
+FEWEST_SEEDS = 3
+NEAR, FAR = 4, 32  # distances below the one are near, from the other on far
+_WARM: Mapping[str, Label] = {"task": "imdb", "stage": "warm"}
+Scores = Mapping[str, Mapping[int, float]]  # by task and seed
+
+
+def deciding(records: Records, question: str) -> dict[str, float]:
+    """The tasks of a question that tell mechanisms apart, with the scores of guessing."""
+    return {
+        str(r.labels["task"]): float(r.labels.get("chance") or 0.0)
+        for r in records
+        if r.name == "decides" and r.value and r.labels.get("question") == question
+    }
+
+
+def _scores(
+    records: Records, question: str, arm: str, name: str = "score", **labels: Label
+) -> dict[str, dict[int, float]]:
+    """A quantity of an arm by task and seed, on the tasks that decide."""
+    return {
+        task: by_seed(records, name, question=question, task=task, arm=arm, **labels)
+        for task in deciding(records, question)
+    }
+
+
+def _gap(ours: Scores, theirs: Scores, step: float = 0.0) -> Found:
+    """The mean paired difference over the tasks and seeds that both have.
+
+    Without an interval where seeds are too few to decide. A task that one of them lacks says
+    nothing of the two, whatever the other came to on it.
+    """
+    tasks = [task for task, found in ours.items() if found and theirs.get(task)]
+    if not tasks:
+        return None
+    seeds = sorted(set.intersection(*({*ours[t]} & {*theirs[t]} for t in tasks)))
+    if not seeds:
+        return None
+    one, other = ([fmean(each[t][n] for t in tasks) for n in seeds] for each in (ours, theirs))
+    gap = mean_difference(one, other, resolution=step)
+    return gap.value, gap.interval if gap.count >= FEWEST_SEEDS else None
+
+
+def _step(records: Records, question: str) -> float:
+    """The smallest step of a question's scores."""
+    return resolution(
+        r for r in records if r.name == "score" and r.labels.get("question") == question
+    )
+
+
+def above(question: str, ours: str, theirs: str) -> Measure:
+    """How much better one arm is than another."""
+
+    def measure(records: Records) -> Found:
+        one, other = (_scores(records, question, arm) for arm in (ours, theirs))
+        return _gap(one, other, _step(records, question))
+
+    return measure
+
+
+def _arms(records: Records, question: str) -> list[str]:
+    """The efficient arms of a question that are no form of Kerformer."""
+    own = (r.labels for r in records if r.labels.get("question") == question)
+    named = {str(labels["arm"]) for labels in own if "arm" in labels} - {DENSE, *CONTROLS}
+    return sorted(arm for arm in named if not arm.startswith(KERFORMER))
+
+
+def above_the_best(records: Records) -> Found:
+    """What Kerformer is above the rival that it is least above."""
+    ours, step = _scores(records, ARENA, KERFORMER), _step(records, ARENA)
+    return least(_gap(ours, _scores(records, ARENA, arm), step) for arm in _arms(records, ARENA))
+
+
+def noise(records: Records) -> Found:
+    """What softmax loses under the middle noise less what Kerformer loses.
+
+    On the tasks where Kerformer learned something: who guesses has nothing to lose.
+    """
+    shares = {float(r.labels["noise"] or 0.0) for r in records if r.name == "noisy_score"}
+    if not shares:
+        return None
+    share = sorted(shares)[len(shares) // 2]
+
+    def lost(arm: str) -> dict[str, dict[int, float]]:
+        clean = _scores(records, ARENA, arm)
+        noisy = _scores(records, ARENA, arm, "noisy_score", noise=share)
+        return {
+            task: {n: found[n] - noisy[task][n] for n in found if n in noisy[task]}
+            for task, found in clean.items()
+        }
+
+    ours, step = _scores(records, ARENA, KERFORMER), _step(records, ARENA)
+    chances = deciding(records, ARENA)
+    told = {task for task, found in ours.items() if learned(found, chances[task], step)}
+    return _gap(lost(DENSE), {t: f for t, f in lost(KERFORMER).items() if t in told}, step)
+
+
+def neighbours(records: Records) -> Found:
+    """Kerformer's mean weight at distances 1 to 3 less that from 32 on, over all tasks."""
+    near: dict[int, list[tuple[float, int]]] = {}
+    far: dict[int, list[float]] = {}
+    widths = {low: high - low for low, high in itertools.pairwise(DISTANCES)}
+    for each in records:
+        if each.name != "weight_at_distance" or each.labels.get("arm") != KERFORMER:
+            continue
+        distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
+        if 0 < distance < NEAR:
+            near.setdefault(seed, []).append((float(each.value or 0.0), widths[distance]))
+        elif distance >= FAR:
+            far.setdefault(seed, []).append(float(each.value or 0.0))
+    means = {n: sum(v * w for v, w in f) / sum(w for _, w in f) for n, f in near.items()}
+    return _gap({"": means}, {"": {n: fmean(v) for n, v in far.items()}})
+
+
+def kept(name: str) -> Measure:
+    """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows."""
+
+    def measure(records: Records) -> Found:
+        own = [r for r in records if _WARM.items() <= r.labels.items()]
+        found = {
+            str(r.labels["arm"]): (float(r.value or 0.0), r.interval) for r in own if r.name == name
+        }
+        seen: dict[str, float] = {}
+        for each in own:
+            arm = str(each.labels["arm"])
+            if each.name == "validation_score" and family_of(arm_of(arm).mechanism) in LINEAR:
+                seen[arm] = max(seen.get(arm, 0.0), float(each.value or 0.0))
+        known = [arm for arm in seen if arm in found]
+        return found[max(known, key=seen.__getitem__)] if known else None
+
+    return measure
+
+
+def first_quarter(records: Records) -> Found:
+    """On images, Kerformer's validation score after a quarter of the epochs less softmax's."""
+
+    def early(arm: str) -> dict[str, dict[int, float]]:
+        found = {}
+        for task in deciding(records, VISION):
+            labels: dict[str, Label] = {"question": VISION, "task": task, "arm": arm}
+            points = [
+                r
+                for r in records
+                if r.name == "validation_score" and labels.items() <= r.labels.items()
+            ]
+            last = max((float(r.labels["epoch"] or 0) for r in points), default=0.0)
+            quarter = [r for r in points if float(r.labels["epoch"] or 0) == max(1.0, last // 4)]
+            found[task] = by_seed(quarter, "validation_score")
+        return found
+
+    return _gap(early(KERFORMER), early(DENSE))
+
+
+def best_transfer(records: Records) -> Found:
+    """After plain fine-tuning, what Kerformer is above the rival that it is least above."""
+
+    def plain(arm: str) -> dict[str, dict[int, float]]:
+        labels: dict[str, Label] = {"question": PRETRAINED, "stage": "plain", "arm": arm}
+        return {task: by_seed(records, "score", task=task, **labels) for task in tasks}
+
+    tasks = _tasks(records)
+    ours = plain(KERFORMER)
+    return least(_gap(ours, plain(arm)) for arm in _arms(records, PRETRAINED))
+
+
+def _tasks(records: Records) -> list[str]:
+    """Those that a pretrained model was fine-tuned on."""
+    named: Iterable[str] = (
+        str(r.labels["task"])
+        for r in records
+        if r.name == "score" and r.labels.get("question") == PRETRAINED
+    )
+    return sorted({*named})
