@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparing.core.catalogue import MECHANISMS
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -25,3 +27,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert missing == []
+
+
+def test_the_readme_counts_the_mechanisms():
+    assert f"## {len(MECHANISMS.names())} mechanisms" in PAGES[0].read_text()

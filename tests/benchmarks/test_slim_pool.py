@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -117,3 +118,22 @@ def test_recorded_runs_are_pooled_without_running_anything(
     with pytest.raises(SystemExit, match="has no lines"):
         importlib.import_module("pages").put_between(page, "slim tasks", "new")
     assert page.read_text() == "no marks"
+
+
+def test_the_page_tells_what_the_records_say(slim_pool):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "slim.md").read_text(encoding="utf-8")
+    tasks = ("sst2", "mrpc", "mpqa")
+    places = {
+        t: [slim_pool.recorded(root / "benchmarks/results", t, n) for n in range(3)] for t in tasks
+    }
+    rows = [
+        row
+        for task in tasks
+        for seed, place in enumerate(places[task])
+        for row in slim_pool.rows_of(RecordLog(place / "records.jsonl").read(), task, seed)
+    ]
+    for line in slim_pool.lines_of(rows):
+        assert "| " + " | ".join(line) + " |" in page
+    for sentence in slim_pool.summary(rows, places):
+        assert sentence in page

@@ -153,3 +153,34 @@ def test_models_of_two_towers_keep_the_other_tower():
     sparing.swap(model, "linear", layers=vision)
     assert model.text_model.config._attn_implementation == "sdpa"
     assert model.vision_model.config._attn_implementation == "sparing"
+
+
+def _big_code(**changes):
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "vocab_size": 50}
+    config = transformers.GPTBigCodeConfig(**sizes, **changes)
+    return find_layers(transformers.GPTBigCodeModel(config))[0]
+
+
+def test_fused_projections_are_cut_at_the_layers_own_sizes():
+    layer = _big_code(multi_query=True)
+    fused, weights = layer.module.c_attn.weight, projection_weights(layer)
+    torch.testing.assert_close(weights["q"], fused[:32])
+    torch.testing.assert_close(weights["k"], fused[32:40].repeat(4, 1))
+    torch.testing.assert_close(weights["v_bias"], layer.module.c_attn.bias[40:].repeat(4))
+    assert projection_weights(_big_code(multi_query=False)) == {}  # head by head
+
+
+def test_queries_carry_a_scale_of_the_layers_own():
+    plain, scaled = (
+        find_layers(build("gpt2", scale_attn_weights=scales))[0] for scales in (True, False)
+    )
+    torch.testing.assert_close(
+        projection_weights(scaled)["q"], 8**0.5 * projection_weights(plain)["q"]
+    )
+    torch.testing.assert_close(projection_weights(scaled)["k"], projection_weights(plain)["k"])
+
+
+@pytest.mark.parametrize(("family", "known"), [("bert", True), ("llama", False)])
+def test_copies_of_projections_that_turn_afterwards_count_as_untrained(family, known):
+    report = sparing.swap(build(family), "longformer", radius=4)
+    assert (report.untrained_params == 0) == known
