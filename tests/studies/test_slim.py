@@ -144,7 +144,8 @@ def test_what_was_polished_is_served_at_its_final_widths(done):
 
 
 def test_attempts_end_with_the_first_that_is_good(done):
-    tried = of_name(done, "attempted_plan")
+    *tried, alone = of_name(done, "attempted_plan")
+    assert alone.labels["attempt"] == "alone"
     assert [each.labels["good"] for each in tried[:-1]] == [False] * (len(tried) - 1)
     assert len(of_name(done, "train_time_s", arm="slim polished")) == len(tried)
     kinds = [attempt.kind for attempt in attempts(Run(done.folder, done.config))]

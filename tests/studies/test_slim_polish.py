@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 import torch
 
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.studies._exits import Outcomes
-from sparing.studies._frontier import Variant, points_of
+from sparing.studies._frontier import Point, Variant, points_of
 from sparing.studies._run import Run
-from sparing.studies._slim_polish import attempts, boldest_alike
+from sparing.studies._slim_polish import Attempt, Trained, attempts, better, boldest_alike
 from sparing.tasks import load_task
 
 
@@ -94,3 +95,25 @@ def test_the_threshold_is_the_boldest_that_answers_alike():
     assert threshold(0.75, 0.0) == 0.6
     assert threshold(0.5, 0.0) == 0.5  # all leave: nothing else is so cheap
     assert threshold(0.1, 0.0) == 0.5
+
+
+def trained(cost, score, good):
+    point = Point("depth", Variant(1.0), DEEP, score, cost, 4.0)
+    return Trained(Attempt(DEEP, 1.0, "chosen"), point, [point], good, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("polished", "alone", "winner"),
+    [
+        ((0.7, 0.9, True), (0.4, 0.8, True), "alone"),  # both good: the cheaper
+        ((0.2, 0.8, True), (0.3, 0.9, True), "polished"),
+        ((0.40, 0.90, True), (0.41, 0.91, True), "alone"),  # as dear: the better
+        ((0.40, 0.90, True), (0.40, 0.90, True), "polished"),
+        ((0.2, 0.8, False), (0.6, 0.9, True), "alone"),
+        ((0.6, 0.9, True), (0.2, 0.8, False), "polished"),
+        ((0.2, 0.8, False), (0.9, 0.9, False), "alone"),
+    ],
+)
+def test_the_control_is_served_where_it_is_better(polished, alone, winner):
+    ours, theirs = trained(*polished), trained(*alone)
+    assert better(ours, theirs) is {"polished": ours, "alone": theirs}[winner]

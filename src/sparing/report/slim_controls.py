@@ -42,6 +42,8 @@ def _static(results: SlimResults) -> list[Block]:
         "dense), cut from the same dense model and distilled alone for as many steps. Positive is "
         "in favour of adapting; differences have their 90 % interval."
     )
+    if results.served is not None and results.served.labels.get("attempt") == "alone":
+        explain += " It was the better one where plans were chosen, so that it is what is served."
     scale = scale_of(results)
     heads = ("Batch", "Slim beside the control", "Interval", score_name(results).capitalize())
     rows = tuple(

@@ -141,6 +141,12 @@ def _polished(results: SlimResults) -> str:
             f"{plan_of(before).layers} layers and {scores[0]} at {spent} of the arithmetic: cut "
             f"from the same model and trained on by itself it has {scores[1]} there."
         )
+    if kind == "alone":
+        cost = wording.share(float(after.value or 0.0), 0)
+        return (
+            f"It is the fixed control: {scores[1]} there at {cost} of the arithmetic, distilled "
+            "alone from the dense model. What was cut from the model of all widths was not better."
+        )
     return (
         f"A plan of {spent} of the arithmetic was fast enough, but not good enough, trained on or "
         f"not; this one has {scores[1]} there, trained on by itself."

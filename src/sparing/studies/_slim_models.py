@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -158,6 +160,17 @@ class Models:
         An attempt is made only where those before it were not good enough: the last is served.
         """
         return self.folder / "models" / (f"polished-{number + 1}" if number else "polished")
+
+    def serve_static(self, number: int) -> None:
+        """Let the fixed control be what is served: a copy of it, as if polished last."""
+        place = self.polishing_place(number)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            shutil.copytree(self._trained("static"), beside)
+            beside.rename(place)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
     @property
     def whole_recipe(self) -> Recipe:

@@ -26,6 +26,9 @@ from sparing.transfer.opening import open_model
 POLISHED = f"{OURS} polished"
 # The share of answers that leaving earlier may change beside leaving as late as is affordable.
 CHANGED = 0.01
+# Arithmetic that is no further apart counts as the same.
+CLOSE = 0.05
+ALONE = "alone"
 # A fixed plan may cost so much more than what its exits are to bring it down to.
 EXITS_SAVE = 1.1
 
@@ -75,11 +78,14 @@ def attempts(run: Run) -> list[Attempt]:
     return found
 
 
-def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> list[Record]:
+def polish(
+    steps: Steps, run: Run, tell: Telling, *, learned: bool = False, control: bool = False
+) -> list[Record]:
     """Train plans on by themselves until one is good enough, and set its threshold anew.
 
     The last one tried is served, good or not; ``served`` reads it. ``learned`` fits confidence
-    heads too; of both kinds the one with the better score is taken.
+    heads too; of both kinds the one with the better score is taken. With ``control`` the fixed plan
+    that is distilled alone is held against it, and served where it is ``better``.
     """
     tried: list[Trained] = []
     for number, attempt in enumerate(attempts(run)):
@@ -87,13 +93,52 @@ def polish(steps: Steps, run: Run, tell: Telling, *, learned: bool = False) -> l
         tried.append(_trained(steps, attempt, place, tell, learned=learned))
         if tried[-1].good:
             break
-    last = tried[-1]
+    last, alone = tried[-1], None
+    if control:
+        alone = _alone(steps, run, tried[-1].attempt.share, tell)
+        last = better(tried[-1], alone)
+        if last is alone:
+            steps.models.serve_static(len(tried))
     front = best([point for point in last.points if point.cost_share < 1])
     return [
         *(record for each in tried for record in _records(each)),
+        *([] if alone is None else [_plan_record("attempted_plan", alone)]),
         *(replace(p.record(on_front=p in front), name="polished_score") for p in last.points),
         _plan_record("polished_plan", last),
     ]
+
+
+def better(polished: Trained, alone: Trained) -> Trained:
+    """Which of the two is served, by the inputs that plans are chosen on.
+
+    The one that is good enough; of two that are, the cheaper, and where their arithmetic is within
+    a twentieth, the one with the better score; of two that are not, that one too.
+    """
+    if polished.good != alone.good:
+        return polished if polished.good else alone
+    costs = (polished.final.cost_share, alone.final.cost_share)
+    if polished.good and abs(costs[0] - costs[1]) > CLOSE * max(costs):
+        return polished if costs[0] < costs[1] else alone
+    return alone if alone.final.score > polished.final.score else polished
+
+
+def _alone(steps: Steps, run: Run, share: float, tell: Telling) -> Trained:
+    """The best fixed plan of no more arithmetic, distilled alone: the control, as a candidate."""
+    models, chosen_on = steps.models, steps.parts[0]
+    plan = Plan.from_dict(json.loads(str(fixed_plan(run, share).labels["plan"])))
+    result = models.train_static(plan, tell)
+    model = models.static()
+    assert model is not None
+    whole = float(dense_flops(models.adaptive(), chosen_on).mean())
+    variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
+    found = outcomes(model, steps.task, chosen_on, variant.plan(model))
+    points = points_of(steps.task, variant, found, whole)
+    final = max(points, key=lambda point: point.plan.layers)
+    dense = all_logits(steps, chosen_on, models.rival())
+    logits = decided(found, final).logits
+    good = good_enough(steps.task.metric, logits, dense, chosen_on.labels, steps.floor)[2]
+    attempt = Attempt(plan, share, ALONE)
+    return Trained(attempt, final, points, good, result.train_time_s, result.examples_seen)
 
 
 def _records(tried: Trained) -> Iterator[Record]:

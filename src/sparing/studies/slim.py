@@ -78,7 +78,8 @@ class Options:
     ``polish_epochs`` train the chosen plan on by itself, at its final widths, and with
     ``learned_confidence`` inputs may then leave by a learned confidence, where that is better;
     ``continue_dense`` trains the dense rival on as long as ours is trained; ``static_control``
-    also trains the best fixed plan of no more arithmetic by itself, with the same steps;
+    also trains the best fixed plan of no more arithmetic by itself, with the same steps, and where
+    plans were polished serves it if it is the better one;
     ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
     the share of every head's coordinates to keep. ``precision`` is that of training; without
     ``attention_dropout`` training drops no attention weights: the fused kernel of the CPU cannot,
@@ -155,7 +156,7 @@ class Options:
 
 BUDGETS = {
     "quick": Options(epochs=2, polish_epochs=1, timed_examples=300, rounds=2),
-    "standard": Options(),
+    "standard": Options(static_control=True),
 }
 
 
@@ -277,12 +278,13 @@ def _later_cells(steps: cells.Steps, opened: Run, options: Options, tell: Progre
     if options.polish_epochs:
         told = _within(tell, 0.75, 0.8, "polish")
         learned = options.learned_confidence
-        work = partial(polish, steps, opened, told, learned=learned)
+        control = options.static_control
+        work = partial(polish, steps, opened, told, learned=learned, control=control)
         found.append(Cell("polish", work, weight=2.0))
     found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
     if options.static_control:
-        control = partial(train_static, steps, opened, _within(tell, 0.8, 0.9, "static control"))
-        found.append(Cell("static", control, weight=8.0))
+        told = _within(tell, 0.8, 0.9, "static control")
+        found.append(Cell("static", partial(train_static, steps, opened, told), weight=8.0))
     for batch in options.batches:
         verify = partial(cells.verify_plan, steps, opened, batch)
         found.append(Cell(f"verify/batch-{batch}", verify))
