@@ -129,7 +129,7 @@ def test_the_layers_input_is_captured_and_let_go():
     output(model, given)
     keep = given["attention_mask"].bool()
     torch.testing.assert_close((with_gain - seen[3])[keep], own[keep], rtol=1e-10, atol=1e-10)
-    assert layer.sparing_state.inputs == []
+    assert layer.sparing_state.inputs == {}
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

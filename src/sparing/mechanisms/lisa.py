@@ -104,7 +104,7 @@ class Lisa(Mechanism):
         counts = seen.cumsum(1) if mask.causal else seen.sum(1, keepdim=True)
         queries, keys, values = self._projected(codes.dtype)
         tables = queries @ keys.mT / math.sqrt(self.heads.dim)
-        mixed = codes.new_zeros(len(q), q.shape[1], codes.shape[1], q.shape[3])
+        mixed = codes.new_zeros(q.shape[0], q.shape[1], codes.shape[1], q.shape[3])
         for book in range(self.books):
             scores = _rows(codes[:, :, book], tables[book])
             weights = _weighted(scores, counts[:, None, :, book])

@@ -230,7 +230,7 @@ def _layers(model: PreTrainedModel) -> tuple[tuple[AttentionLayer, ...], str]:
 def _open(name: str, tokens: int | None) -> PreTrainedModel:
     if name in MODELS.names() and not Path(name).exists():
         return _built_in(name, tokens)
-    return open_model(name)
+    return open_model(name, MODELS.names())
 
 
 @dataclass(frozen=True)

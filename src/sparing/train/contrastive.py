@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from sparing.core.errors import UsageError, require_choice
 from sparing.core.mechanism import without_autocast
+from sparing.mechanisms._shared import wide
 from sparing.tasks import Examples, Task
 from sparing.train.augmentation import Augmentation
 from sparing.train.evaluation import Evaluation, evaluating
@@ -97,7 +98,7 @@ def triplet_loss(
     if not len(points):
         return points.sum()
     with without_autocast(points.device.type):  # 2 - 2 cos of near points cancels
-        return _hinged(points.float(), kinds, margin)
+        return _hinged(wide(points), kinds, margin)
 
 
 def _hinged(

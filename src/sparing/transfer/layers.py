@@ -152,7 +152,8 @@ def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
     names = projection_names(layer.module)
     if getattr(layer.module, "multi_query", True) is False:
         return {}
-    scale = float(getattr(layer.module, "scaling", None) or layer.dim**-0.5) * layer.dim**0.5
+    own, usual = getattr(layer.module, "scaling", None), layer.dim**-0.5
+    scale = 1.0 if own is None or own == usual else float(own) / usual
     weights: dict[str, Tensor] = {}
     for place, (stream, name) in enumerate(names.items()):
         projection = getattr(layer.module, name)
@@ -164,9 +165,9 @@ def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
             weight = weight.split(sizes)[place]
             bias = None if bias is None else bias.split(sizes)[place]
         factor = scale if stream == "q" else 1.0
-        weights[stream] = factor * _per_query_head(weight, layer)
+        weights[stream] = _per_query_head(weight * factor, layer)
         if bias is not None:
-            weights[f"{stream}_bias"] = factor * _per_query_head(bias.detach(), layer)
+            weights[f"{stream}_bias"] = _per_query_head(bias.detach() * factor, layer)
     return weights
 
 

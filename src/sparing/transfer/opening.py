@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import transformers
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.errors import CheckpointError, UsageError, nearest
 from sparing.models import MODELS
 from sparing.models._quiet import quiet
 from sparing.transfer.checkpoint import load
 
 
-def open_model(name: str) -> PreTrainedModel:
+def open_model(name: str, also: Sequence[str] = ()) -> PreTrainedModel:
     """The pretrained model of a folder, swapped or not, or of a hub name, as its own class.
 
-    Raises ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
+    ``also`` are names that the caller knows besides: one of them may have been meant. Raises
+    ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -27,7 +29,7 @@ def open_model(name: str) -> PreTrainedModel:
         raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UsageError(f"no model at {name!r}: there is no such folder")
-    return _from_hub(name)
+    return _from_hub(name, also)
 
 
 def _load(folder: Path) -> PreTrainedModel:
@@ -40,7 +42,7 @@ def _load(folder: Path) -> PreTrainedModel:
         raise CheckpointError(f"{folder}: {error}") from error
 
 
-def _from_hub(name: str) -> PreTrainedModel:
+def _from_hub(name: str, also: Sequence[str]) -> PreTrainedModel:
     with quiet():
         try:
             config = transformers.AutoConfig.from_pretrained(name)
@@ -55,6 +57,7 @@ def _from_hub(name: str) -> PreTrainedModel:
             raise UsageError(
                 f"no model {name!r}: no such folder, and not to be had from the hub ({reason})"
                 + ("; sparing train makes one of that name" if name in MODELS.names() else "")
+                + nearest(name, also)
             ) from error
         except SafetensorError as error:
             raise CheckpointError(f"the model {name!r} is damaged: {error}") from error

@@ -222,10 +222,13 @@ def _place(
 
 
 def _with_own_seed(assignment: Assignment, index: int) -> Assignment:
-    """Let each layer draw its own: one random pattern in all layers reaches far fewer tokens."""
+    """Let each layer draw its own: one random pattern in all layers reaches far fewer tokens.
+
+    What all layers share is drawn once.
+    """
     seed = option_defaults(mechanism_class(assignment.mechanism)).get("seed")
     seed = assignment.options.get("seed", seed)
-    if not isinstance(seed, int):
+    if not isinstance(seed, int) or assignment.options.get("sharing") == "layerwise":
         return assignment
     return replace(assignment, options={**assignment.options, "seed": seed + index})
 
@@ -276,10 +279,6 @@ def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
     return swapped
 
 
-def _unseeded(mechanism: Mechanism) -> dict[str, object]:
-    return {name: value for name, value in mechanism.options().items() if name != "seed"}
-
-
 def share(placements: list[Placement]) -> None:
     """Let mechanisms that want one projection for all layers (``sharing="layerwise"``) have it."""
     firsts: list[Any] = []
@@ -288,7 +287,7 @@ def share(placements: list[Placement]) -> None:
         if mechanism.options().get("sharing") != "layerwise":
             continue
         for first in firsts:
-            if first.heads == mechanism.heads and _unseeded(first) == _unseeded(mechanism):
+            if first.heads == mechanism.heads and first.options() == mechanism.options():
                 mechanism.share_projections(first)
                 break
         else:
