@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sparing.core.catalogue import MECHANISMS, mechanism_class
@@ -9,6 +11,7 @@ from sparing.core.errors import UsageError
 from sparing.core.options import option_defaults
 from sparing.studies._arms import COUNTS_TOKENS, expand, family_of, fitted_options
 from sparing.studies.compare import Options
+from sparing.train import default_recipe
 
 
 def test_all_are_the_arms_by_family_with_the_dense_one_first():
@@ -31,6 +34,16 @@ def test_groups_and_names_mix_and_each_arm_comes_once():
 def test_the_family_kernel_and_the_mechanism_kernel_are_told_apart():
     assert expand(["kernel"]) == ("kernel",)
     assert "linear" in expand(["family:kernel"])
+
+
+def test_another_task_brings_its_own_recipe_and_keeps_what_was_changed():
+    options = Options(task="digits")
+    options = replace(options, recipe=replace(options.recipe, epochs=3))
+    other = replace(options, task="listops")
+    assert other.recipe == replace(default_recipe("listops"), epochs=3)
+    assert other.recipe.learning_rate != options.recipe.learning_rate
+    with pytest.raises(UsageError, match=r"recipe\.seed"):
+        replace(options, recipe=replace(options.recipe, seed=7))
 
 
 def test_an_unknown_family_is_named():

@@ -37,7 +37,7 @@ def _set(config: Any, path: Sequence[str], text: str, whole: str) -> Any:
         return {**config, name: inner}
     if not dataclasses.is_dataclass(config):
         raise UsageError(f"--set {whole}: there is nothing below it to set, {name!r} included")
-    names = [field.name for field in dataclasses.fields(config)]
+    names = [field.name for field in dataclasses.fields(config) if field.repr]
     if name not in names:
         raise UsageError(f"--set {whole}: no setting {name!r}{nearest(name, names)}")
     before = getattr(config, name)

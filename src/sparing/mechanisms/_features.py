@@ -243,8 +243,10 @@ def _sums_before(early: _Sums, blocks: _Sums) -> _Sums:
 
 
 def _in_groups(part: Tensor) -> Tensor:
-    """Blocks (batch, heads, blocks, ...) as (batch, heads x groups, GROUP, ...); the last again
-    and again where some are missing: what follows the end is before nothing."""
+    """Blocks (batch, heads, blocks, ...) as (batch, heads x groups, GROUP, ...).
+
+    The last comes again where some are missing: what follows the end is before nothing.
+    """
     missing = -part.shape[2] % GROUP
     if missing:
         last = part[:, :, -1:].expand(-1, -1, missing, *part.shape[3:])
