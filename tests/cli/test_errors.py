@@ -156,6 +156,8 @@ def test_a_model_of_another_task_is_refused(command, trained, bert):
     ended = command("evaluate", trained, "--task", "listops", "--set", "examples=10")
     assert ended.code == 2
     assert "reads pixel_values, but task listops gives input_ids" in ended.error
+    ended = command("evaluate", bert)
+    assert (ended.code, "name a --task" in ended.error) == (2, True)
     ended = command("evaluate", bert, "--task", "digits")
     assert "reads input_ids, but task digits gives pixel_values" in ended.error
     ended = command("evaluate", trained, "--task", "digits", "--set", "patch_size=2")

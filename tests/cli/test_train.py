@@ -22,7 +22,8 @@ def test_the_result_is_a_model_that_opens(command, trained):
     assert type(model).__name__ == "ViTForImageClassification"
     assert model.config.sparing["swap"][0]["mechanism"] == "window"
     outcome = json.loads((trained / "training" / "outcome.json").read_text())
-    judged = command("evaluate", trained, "--task", "digits", "--json").json
+    judged = command("evaluate", trained, "--json").json  # on the task it was trained for
+    assert judged["task"] == "digits"
     assert judged["accuracy"]["value"] == outcome["seeds"][0]["accuracy"]
     assert judged["accuracy"]["count"] == 360
     low, high = judged["accuracy"]["interval"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, verb
-from sparing.core.errors import CheckpointError
+from sparing.core.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,9 @@ Intervals = dict[str, tuple[float, float]]
 @verb
 def run(
     path: Annotated[str, typer.Argument(help="The folder of a saved model, or a hub name.")],
-    task: Annotated[str, typer.Option(help="The task to judge it on.")],
+    task: Annotated[
+        str, typer.Option(help="The task to judge it on; without it the one it was trained for.")
+    ] = "",
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     settings: Annotated[
@@ -37,12 +39,15 @@ def run(
     """Judge a saved model on a task: its metrics with intervals, and on how many examples."""
     from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
-    from sparing.studies._task import load_for
+    from sparing.studies._task import load_for, task_of
     from sparing.train import evaluate
     from sparing.transfer.opening import open_model
 
     given: dict[str, Any] = {}
     model = open_model(path)
+    task = task or task_of(path)
+    if not task:
+        raise UsageError(f"{path} does not say what it was trained for: name a --task")
     loaded, options = load_for(task, apply(given, settings or []), path, data)
     require_fit(model, loaded, path)
     with progress_bar(quiet=as_json) as show:

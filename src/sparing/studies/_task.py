@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,15 +57,26 @@ def _has_tokenizer(model: str) -> bool:
     return not folder.is_dir() or any((folder / file).is_file() for file in TOKENIZER_FILES)
 
 
+def task_of(model: str) -> str:
+    """The task that the training which left a model's folder was on; "" where none did."""
+    return next((task for task, _ in _trainings(model)), "")
+
+
 def _remembered(task: str, model: str) -> dict[str, Any]:
     """The task's options in the training that left this model's folder; empty where none did."""
-    folder = Path(model).expanduser() if model else Path()
+    return next((options for named, options in _trainings(model) if named == task), {})
+
+
+def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tasks, with their options, of the trainings in a model's folder and around it."""
+    if not model:
+        return
+    folder = Path(model).expanduser()
     for place in (folder / "training", folder.parent / "training"):
         try:
             identity = json.loads((place / "config.json").read_text(encoding="utf-8"))["identity"]
-            same, options = identity["task"] == task, identity["task_options"]
+            task, options = identity["task"], identity["task_options"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if model and same and isinstance(options, dict):
-            return options
-    return {}
+        if isinstance(task, str) and isinstance(options, dict):
+            yield task, options
