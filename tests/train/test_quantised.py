@@ -14,8 +14,9 @@ from sparing.core.errors import UsageError
 from sparing.layers.packing import Packed, Padded
 from sparing.layers.plan import narrowed
 from sparing.train import Distillation, Recipe, train
+from sparing.train.boxes import BoxLoss
 from sparing.train.elastic import Draw, ElasticLoss
-from sparing.train.objective import LabelLoss, TeacherLoss
+from sparing.train.objective import LabelLoss, TeacherLoss, judge_of
 from sparing.train.quantised import Int8Loss, Int8Rules, imitating_int8, int8_product
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import freeze
@@ -169,3 +170,9 @@ def test_a_run_says_that_it_is_for_int8_and_ends_nearer_to_it(tmp_path):
     before = objective(model, batch, 0).item()
     train(model, task, Recipe(epochs=3, batch_size=8), output_dir=tmp_path, objective=objective)
     assert objective(model, batch, 0).item() < before
+
+
+def test_a_loss_that_judges_goes_on_judging():
+    judging = BoxLoss()
+    assert judge_of(Int8Loss(judging)) is judging
+    assert judge_of(Int8Loss(LabelLoss())) is None

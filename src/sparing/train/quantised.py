@@ -61,21 +61,21 @@ class Int8Loss:
     """
 
     def __init__(self, objective: Objective, rules: Int8Rules | None = None) -> None:
-        self.objective, self.rules = objective, rules or Int8Rules()
+        self.inner, self.rules = objective, rules or Int8Rules()
 
     @property
     def teacher(self) -> nn.Module | None:
         """The other objective's."""
-        return self.objective.teacher
+        return self.inner.teacher
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The other objective's loss of a batch with ``labels``."""
         with imitating_int8(model, self.rules):
-            return self.objective(model, batch, step)
+            return self.inner(model, batch, step)
 
     def describe(self) -> dict[str, Any]:
         """The other objective, and the rules."""
-        return {**self.objective.describe(), "int8": asdict(self.rules)}
+        return {**self.inner.describe(), "int8": asdict(self.rules)}
 
 
 @contextmanager
