@@ -95,41 +95,34 @@ def check_half_precision(subject: Subject) -> None:
     exact = subject.make()
     for dtype in (torch.float16, torch.bfloat16):
         made = subject.make().to(dtype)
-        bound = tolerance(dtype)
         for causal in masks(subject):
             tensors = streams(made, 2, 65, dtype=dtype)
             wanted = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
             found = call(made, tensors, Mask(causal=causal))
             require(found.dtype == dtype, f"{dtype} in, {found.dtype} out")
-            typical = wanted.abs().mean().item()
-            require_close(
-                found.double(),
-                wanted,
-                f"{dtype} against float64, causal={causal}",
-                relative=bound.relative * 2,
-                absolute=bound.absolute + 2 * bound.relative * typical,
-            )
+            _require_near(found, wanted, f"{dtype} against float64, causal={causal}")
             loud = call(made, streams(made, 2, 65, dtype=dtype, scale=10.0), Mask(causal=causal))
             require(bool(torch.isfinite(loud).all()), f"{dtype}, standard deviation 10: not finite")
+
+
+def _require_near(found: Tensor, wanted: Tensor, what: str) -> None:
+    """Half precision near float64, by twice its tolerance of the values and of their mean size."""
+    bound, typical = tolerance(found.dtype), wanted.abs().mean().item()
+    absolute = bound.absolute + 2 * bound.relative * typical
+    require_close(found.double(), wanted, what, relative=bound.relative * 2, absolute=absolute)
 
 
 def check_autocast(subject: Subject) -> None:
     """Under autocast, parameters in float32, half inputs give what they give without it."""
     for dtype in (torch.float16, torch.bfloat16):
-        exact, made, bound = subject.make(), subject.make().float(), tolerance(dtype)
+        exact, made = subject.make(), subject.make().float()
         for causal in masks(subject):
             tensors = tuple(t.requires_grad_() for t in streams(made, 1, 65, dtype=dtype))
             wanted = call(exact, tuple(t.detach().double() for t in tensors), Mask(causal=causal))
             with torch.autocast("cpu", dtype):
                 found = call(made, tensors, Mask(causal=causal))
-            typical = wanted.abs().mean().item()
-            require_close(
-                found.double(),
-                wanted,
-                f"{dtype} under autocast against float64, causal={causal}",
-                relative=bound.relative * 2,
-                absolute=bound.absolute + 2 * bound.relative * typical,
-            )
+            require(found.dtype == dtype, f"{dtype} in, {found.dtype} out")
+            _require_near(found, wanted, f"{dtype} under autocast, causal={causal}")
             if found.requires_grad:
                 used = [t for t in (*tensors, *made.parameters()) if t.requires_grad]
                 slopes = torch.autograd.grad(found.float().sum(), used, allow_unused=True)
