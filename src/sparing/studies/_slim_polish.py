@@ -134,11 +134,16 @@ def _alone(steps: Steps, run: Run, share: float, tell: Telling) -> Trained:
     found = outcomes(model, steps.task, chosen_on, variant.plan(model))
     points = points_of(steps.task, variant, found, whole)
     final = max(points, key=lambda point: point.plan.layers)
-    dense = all_logits(steps, chosen_on, models.rival())
-    logits = decided(found, final).logits
-    good = good_enough(steps.task.metric, logits, dense, chosen_on.labels, steps.floor)[2]
-    attempt = Attempt(plan, share, ALONE)
+    good, attempt = _is_good(steps, final, found), Attempt(plan, share, ALONE)
     return Trained(attempt, final, points, good, result.train_time_s, result.examples_seen)
+
+
+def _is_good(steps: Steps, point: Point, found: Outcomes) -> bool:
+    """Whether a trained plan keeps the floor where plans are chosen, as far as that can tell."""
+    chosen_on = steps.parts[0]
+    dense = all_logits(steps, chosen_on, steps.models.rival())
+    logits = decided(found, point).logits
+    return good_enough(steps.task.metric, logits, dense, chosen_on.labels, steps.floor)[2]
 
 
 def _records(tried: Trained) -> Iterator[Record]:
@@ -184,9 +189,7 @@ def _trained(
         points += mine
         finals.append((boldest_alike(mine, found, plan, attempt.share), found))
     final, found = max(finals, key=lambda each: each[0].score)
-    dense = all_logits(steps, chosen_on, models.rival())
-    logits = decided(found, final).logits
-    good = good_enough(steps.task.metric, logits, dense, chosen_on.labels, steps.floor)[2]
+    good = _is_good(steps, final, found)
     return Trained(attempt, final, points, good, result.train_time_s, result.examples_seen)
 
 
