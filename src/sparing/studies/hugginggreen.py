@@ -122,8 +122,7 @@ def _cells(
     for name, task in tasks.items():
         asked = options.asked_of(name)
         if PATCHES in asked:
-            depths = options.depths if options.whole(name) else options.depths[:1]
-            for depth in depths:
+            for depth in options.depths:
                 found += _patch_cells(options, name, task, folder, depth)
         if ATTENTION in asked:
             found += _attention_cells(options, name, task, folder)
@@ -143,7 +142,7 @@ def _cells(
 
 def _patch_cells(options: Options, name: str, task: Task, folder: Path, depth: int) -> list[Cell]:
     work, first = _work(options, name, task, folder, depth), depth == options.depths[0]
-    arms = patch_arms(options, task, whole=first and options.whole(name))
+    arms = patch_arms(options, task, whole=first)
     found = [pictures_cell(work)] if first else []
     return found + _in_turns(work, PATCHES, arms, options.pairs)
 
