@@ -36,8 +36,10 @@ QUESTIONS = {"patches": PATCHES, "attention": ATTENTION, "stages": STAGES}
 EPOCHS = 4
 
 
-def measured(pairs: int = 10, task: str = "digits", noise: float = 0.002) -> list[Record]:
-    """Every training of every question, with a little noise."""
+def measured(
+    pairs: int = 10, task: str = "digits", noise: float = 0.002, *, learning: bool = False
+) -> list[Record]:
+    """Every training of every question, with a little noise; until the last epoch if learning."""
     chance = random.Random(0)
     found = []
     for question, arms in QUESTIONS.items():
@@ -47,16 +49,16 @@ def measured(pairs: int = 10, task: str = "digits", noise: float = 0.002) -> lis
                 joules = energy * (1 + chance.gauss(0, 5 * noise))
                 score = accuracy + common + chance.gauss(0, noise / 2)
                 labels = {"question": question, "task": task, "depth": 4, "arm": arm, "seed": seed}
-                found += _training(labels, joules, score, share)
+                found += _training(labels, joules, score, share, EPOCHS if learning else EPOCHS - 1)
     return found
 
 
-def _training(labels, joules, score, share) -> list[Record]:
+def _training(labels, joules, score, share, best) -> list[Record]:
     cell = "/".join(str(labels[key]) for key in ("question", "task", "depth", "seed", "arm"))
     curve = [
         {
             "epoch": epoch,
-            "score": score - 0.05 * (EPOCHS - epoch),
+            "score": score - 0.05 * max(0, best - epoch),
             "energy": {"cpu_j": joules * epoch / EPOCHS},
             "flops": 1e12 * share * epoch / EPOCHS,
         }
@@ -90,9 +92,11 @@ def picture(label: str = "0", task: str = "digits") -> Record:
     return Record("picture", None, "", "measured", labels, cell=f"pictures/{task}")
 
 
-def records(pairs: int = 10, task: str = "digits", margin: float = 0.01) -> list[Record]:
+def records(
+    pairs: int = 10, task: str = "digits", margin: float = 0.01, *, learning: bool = False
+) -> list[Record]:
     """The trainings with what follows from them."""
-    own = measured(pairs, task)
+    own = measured(pairs, task, learning=learning)
     tested = {task: 1000}
     return [
         picture(task=task),

@@ -128,10 +128,19 @@ def test_measured_energy_is_not_summed_with_estimates():
 
 
 def test_the_plateau_is_the_gain_of_the_last_quarter():
-    found = analyse(measured(), {"digits": 1000}, 0.01)
+    found = analyse(measured(learning=True), {"digits": 1000}, 0.01)
     gains = of_name(found, "last_quarter_gain", question="patches")
     assert gains[0].value == pytest.approx(0.05)
-    assert any("still gains +5.0" in notice for notice in notices(read()))
+    assert not gains[0].labels["at_plateau"]
+    still = read(records(learning=True))
+    assert any("still gains +5.0" in notice for notice in notices(still))
+    assert not any("still gains" in notice for notice in notices(read()))
+
+
+def test_a_dense_model_that_still_learns_gives_no_saving():
+    assert verdict(read(records())).lead == "Choosing patches saves energy"
+    still = verdict(read(records(learning=True)))
+    assert still.lead == "Choosing patches does not pay here"
 
 
 @pytest.mark.parametrize(

@@ -410,3 +410,20 @@ def test_an_arm_that_seldom_gets_there_misses_the_goal(digits, reached, of, met)
     record = Record("target_energy_ratio", None, "ratio", "estimated", told)
     goals = judge(SMALL, {"digits": digits}, [record])
     assert next(goal for goal in goals if "less energy than" in goal.name).met == met
+
+
+@pytest.mark.parametrize(
+    ("ratio", "at_plateau", "met"),
+    [(0.6, True, True), (0.6, False, "undecided"), (1.5, True, False), (1.5, False, False)],
+)
+def test_a_saving_beside_a_dense_model_that_still_learns_is_not_met(digits, ratio, at_plateau, met):
+    arm = arms.selection_arms(SMALL, digits, whole=False)[0].name
+    labels = {"task": "digits", "question": "patches", "depth": 2, "arm": arm}
+    interval = (ratio - 0.1, ratio + 0.1)
+    saved = Record(
+        "target_flops_ratio", ratio, "ratio", "modelled", labels, interval=interval, count=10
+    )
+    told = {**labels, "arm": "dense", "at_plateau": at_plateau}
+    gain = Record("last_quarter_gain", 0.0, "score", "measured", told)
+    goals = judge(SMALL, {"digits": digits}, [saved, gain])
+    assert next(goal for goal in goals if "less arithmetic than" in goal.name).met == met

@@ -18,7 +18,7 @@ from sparing.report.results import Results
 from sparing.report.study_page import Verdict
 
 GAUSSIAN_HALF = "gaussian keys, half the heads"
-PLATEAU, LEVEL = 0.005, 0.05
+LEVEL = 0.05
 _WORDS = (
     (
         "pair",
@@ -121,7 +121,13 @@ def _declared(results: GreenResults) -> list[Group]:
 
 
 def _paying(group: Group, arm: str) -> Record | None:
-    """The arm's energy to the target, where it is clearly less and its accuracy is kept."""
+    """The arm's energy to the target, where it is clearly less and its accuracy is kept.
+
+    A dense model that would go on learning is no measure of either.
+    """
+    gain = group.find("last_quarter_gain")
+    if gain is not None and not gain.labels.get("at_plateau"):
+        return None
     ratio = group.find("target_energy_ratio", arm=arm)
     kept = group.find("accuracy_difference", arm=arm, to=DENSE)
     if ratio is None or ratio.interval is None or kept is None:
@@ -212,12 +218,12 @@ def notices(results: GreenResults) -> list[str]:
 
 def _plateau(group: Group) -> str:
     found = group.find("last_quarter_gain")
-    if found is None or found.value is None or found.value < PLATEAU:
+    if found is None or found.value is None or found.labels.get("at_plateau"):
         return ""
     return (
         f"{group.name}: the dense arm's last quarter still gains {wording.points(found.value)} "
         "points of validation accuracy: it is not at its plateau, and arms that cost less are held "
-        "against a model that would go on learning."
+        "against a model that would go on learning. No saving is claimed from it."
     )
 
 

@@ -52,16 +52,25 @@ class Group:
         return found[-1] if found else None
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components that are compared."""
-        found: dict[int, float] = {}
-        for record in self.records:
-            if record.name != name or record.labels.get("arm") != arm or record.value is None:
-                continue
-            if name.endswith("energy_j") and record.obtained not in self.kinds:
-                continue
-            seed = int(record.labels.get("seed") or 0)
-            found[seed] = found.get(seed, 0.0) + float(record.value)
-        return found
+        """A quantity of an arm by seed; energies are sums of the components that are compared.
+
+        A seed that lacks one of these has no energy.
+        """
+        energy = name.endswith("energy_j")
+        mine = [
+            record
+            for record in self.records
+            if record.name == name
+            and record.value is not None
+            and not (energy and record.obtained not in self.kinds)
+        ]
+        whole = {record.labels.get("component") for record in mine}
+        found: dict[int, dict[object, float]] = {}
+        for record in mine:
+            if record.labels.get("arm") == arm:
+                parts = found.setdefault(int(record.labels.get("seed") or 0), {})
+                parts[record.labels.get("component")] = float(record.value or 0.0)
+        return {seed: sum(parts.values()) for seed, parts in found.items() if parts.keys() == whole}
 
     def mean(self, name: str, arm: str) -> float | None:
         """The mean over seeds."""

@@ -31,7 +31,7 @@ from sparing.train.boxes import METRIC as MAP
 
 # Energy from counters and sensors is not summed with energy that is estimated.
 SENSED: tuple[Obtained, ...] = ("measured", "integrated")
-LAST_QUARTER = 0.75
+LAST_QUARTER, PLATEAU = 0.75, 0.005
 DIFFERENCE = "rival_difference"
 Reached = dict[str, dict[int, float | None]]
 
@@ -329,7 +329,10 @@ def _target(group: Group, name: str, arm: str, better: str, reached: Reached) ->
 
 
 def _plateau(group: Group) -> list[Record]:
-    """What the dense arm's last quarter still gains on validation, over seeds."""
+    """What the dense arm's last quarter still gains on validation, over seeds.
+
+    It is at its plateau where that is under half a point.
+    """
     gains = []
     for curve in group.curves(DENSE).values():
         before = curve[: max(1, round(LAST_QUARTER * len(curve)))]
@@ -337,7 +340,7 @@ def _plateau(group: Group) -> list[Record]:
     if not gains:
         return []
     found = mean_difference(gains, [0.0] * len(gains))
-    labels: dict[str, Label] = {**group.labels, "arm": DENSE}
+    labels: dict[str, Label] = {**group.labels, "arm": DENSE, "at_plateau": found.value < PLATEAU}
     return [
         Record(
             "last_quarter_gain",

@@ -20,12 +20,17 @@ SAVED = 0.75
 
 @dataclass(frozen=True)
 class Declared:
-    """A goal of a task, and the record that decides it."""
+    """A goal of a task, and the record that decides it.
+
+    One that holds an arm against a dense model that has learned all it will is not met where the
+    dense model has not (``plateau``); it can be missed there all the same.
+    """
 
     question: str
     goal: Goal
     record: str
     labels: Mapping[str, Any] = field(default_factory=dict)
+    plateau: bool = False
 
 
 def judge(
@@ -49,7 +54,20 @@ def _judged(declared: Declared, task: str, records: Sequence[Record]) -> GoalRes
     if _mostly_missed(last):
         return replace(declared.goal.judge(None, None), met=False)
     judged = declared.goal.judge(last.value, last.interval)
-    return judged if last.count >= FEWEST_FOR_A_CLAIM else replace(judged, met="undecided")
+    learning = declared.plateau and judged.met is True and not _at_plateau(last, records)
+    few = last.count < FEWEST_FOR_A_CLAIM
+    return replace(judged, met="undecided") if few or learning else judged
+
+
+def _at_plateau(record: Record, records: Sequence[Record]) -> bool:
+    """Whether the dense arm beside a record had stopped gaining."""
+    place = [record.labels[name] for name in ("question", "task", "depth")]
+    return any(
+        found.labels["at_plateau"]
+        for found in records
+        if found.name == "last_quarter_gain"
+        and place == [found.labels[name] for name in ("question", "task", "depth")]
+    )
 
 
 def _mostly_missed(record: Record) -> bool:
@@ -72,9 +90,9 @@ def _patch_goals(options: Options, name: str, task: Task) -> list[Declared]:
     kept = Goal(f"{name}: {first} loses at most {_points(options)}", -options.margin, "score")
     better = Goal(f"{name}: {first} is better than random patches", 0.0, "score")
     return [
-        Declared(PATCHES, less("energy"), "target_energy_ratio", own),
-        Declared(PATCHES, less("arithmetic"), "target_flops_ratio", own),
-        Declared(PATCHES, kept, "accuracy_difference", {**own, "to": DENSE}),
+        Declared(PATCHES, less("energy"), "target_energy_ratio", own, plateau=True),
+        Declared(PATCHES, less("arithmetic"), "target_flops_ratio", own, plateau=True),
+        Declared(PATCHES, kept, "accuracy_difference", {**own, "to": DENSE}, plateau=True),
         Declared(PATCHES, better, "rival_difference", {**own, "rival": "random"}),
     ]
 
@@ -90,7 +108,7 @@ def _other_goals(options: Options, name: str) -> list[Declared]:
     staged = Goal(f"{name}: masked training first beats {longer}", 0.0, "score")
     labels = {"depth": options.depths[0], "arm": MASKED, "to": longer}
     return [
-        Declared(ATTENTION, kept, "accuracy_difference", half),
+        Declared(ATTENTION, kept, "accuracy_difference", half, plateau=True),
         Declared(ATTENTION, less, "energy_ratio", half),
         Declared(STAGES, staged, "stage_difference", labels),
     ]

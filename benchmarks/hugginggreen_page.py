@@ -1,0 +1,80 @@
+"""Put the tables of HuggingGreen runs between the marks of their page of documentation.
+
+python benchmarks/hugginggreen_page.py STANDARD GRID docs/hugginggreen.md
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pages import put_between
+from sparing.report.green_content import verdict
+from sparing.report.green_results import ATTENTION, BOXES, PATCHES, GreenResults, Group
+from sparing.report.green_tables import (
+    arm_blocks,
+    box_blocks,
+    half_blocks,
+    points_text,
+    rival_blocks,
+    stage_blocks,
+)
+from sparing.report.markdown import plain_table
+from sparing.report.run import read_run
+
+SCORES, WAYS = ("contrast", "variance", "entropy"), ("top", "sampled")
+SHARES = ("0.9", "0.7", "0.5")
+COLUMNS = slice(0, 7)  # without the energy of a prediction and the p-values, which the page has
+
+
+def answers(folder: Path) -> str:
+    """The verdict, its goals, and every table that a research question is answered by."""
+    run = read_run(folder)
+    results = GreenResults(run)
+    decided = verdict(results)
+    parts = [f"**{decided.lead}**{decided.because}", *(text for text in decided.second if text)]
+    goals = tuple((goal["name"], str(goal["met"]).lower()) for goal in run.goals)
+    parts.append(plain_table(("Declared goal", "Met"), goals))
+    for question in (PATCHES, ATTENTION):
+        for block in arm_blocks(results, question):
+            rows = tuple(row[COLUMNS] for row in block.rows)
+            parts += [f"### {block.title}", plain_table(block.heads[COLUMNS], rows)]
+    blocks = [*rival_blocks(results), *half_blocks(results), *stage_blocks(results)]
+    if results.of(BOXES):
+        blocks += box_blocks(results)
+    for block in blocks:
+        parts += [f"### {block.title}", plain_table(block.heads, block.rows)]
+    return "\n\n".join(parts)
+
+
+def beside_random(folder: Path) -> str:
+    """Every score, way and share beside random patches of the same way and share, in points."""
+    results = GreenResults(read_run(folder))
+    group = results.of(PATCHES)[0]
+    heads = ("Choice", *(f"{float(share):.0%} kept" for share in SHARES))
+    rows = tuple(
+        (f"{score}, {way}", *(_points(group, f"{score} {way} {share}") for share in SHARES))
+        for score in SCORES
+        for way in WAYS
+    )
+    told = verdict(results).second[0]
+    return f"{told}\n\n{plain_table(heads, rows)}"
+
+
+def _points(group: Group, arm: str) -> str:
+    return points_text(group.find("rival_difference", arm=arm, rival="random"))
+
+
+def main() -> None:
+    """Write them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("standard", type=Path)
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("page", type=Path)
+    given = parser.parse_args()
+    put_between(given.page, "standard", answers(given.standard))
+    put_between(given.page, "grid", beside_random(given.grid))
+
+
+if __name__ == "__main__":
+    main()
