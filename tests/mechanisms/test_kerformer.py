@@ -140,3 +140,12 @@ def test_longer_than_the_positions_is_refused():
 def test_token_axis_refuses_causality():
     with pytest.raises(Unsupported, match="causal"):
         built(axis="token", se="none")(*drawn(), mask=Mask(causal=True))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("query_map", ["sigmoid", "softmax"])
+def test_large_inputs_leave_no_denominator_at_zero(query_map, sign):
+    q, k = torch.tensor([[0.0, 200.0]]), torch.tensor([[200.0, 0.0], [300.0, 0.0]])
+    made = mechanism("kerformer", Heads(1, 2), query_map=query_map)
+    rows = made(sign * q[None, None], k[None, None], torch.ones(1, 1, 2, 2))
+    torch.testing.assert_close(rows, torch.ones_like(rows))

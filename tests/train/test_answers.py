@@ -101,7 +101,9 @@ def test_a_teacher_of_numbers_is_followed(tmp_path):
         return sum((a - b) ** 2 for a, b in zip(before, after, strict=True))
 
     first = distance()
+    teacher.train()
     train(student, task, recipe, output_dir=tmp_path, teacher=teacher)
+    assert teacher.training  # as it came
     assert distance() < 0.3 * first
     one, two = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [4.0]])
     assert output_divergence(one, two, 3.0) == 2.5

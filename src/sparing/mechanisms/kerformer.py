@@ -62,8 +62,8 @@ class Kerformer(Mechanism):
     weights keys by their content and takes any length. The bias b, and ``reduction``, are ours:
     the paper names none. Causal, z is the mean up to key j, and w_j is taken then and there: a z
     for each query would cost a square. Sigmoid features lie in (0, 1) and key features sum to 1,
-    so weights are close to uniform unless queries and keys are large. Queries are cut off at -40,
-    so that no denominator underflows.
+    so weights are close to uniform unless queries and keys are large. Queries are cut off at -40
+    (for a softmax: below their largest feature), so that no denominator underflows.
     """
 
     traits = Traits(
@@ -196,7 +196,7 @@ class Kerformer(Mechanism):
         if self.query_map == "none":
             return q
         if self.query_map == "softmax":
-            return q.softmax(-1)
+            return (q - q.amax(-1, keepdim=True)).clamp(min=LEAST_EXPONENT).softmax(-1)
         return mapped(
             lambda x: x.clamp(min=LEAST_EXPONENT).sigmoid_(), lambda value: value * (1 - value), q
         )

@@ -30,7 +30,11 @@ _WORDS = (
         "The interval is too wide, or the task does not tell mechanisms apart: dense attention is "
         "not 5 points above guessing, or not clearly better than the mean of all values (uniform).",
     ),
-    ("interval", "95 %: over seeds for scores, over heads for matrices, over rounds for times."),
+    (
+        "interval",
+        "95 %: over seeds for scores, over heads for matrices (of this model: heads of one layer "
+        "are alike, and another model may differ), over rounds for times.",
+    ),
     ("vacuous", "A bound that is 1 or more, or that has no solution: it promises nothing."),
 )
 

@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from sparing.train import _checkpoints
 from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
 from sparing.train._surroundings import generators_kept, interrupts_to
+from sparing.train.evaluation import evaluating
 from sparing.train.metering import StepMeter
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
@@ -154,10 +155,10 @@ def _train(
             loop = Loop(model, arguments, task, recipe, journal, objective)
         except (ValueError, RuntimeError, ImportError) as error:
             raise _refused(error) from error
-        if objective.teacher is not None:
-            objective.teacher.to(loop.args.device).eval()
+        teacher = objective.teacher
+        judging = nullcontext() if teacher is None else evaluating(teacher.to(loop.args.device))
         try:
-            with interrupts_to(journal):
+            with interrupts_to(journal), judging:
                 loop.train(resume_from_checkpoint=None if start is None else str(start))
         finally:
             journal.totals.read()
