@@ -5,7 +5,7 @@
 About six minutes of one core a seed. What is finished is read back from the output. The sums of
 the tests are drawn from seeds of their own and are asked twice: with spaces around operators, and
 with or without each of them at random. The longer ones cannot come up in training; those of the
-published sets, which are as short as what the network learns from, are kept out of it. Beside the
+published sets that are as short as what the network learns from are kept out of it. Beside the
 network stands the control that shows how much depends on the form of the input: a sum of two
 weights on values instead of characters.
 """

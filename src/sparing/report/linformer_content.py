@@ -16,7 +16,7 @@ from sparing.report.study_page import Verdict
 
 SLICED = "linformer, sliced"
 GOALS = (
-    "The referee's questions. A goal of accuracy is decided only where its task tells mechanisms "
+    "The open questions. A goal of accuracy is decided only where its task tells mechanisms "
     "apart and three seeds are done; else it is undecided, whatever its value."
 )
 _WORDS = (
@@ -64,7 +64,7 @@ def verdict(results: LongResults) -> Verdict:
 
 
 def _decisive(results: LongResults) -> tuple[str, str]:
-    """The experiment that the referee names: longer inputs than training saw."""
+    """The experiment that settles most: longer inputs than training saw."""
     factor = _factor(results)
     told, reasons = [], []
     for task in results.tasks("longer"):

@@ -1,4 +1,4 @@
-"""The referee's questions as goals, each with what would settle it."""
+"""The open questions as goals, each with what would settle it."""
 
 from __future__ import annotations
 
