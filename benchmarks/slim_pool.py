@@ -79,24 +79,26 @@ def rows_of(records: Sequence[Record], task: str, seed: int) -> list[dict[str, A
     ]
 
 
-def gaps_of(folder: Path, arm: str) -> NDArray[np.float64] | None:
-    """By test example: 1 where only this arm is right, -1 where only dense is, else 0."""
+def gaps_of(folder: Path, arm: str, to: str = DENSE) -> NDArray[np.float64] | None:
+    """By test example: 1 where only this arm is right, -1 where only the other is, else 0."""
     answers = load_file(folder / FILE)
-    if arm not in answers:
+    if not {arm, to} <= answers.keys():
         return None
-    right = {name: answers[name].argmax(-1) == answers["labels"] for name in (arm, DENSE)}
-    gaps: NDArray[np.float64] = (right[arm].double() - right[DENSE].double()).numpy()
+    right = {name: answers[name].argmax(-1) == answers["labels"] for name in (arm, to)}
+    gaps: NDArray[np.float64] = (right[arm].double() - right[to].double()).numpy()
     return gaps
 
 
-def pooled(folders: Mapping[str, Sequence[Path]], arm: str) -> PooledDifference | None:
+def pooled(
+    folders: Mapping[str, Sequence[Path]], arm: str, to: str = DENSE
+) -> PooledDifference | None:
     """The accuracy that an arm loses or gains over all tasks and seeds; None where none has it.
 
     ``folders`` are the runs of each task, one for each seed. The bound is the one-sided 95 % one.
     """
     tasks = []
     for places in folders.values():
-        found = [gaps for place in places if (gaps := gaps_of(place, arm)) is not None]
+        found = [gaps for place in places if (gaps := gaps_of(place, arm, to)) is not None]
         if found:
             tasks.append(np.stack(found))
     return pool_differences(tasks) if tasks else None
@@ -132,7 +134,26 @@ def summary(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Pa
             f"{', '.join(parts)}, at {100 * total.value:+.2f} points of accuracy, with 95 % "
             f"confidence above {100 * total.bound:+.2f}"
         )
+        if arm == STATIC:
+            told += _beside(folders, arm)
     return told
+
+
+def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
+    """Slim over the runs that have this arm, and the difference of the two."""
+    runs = {
+        task: [place for place in places if gaps_of(place, arm) is not None]
+        for task, places in folders.items()
+    }
+    ours, gap = pooled(runs, OURS), pooled(runs, OURS, arm)
+    if ours is None or gap is None:
+        return []
+    low, high = (100 * end for end in gap.interval)
+    return [
+        f"{NAMED[OURS]} over the same {ours.runs} runs: at {100 * ours.value:+.2f} points, above "
+        f"{100 * ours.bound:+.2f}; less the {NAMED[arm]} {100 * gap.value:+.2f} ({low:+.2f} to "
+        f"{high:+.2f}, 95 %)"
+    ]
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:

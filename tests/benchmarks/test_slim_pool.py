@@ -50,6 +50,10 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     assert (found.value, found.examples, found.runs) == (pytest.approx(-0.25), 8, 2)
     assert slim_pool.pooled(folders, "static").examples == 4
     assert slim_pool.pooled(folders, "slim int8") is None
+    (told,) = slim_pool._beside(folders, "static")
+    assert told.startswith("slim over the same 1 runs: at -50.00 points")
+    assert "less the fixed control -50.00" in told
+    assert slim_pool._beside(folders, "slim int8") == []
 
 
 def test_speeds_are_averaged_by_task_on_a_logarithmic_scale(slim_pool):
