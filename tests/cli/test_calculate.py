@@ -9,6 +9,8 @@ import pytest
 
 from sparing.calculator.network import SHIPPED
 
+FILE = "model.safetensors"
+
 
 def lines(ended):
     return [json.loads(line) for line in ended.out.splitlines()]
@@ -22,6 +24,9 @@ def test_one_sum(command):
 
 def test_negative_sums_need_no_care(command):
     assert command("calculate", "--json", "--", "-3-4").json["prediction"] == "-7"
+    assert command("calculate", "--json", "-7 + 12").json["prediction"] == "5"
+    ended = command("calculate", "--expain", "1+1")
+    assert (ended.code, "no such option: --expain" in ended.err) == (2, True)
 
 
 def test_a_stream_keeps_its_order_and_names_what_is_no_sum(command, monkeypatch):
@@ -179,3 +184,18 @@ def test_options_that_do_not_go_together(command, given, message):
     ended = command("calculate", *given)
     assert ended.code == 2
     assert message in ended.err
+
+
+def test_a_predictor_that_is_not_finite_is_refused(command, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from sparing.calculator.web import TRAINED
+
+    place = tmp_path / "spoilt"
+    shutil.copytree(TRAINED / "FNN2", place)
+    weights = {name: value * float("nan") for name, value in load_file(place / FILE).items()}
+    save_file(weights, place / FILE, {"format": "pt"})
+    ended = command("calculate", "1 + 1", "--model", place)
+    assert (ended.code, "weights are not finite" in ended.err) == (1, True)

@@ -74,6 +74,8 @@ def test_a_picture_that_is_cut_short_is_named(command, tmp_path):
     ("given", "words"),
     [
         (("--keep", "0"), "keep"),
+        (("--keep", "nan"), "keep"),
+        (("--keep", "inf"), "keep"),
         (("--keep", "1.5"), "keep"),
         (("--patch-size", "7"), "patches of 7"),
         (("--scores", "contrst"), "contrast"),

@@ -116,3 +116,26 @@ def test_models_are_measured_against_each_other(command, bert, tmp_path):
     alone = command(*arguments, "--json").json
     assert list(alone["arms"]) == [str(bert)]
     assert alone["tokens"] == 48, "all that the model reads"
+
+
+def test_a_damaged_tokenizer_is_named(command, bert, copy_of, tmp_path):
+    spoilt = copy_of(bert)
+    (spoilt / "tokenizer.json").write_text("{")
+    ended = command("swap", spoilt, "window", "--output-dir", tmp_path / "out")
+    assert (ended.code, "tokenizer" in ended.err) == (1, True)
+
+
+def test_a_mounted_folder_is_filled(tmp_path, monkeypatch, bert):
+    from pathlib import Path
+
+    from sparing.cli._saving import require_new, save_model
+
+    place = tmp_path / "volume"
+    place.mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == place)
+    require_new(place)
+    save_model(sparing.load(bert), str(bert), place)
+    names = {path.name for path in place.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert ".part" not in names
+    assert type(sparing.load(place)) is type(sparing.load(bert))

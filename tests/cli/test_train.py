@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,3 +152,31 @@ def test_settings_that_have_an_option_of_their_own_are_refused(command, tmp_path
     assert ended.code == 2
     assert "the rest has options of its own" in ended.err
     assert not (tmp_path / "run").exists()
+
+
+TEXTS = ("--set", "recipe.epochs=1", "--set", "task_options.max_tokens=16")
+
+
+def _rows(place):
+    lines = [f"good film {n},{n % 2}" for n in range(60)]
+    place.write_text("text,label\n" + "\n".join(lines) + "\n")
+    return place
+
+
+def test_a_run_knows_its_own_tokenizer_wherever_it_is_read(
+    command, bert, copy_of, tmp_path, monkeypatch
+):
+    rows, base = _rows(tmp_path / "rows.csv"), copy_of(bert)
+    ended = command("train", rows, "--model", base, *TEXTS, "--output-dir", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    shutil.rmtree(base)
+    assert command("evaluate", tmp_path / "run", "--json").json["accuracy"]["count"] == 12
+
+
+def test_mended_data_is_not_answered_by_the_old_model(command, bert, tmp_path):
+    rows = _rows(tmp_path / "rows.csv")
+    given = ("train", rows, "--model", bert, *TEXTS, "--output-dir", tmp_path / "run")
+    assert command(*given).code == 0
+    rows.write_text(rows.read_text().replace("film 7,1", "film 7,0"))
+    ended = command(*given)
+    assert (ended.code, "the files of rows have changed since" in ended.err) == (2, True)

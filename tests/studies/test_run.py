@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -179,3 +180,36 @@ def test_the_command_names_no_folder_of_this_machine(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", [str(tmp_path / "bin" / "sparing"), *arguments])
     command = base_config("slim", {})["command"]
     assert command == "sparing slim model --task sst2 --output-dir runs/one"
+
+
+def test_other_data_under_the_same_names_is_another_run(tmp_path):
+    with open_run(tmp_path, {**_config(a=1), "data": {"mails": "one"}}) as run:
+        run.do([_cell("one", [])], SILENT)
+    with (
+        pytest.raises(UsageError, match="the files of mails have changed since"),
+        open_run(tmp_path, {**_config(a=1), "data": {"mails": "two"}}),
+    ):
+        pass
+    with open_run(tmp_path, _config(a=1)) as run:  # from before data was told
+        assert run.finished() == {"one"}
+
+
+def test_a_full_disk_ends_the_run(tmp_path):
+    calls = []
+    full = UsageError("cannot write")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(UsageError, match="cannot write"):
+        _do(tmp_path, [_cell("one", calls, error=full), _cell("two", calls)])
+    assert calls == ["one"]
+
+
+def test_overwriting_leaves_what_a_link_points_to(tmp_path):
+    elsewhere = tmp_path / "large"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    run = tmp_path / "run"
+    _do(run, [_cell("one", [])])
+    (run / "models").symlink_to(elsewhere)
+    _do(run, [_cell("one", [])], overwrite=True)
+    assert not (run / "models").exists()
+    assert (elsewhere / "kept").exists()

@@ -351,3 +351,65 @@ def test_the_flowers_in_imagenets_layout(tmp_path):
     task = load_task(str(tmp_path / "flower_photos"), image_size=96, patch_size=16)
     assert [len(split) for split in task.splits.values()] == [27, 3, 10]
     assert task.labels == ("daisy", "dandelion", "roses", "sunflowers", "tulips")
+
+
+def _saved(picture, form="PNG", **options):
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+def test_sixteen_bits_become_eight():
+    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    pixels = decoded(_saved(Image.fromarray(values)), "x")
+    expected = torch.tensor(values.astype(np.float64) / 257).round()
+    assert (pixels[0] - expected).abs().max() <= 1
+    with pytest.raises(DataError, match="x has fractions for pixels"):
+        decoded(_saved(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF"), "x")
+    wide = Image.fromarray(np.full((4, 4), 2**20, np.int32))
+    with pytest.raises(DataError, match="x has pixels of more than 16 bits"):
+        decoded(_saved(wide, "TIFF"), "x")
+
+
+def test_what_is_transparent_lies_on_white():
+    drawing = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+    drawing.putpixel((1, 2), (0, 0, 0, 255))
+    pixels = decoded(_saved(drawing), "x")
+    assert pixels[:, 2, 1].tolist() == [0, 0, 0]
+    assert int((pixels == 255).sum()) == 3 * 15
+
+
+def test_a_picture_taken_upright_is_read_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    assert decoded(_saved(Image.new("RGB", (40, 20)), "JPEG", exif=exif), "x").shape == (3, 40, 20)
+
+
+def test_a_broken_picture_is_named_by_its_own_name(tmp_path):
+    _write_tiny(tmp_path, **{"n02_5.JPEG": _torn()})
+    with pytest.raises(DataError, match=r"train/n02/images/n02_5\.JPEG cannot be read"):
+        load_task("tiny-imagenet", data=tmp_path, image_size=8, patch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("words.txt", b"n01\tcrane\nn02", "words.txt, line 2: 'n02' has one column"),
+        ("val_annotations.txt", b"val_0.JPEG", "line 1: 'val_0.JPEG' has one column"),
+        ("wnids.txt", b"n01\nn01\nn02", "names a class twice"),
+        ("wnids.txt", b"n01\nn02\nn03\nn09", "no training pictures of n09"),
+    ],
+)
+def test_tiny_imagenets_damaged_lists(tmp_path, name, content, message):
+    _write_tiny(tmp_path, **{name: content})
+    with pytest.raises(DataError, match=message):
+        load_task("tiny-imagenet", data=tmp_path)
+
+
+def test_one_class_teaches_nothing(tmp_path):
+    for split in ("train", "val"):
+        place = tmp_path / split / "cats"
+        place.mkdir(parents=True)
+        (place / "1.png").write_bytes(_picture())
+    with pytest.raises(DataError, match="holds only cats; two classes and more"):
+        load_task("image-folder", source=str(tmp_path))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
@@ -94,3 +95,23 @@ def test_the_real_files():
     assert [len(split) for split in task.splits.values()] == [9000, 1000, 10000]
     assert (task.chance, task.tokens) == (0.5, 512)
     assert task.validation.labels.sum() == 500
+
+
+def test_an_archive_that_is_damaged_in_the_middle_loses_nothing_silently(tmp_path):
+    path = tmp_path / "aclImdb_v1.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, content in _reviews(15):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    whole = path.read_bytes()
+    assert len(load_task("imdb", data=tmp_path).test) == 30
+    middle = 1024 * 30  # a header, whose checksum no longer fits
+    path.write_bytes(whole[: middle + 5] + b"x" + whole[middle + 6 :])
+    with pytest.raises(DataError, match=r"is damaged or cut short.*no sound header"):
+        load_task("imdb", data=tmp_path)
+    path.unlink()
+    packed = gzip.compress(whole)
+    (tmp_path / "aclImdb_v1.tar.gz").write_bytes(packed[:-8] + b"1234" + packed[-4:])
+    with pytest.raises(DataError, match=r"tar\.gz"):
+        load_task("imdb", data=tmp_path)

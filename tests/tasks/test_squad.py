@@ -276,3 +276,21 @@ def test_a_pretrained_model_learns_on_the_real_questions(mechanism, tmp_path):
     for answer, question in zip(after.predictions, passages.questions, strict=True):
         assert answer
         assert answer in question.passage
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"question": None}, "question, context and answers must be texts"),
+        ({"answers": [{"text": 5, "answer_start": 0}]}, "must be texts"),
+        ({"answers": [{"text": "w0x0", "answer_start": -180}]}, "is not at -180"),
+    ],
+)
+def test_questions_of_another_type_are_named(tmp_path, change, message):
+    place = write_questions(tmp_path / "squad", 12)
+    file = place / "train-v1.1.json"
+    content = json.loads(file.read_text())
+    content["data"][0]["paragraphs"][0]["qas"][0] |= change
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message):
+        read_questions(file)

@@ -176,3 +176,72 @@ def test_neither_here_nor_on_the_hub(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError, match=r"hub could not be reached .*no file or folder a/b here"):
         load_task("a/b")
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "twice.tsv"
+    path.write_text(_tsv([("a", *row) for row in _rows(20)], "text\ttext\tlabel"))
+    with pytest.raises(DataError, match="names the column 'text' twice"):
+        load_task(str(path))
+
+
+def test_other_files_may_have_their_columns_in_another_order(tmp_path):
+    pairs = [(f"first {i}", f"second {i}", KINDS[i % 3]) for i in range(40)]
+    (tmp_path / "train.tsv").write_text(_tsv(pairs, "sentence1\tsentence2\tlabel"))
+    turned = [(two, one, label) for one, two, label in pairs[:9]]
+    (tmp_path / "test.tsv").write_text(_tsv(turned, "sentence2\tsentence1\tlabel"))
+    task = load_task(str(tmp_path), examples=30)
+    assert task.texts(task.test.inputs[0].tolist())[1] == "first"
+    with_ids = [(str(i), *row) for i, row in enumerate(_rows(9, "test"))]
+    (tmp_path / "train.tsv").write_text(_tsv(_rows(40)))
+    (tmp_path / "test.tsv").write_text(_tsv(with_ids, "id\ttext\tlabel"))
+    assert all(int((ids == 1).sum()) == 1 for ids in load_task(str(tmp_path)).test.inputs)
+
+
+def test_without_a_first_line_columns_are_numbers(tmp_path):
+    path = tmp_path / "bare.tsv"
+    path.write_text("\n".join(f"{label}\t{text}" for text, label in _rows(30)))
+    assert load_task(str(path), header=False, label="1").labels == KINDS
+    with pytest.raises(DataError, match="columns are numbers from 1 to 2, and '3' is none"):
+        load_task(str(path), header=False, label="3")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"header": "no"}, "header must be true or false, got 'no'"),
+        ({"max_tokens": "abc"}, "max_tokens must be a whole number, got 'abc'"),
+        ({"examples": 1.5}, r"examples must be a whole number or none, got 1\.5"),
+        ({"examples": -5}, "there cannot be -5 examples"),
+    ],
+)
+def test_options_of_another_type_are_refused(folder, options, message):
+    with pytest.raises(UsageError, match=message):
+        load_task(str(folder), **options)
+
+
+def test_a_file_below_the_data_folder_is_found_by_its_name(tmp_path):
+    (tmp_path / "mails.tsv").write_text(_tsv(_rows(60)))
+    assert load_task("mails.tsv", data=tmp_path).labels == KINDS
+    with pytest.raises(DataError, match=r"there is no file or folder reviews\.csv"):
+        load_task("reviews.csv", data=tmp_path)
+
+
+def test_a_tokenizer_must_know_words(folder, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(UsageError, match=r"no tokenizer at .*: there is no tokenizer\.json"):
+        load_task(str(folder), tokenizer=str(bare))
+    (bare / "tokenizer.json").write_text("{}")
+    with pytest.raises(UsageError, match="no tokenizer at"):
+        load_task(str(folder), tokenizer=str(bare))
+
+
+def test_data_is_told_apart(folder):
+    first = load_task(str(folder))
+    assert load_task(str(folder)).digest == first.digest
+    rows = _rows(60)
+    rows[3] = (rows[3][0], "urgent")
+    (folder / "train.tsv.gz").write_bytes(gzip.compress(_tsv(rows).encode()))
+    assert load_task(str(folder)).digest != first.digest

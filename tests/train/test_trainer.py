@@ -334,3 +334,21 @@ def test_no_signal_handler_is_left(task, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     train(token_model(task), task, Recipe(epochs=1), output_dir=tmp_path)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_data_is_another_run(task, tmp_path):
+    train(token_model(task), task, RECIPE, output_dir=tmp_path)
+    labels = 1 - task.train.labels
+    turned = replace(task, train=replace(task.train, labels=labels))
+    with pytest.raises(CheckpointError, match="holds another run: its data is"):
+        train(token_model(task), turned, RECIPE, output_dir=tmp_path)
+    told = json.loads((tmp_path / "run.json").read_text())
+    del told["data"]  # as older versions left it
+    (tmp_path / "run.json").write_text(json.dumps(told))
+    assert train(token_model(task), turned, RECIPE, output_dir=tmp_path).steps > 0
+
+
+def test_without_validation_nothing_is_trained(task, tmp_path):
+    bare = replace(task, validation=task.validation.subset([]))
+    with pytest.raises(UsageError, match="no validation examples to choose the best epoch by"):
+        train(token_model(task), bare, RECIPE, output_dir=tmp_path)

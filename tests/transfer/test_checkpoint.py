@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import sparing
+from sparing.core.errors import CheckpointError
 from sparing.core.tolerance import tolerance
 from sparing.testing.subjects import entries
 from tests.transfer.families import build, inputs, output
@@ -196,3 +197,33 @@ def test_options_that_cannot_be_saved_are_refused_at_once():
     with pytest.raises(sparing.UsageError, match="cannot be saved"):
         sparing.swap(model, "tests.transfer.reader", gain=torch.ones(1))
     assert torch.equal(output(model, given), before)
+
+
+def test_a_model_without_a_swap_must_be_whole_too(tmp_path):
+    build("bert").save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    kept = load_file(file)
+    save_file({k: v for k, v in kept.items() if "layer.1." not in k}, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"missing weights: bert\.encoder\.layer\.1"):
+        sparing.load(tmp_path)
+    name = next(name for name in kept if name.endswith("layer.1.output.dense.weight"))
+    save_file({**kept, name: kept[name][:1].clone()}, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match="mismatched weights"):
+        sparing.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_size": "abc"},
+        {"num_attention_heads": 0},
+        {"hidden_act": "foo"},
+        {"dtype": "float99"},
+    ],
+)
+def test_a_spoilt_configuration_gives_one_line(tmp_path, change):
+    build("bert").save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(CheckpointError, match=r"cannot be read|configuration is spoilt"):
+        sparing.load(tmp_path)

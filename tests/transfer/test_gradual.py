@@ -10,6 +10,7 @@ import torch
 
 import sparing
 from sparing.core.errors import UsageError
+from sparing.core.locking import held_alone
 from sparing.train import Recipe
 from sparing.transfer import gradual
 from sparing.transfer.blocks import find_blocks
@@ -99,6 +100,14 @@ def test_a_folder_with_another_pruning_is_refused(tmp_path):
         pruned(tmp_path)
     with pytest.raises(UsageError, match="another pruning: its recipe"):
         pruned(tmp_path, heads=0.25, stages=1, recipe=replace(RECIPE, epochs=2))
+    other = token_model(TASK, layers=2, heads=4, seed=1)
+    with pytest.raises(UsageError, match="another pruning: its weights"):
+        prune_gradually(other, TASK, 0.25, recipe=RECIPE, stages=1, examples=32, folder=tmp_path)
+    with (
+        held_alone(tmp_path, "pruning"),
+        pytest.raises(UsageError, match="in use by another pruning"),
+    ):
+        pruned(tmp_path, heads=0.25, stages=1)
 
 
 def test_answers_in_a_text_carry_their_ends():

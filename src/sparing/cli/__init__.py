@@ -32,7 +32,8 @@ def application() -> typer.Typer:
     app.callback()(_root)
     folder = Folder(__name__, "verb")
     for name in folder.names():
-        app.command(name)(folder.load(name).run)
+        module = folder.load(name)
+        app.command(name, context_settings=getattr(module, "CONTEXT", None))(module.run)
     return app
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import DataError, UsageError
-from sparing.studies._task import TOKENIZER_FILES
+from sparing.core.errors import CheckpointError, DataError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,11 +39,19 @@ def tokenizer_of(name: str) -> Any:
     from transformers.utils import cached_file
 
     from sparing.models._quiet import quiet
+    from sparing.tasks._text import VOCABULARIES
 
+    folder = Path(name).expanduser()
+    place = str(folder) if folder.is_dir() else name
     with quiet():
-        for file in TOKENIZER_FILES:
-            if cached_file(name, file, _raise_exceptions_for_missing_entries=False) is not None:
-                return AutoTokenizer.from_pretrained(name)
+        for file in VOCABULARIES:
+            if cached_file(place, file, _raise_exceptions_for_missing_entries=False) is None:
+                continue
+            try:
+                return AutoTokenizer.from_pretrained(place)
+            except Exception as error:  # a damaged file ends in any
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                raise CheckpointError(f"the tokenizer of {name} is damaged: {reason}") from error
     return None
 
 

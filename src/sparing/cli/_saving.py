@@ -24,10 +24,27 @@ def require_new(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".part"
+        probe.mkdir(exist_ok=True)
+        probe.rmdir()
         for each in missing:
             each.rmdir()
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _put(beside: Path, folder: Path) -> None:
+    """Move what was written into place; what is mounted cannot be replaced, only filled.
+
+    There the configuration goes last: without it the folder holds no model.
+    """
+    if beside.parent != folder:
+        beside.replace(folder)
+        return
+    files = sorted(beside.iterdir(), key=lambda file: file.name == "config.json")
+    for file in files:
+        file.replace(folder / file.name)
+    beside.rmdir()
 
 
 def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
@@ -38,7 +55,7 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     from sparing.models._quiet import quiet
 
     folder = folder.resolve()  # "." has no name
-    beside = folder.with_name(f".{folder.name}.part")
+    beside = folder / ".part" if folder.is_mount() else folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +67,7 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
         processor = Path(name).expanduser() / PROCESSOR
         if processor.is_file():
             shutil.copyfile(processor, beside / PROCESSOR)
-        beside.replace(folder)
+        _put(beside, folder)
     except SafetensorError as error:
         raise SparingError(f"cannot write to {folder}: {error}") from error
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
@@ -14,7 +13,7 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
-from sparing.core.errors import SparingError, UsageError
+from sparing.core.errors import SparingError, UsageError, is_full
 
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -38,7 +37,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(INTERRUPTED) from None
         except UsageError as error:
             _say(str(error))
-            raise typer.Exit(FAILED if _is_full(error.__cause__) else USED_WRONGLY) from None
+            raise typer.Exit(FAILED if is_full(error.__cause__) else USED_WRONGLY) from None
         except (SparingError, OSError, MemoryError) as error:
             _say(_one_line(error))
             raise typer.Exit(FAILED) from None
@@ -52,14 +51,6 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(FAILED) from None
 
     return guarded
-
-
-def _is_full(cause: BaseException | None) -> bool:
-    """Whether a disk ran full, which nobody did wrongly on the command line."""
-    # safetensors tells the system's error in words only
-    words = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
-    numbers = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(cause, "errno", None) in numbers or any(word in str(cause) for word in words)
 
 
 def _one_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparing.calculator import Calculator
     from sparing.calculator.predicting import Answering
 
+CONTEXT = {"ignore_unknown_options": True}  # "-7 + 12" is a sum
 STDIN = "-"
 PROMPT = "sum> "
 
@@ -88,6 +89,9 @@ def run(
 def _refuse_contradictions(
     expressions: list[str] | None, model: Path | None, prove: bool, train: Path | None
 ) -> None:
+    for text in expressions or ():
+        if text[:1] == "-" and text.lstrip("-")[:1].isalpha():
+            raise UsageError(f"no such option: {text}; see sparing calculate --help")
     if prove and expressions:
         raise UsageError("--prove is about every sum: give it none")
     if train is not None and model is not None:

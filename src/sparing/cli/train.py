@@ -124,7 +124,7 @@ def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool) -> None:
     teacher = _teacher(plan, task)
     _refuse_strangers(folder)
     identity = json.loads(json.dumps(asdict(plan), default=str))
-    with open_run(folder / STATE, base_config("train", identity)):
+    with open_run(folder / STATE, base_config("train", identity, [task])):
         if swapped and not as_json:
             print(swapped["text"])
         runs = []

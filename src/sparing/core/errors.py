@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+# How PyTorch's writer words that a file could not be written.
+FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 
 
 class SparingError(Exception):
@@ -47,3 +51,11 @@ def require_choice(owner: str, option: str, value: object, known: Iterable[str])
 def _alike(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
     return "; did you mean " + " or ".join(map(repr, close)) + "?" if close else ""
+
+
+def is_full(cause: BaseException | None) -> bool:
+    """Whether a disk ran full, which nobody did wrongly on the command line."""
+    # safetensors tells the system's error in words only, PyTorch's writer by its own name
+    words = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}", *FULL_DISK)
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(cause, "errno", None) in numbers or any(word in str(cause) for word in words)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any, Literal, Union
 
 from sparing.core.errors import UsageError, nearest
@@ -24,15 +25,23 @@ def require_options(name: str, mechanism: type, options: Mapping[str, object]) -
     for option, value in options.items():
         if option not in known:
             raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}")
-        hint = hints.get(option, Any)
-        if not _fits(value, hint):
-            raise UsageError(f"{name}: {option} must be {_in_words(hint)}, got {value!r}")
+        require_type(name, option, value, hints.get(option, Any))
+
+
+def require_type(name: str, option: str, value: object, hint: Any) -> None:
+    """Raise ``UsageError`` for a value that is not of the declared type."""
+    if not _fits(value, hint):
+        raise UsageError(f"{name}: {option} must be {_in_words(hint)}, got {value!r}")
 
 
 def _hints(mechanism: type) -> dict[str, Any]:
-    """What the constructor declares; nothing where a third party's names cannot be resolved."""
+    return hints_of(mechanism.__init__)  # type: ignore[misc]
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function declares; nothing where a third party's names cannot be resolved."""
     try:
-        return typing.get_type_hints(mechanism.__init__)  # type: ignore[misc]
+        return typing.get_type_hints(function)
     except (NameError, TypeError):
         return {}
 
@@ -54,6 +63,8 @@ def _fits(value: object, hint: Any) -> bool:
         return isinstance(value, kind) and not isinstance(value, bool)
     if hint is None or hint is type(None):
         return value is None
+    if hint is str:
+        return isinstance(value, str | PurePath)
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 

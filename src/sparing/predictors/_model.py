@@ -147,5 +147,7 @@ def open_predictor(folder: Path) -> Predictor:
     except (OSError, SafetensorError, KeyError, RuntimeError, TypeError, UsageError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"the predictor in {folder} is damaged: {reason}") from error
+    if not all(bool(value.isfinite().all()) for value in model.parameters()):
+        raise CheckpointError(f"the predictor in {folder} is damaged: weights are not finite")
     opened: Predictor = model.eval()
     return opened

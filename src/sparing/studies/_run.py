@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import DataError, SparingError, UsageError
+from sparing.core.errors import DataError, SparingError, UsageError, is_full
 from sparing.core.locking import held_alone
 from sparing.core.record import Record, RecordLog
 
 FINISHED = "cell"
 ANALYSIS = "analysis"
+DATA = "data"
 OWNED_FOLDERS = ("models", "model", "engines", "answers", "figures")
 OWNED_FILES = (
     "records.jsonl",
@@ -63,8 +64,9 @@ def write_atomically(path: Path, content: str) -> None:
 class Run:
     """A folder with ``config.json`` and ``records.jsonl``.
 
-    ``config["identity"]`` holds what makes two runs the same one; everything else (machine,
-    command, time) may differ when a run is continued.
+    ``config["identity"]`` holds what makes two runs the same one, ``config["data"]`` a digest of
+    what was learned from; everything else (machine, command, time) may differ when a run is
+    continued.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -119,6 +121,8 @@ class Run:
         try:
             self.keep(cell.key, cell.work())  # a record that is not finite is refused here
         except (SparingError, RuntimeError, ValueError) as error:
+            if is_full(error.__cause__):
+                raise
             line = str(error).strip().splitlines() or [type(error).__name__]
             self.failures.append(Failure(cell.key, line[0]))
 
@@ -158,7 +162,11 @@ def _drop_run(folder: Path) -> None:
     for name in OWNED_FILES:
         (folder / name).unlink(missing_ok=True)
     for name in OWNED_FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
+        place = folder / name
+        if place.is_symlink():
+            place.unlink()
+        elif place.exists():
+            shutil.rmtree(place)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} holds no run: there is no config.json") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a run's configuration") from error
-    if not isinstance(config, dict) or "identity" not in config:
+    if not isinstance(config, dict) or not isinstance(config.get("identity"), dict):
         raise DataError(f"{path} is not a run's configuration")
     return config
 
@@ -187,7 +195,17 @@ def _refuse_strangers(folder: Path) -> None:
 def _require_same(folder: Path, config: dict[str, Any]) -> None:
     if not (folder / "config.json").exists():
         return
-    before, now = read_config(folder)["identity"], config["identity"]
+    there = read_config(folder)
+    before, now = there["identity"], config["identity"]
+    told = there.get(DATA) or {}  # older versions did not tell
+    changed = [
+        name for name, digest in config.get(DATA, {}).items() if told.get(name, digest) != digest
+    ]
+    if changed and not _is_bare(folder, config):
+        raise UsageError(
+            f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
+            "choose another folder, or begin this one anew"
+        )
     different = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
     if different and not _is_bare(folder, config):
         was, now_is = _apart(before.get(different[0]), now.get(different[0]))

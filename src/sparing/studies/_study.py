@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ from sparing import __version__
 from sparing.core.record import Record
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.studies._goals import GoalResult
-from sparing.studies._run import Failure, write_atomically
+from sparing.studies._run import DATA, Failure, write_atomically
+from sparing.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class StudyResult:
         }
 
 
-def base_config(study: str, identity: dict[str, Any]) -> dict[str, Any]:
-    """What every run's configuration holds: its identity, machine, versions and command.
+def base_config(study: str, identity: dict[str, Any], tasks: Iterable[Task] = ()) -> dict[str, Any]:
+    """What every run's configuration holds: its identity, data, machine, versions and command.
 
-    Program and paths stand there by their last part alone: a folder of this machine helps nobody
-    elsewhere.
+    Of the tasks a digest is kept: with other files a run is another one. Program and paths stand
+    there by their last part alone: a folder of this machine helps nobody elsewhere.
     """
     facts = machine()
     program = Path(sys.argv[0]).name
@@ -53,6 +54,7 @@ def base_config(study: str, identity: dict[str, Any]) -> dict[str, Any]:
     return {
         "study": study,
         "identity": identity,
+        DATA: {task.name: task.digest for task in tasks},
         "machine": facts,
         "machine_id": machine_id(facts),
         "commit": commit(),

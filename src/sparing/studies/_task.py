@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparing.tasks import Examples, Task
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")
+BYTES = "bytes"
 
 
 def load_for(
@@ -25,10 +25,13 @@ def load_for(
     """
     from sparing.tasks import load_task, options_of
 
-    chosen = {**_remembered(name, model), **options}
-    takes_tokenizer = bool(model) and "tokenizer" in options_of(name)
+    remembered = _remembered(name, model)
+    if remembered.get("tokenizer") != BYTES and _has_tokenizer(model, own=True):
+        remembered.pop("tokenizer", None)  # the one it was trained with lies beside it
+    chosen = {**remembered, **options}
+    takes_tokenizer = bool(model) and "tokenizer" in options_of(name, data)
     if takes_tokenizer and "tokenizer" not in chosen and _has_tokenizer(model):
-        chosen["tokenizer"] = model
+        chosen["tokenizer"] = str(Path(model).expanduser()) if model.startswith("~") else model
     return load_task(name, data=data, **chosen), chosen
 
 
@@ -48,13 +51,15 @@ def limited(
     return task
 
 
-def _has_tokenizer(model: str) -> bool:
+def _has_tokenizer(model: str, *, own: bool = False) -> bool:
+    """Whether a tokenizer lies in the model's folder; a hub's may have one, unless ``own``."""
     from sparing.models import names
+    from sparing.tasks._text import has_vocabulary
 
-    if model in names():
+    if not model or model in names():
         return False
     folder = Path(model).expanduser()
-    return not folder.is_dir() or any((folder / file).is_file() for file in TOKENIZER_FILES)
+    return has_vocabulary(folder) if folder.is_dir() else not own
 
 
 def task_of(model: str) -> str:
@@ -64,7 +69,7 @@ def task_of(model: str) -> str:
 
 def _remembered(task: str, model: str) -> dict[str, Any]:
     """The task's options in the training that left this model's folder; empty where none did."""
-    return next((options for named, options in _trainings(model) if named == task), {})
+    return next((dict(options) for named, options in _trainings(model) if named == task), {})
 
 
 def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -110,7 +110,8 @@ def run(
     works, told = works_of(options, folder, data)
     identity = plain({**asdict(options), "tasks": told})
     del identity["needs"]  # of the machine, not of what is run
-    config = base_config("adaattention", _named(identity, options))
+    learned = [work.task for work in works]
+    config = base_config("adaattention", _named(identity, options), learned)
     config |= _described(options, works, folder.name)
     planned = _cells(options, works)
     config["cells"] = [cell.key for cell in planned]

@@ -116,7 +116,7 @@ def run(
     task = load_task(options.task, data=data, **options.task_options)
     options = replace(options, model=options.model or default_model(task))
     resolved = resolve_options(options.mechanisms, options.options, task.tokens)
-    config = base_config("compare", _identity(options, resolved))
+    config = base_config("compare", _identity(options, resolved), [task])
     config |= _described(options, task, resolved, folder.name)
     arms = _arms(options, task, resolved, folder, data)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here

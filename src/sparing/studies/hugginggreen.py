@@ -73,7 +73,9 @@ def run(
     tasks, boxed, told = _tasks(options, data)
     identity = plain({**asdict(options), "tasks": told})
     del identity["needs"]
-    config = base_config("hugginggreen", identity) | described(options, tasks, folder.name)
+    learned = [*tasks.values(), *boxed.values()]
+    config = base_config("hugginggreen", identity, learned)
+    config |= described(options, tasks, folder.name)
     planned = _cells(options, tasks, boxed, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)

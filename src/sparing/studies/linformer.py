@@ -85,7 +85,9 @@ def run(
     """
     loaded = _loaded(options, folder, data)
     identity = plain({**asdict(options), "tasks": loaded.told})
-    config = base_config("linformer", identity) | _described(options, loaded, folder.name)
+    learned = [work.task for work in loaded.works.values()]
+    config = base_config("linformer", identity, learned)
+    config |= _described(options, loaded, folder.name)
     planned = _cells(options, loaded, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.folder import Folder
+from sparing.core.options import hints_of, require_type
 
 if TYPE_CHECKING:
     from sparing.tasks._facts import Facts as Facts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sparing.tasks._task import Task as Task
 
 TASKS = Folder("sparing.tasks", "task")
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".txt")
 _HOMES = {"Examples": "_task", "Facts": "_facts", "Task": "_task"}
 __all__ = ["TASKS", "Examples", "Facts", "Task", "facts", "load_task", "names", "options_of"]
 
@@ -40,18 +42,19 @@ def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
     ``load``. Raises ``UsageError`` for an unknown name or option and ``DataError`` for files that
     are missing, cut short, broken or of another format.
     """
-    module, given = _home(name)
-    known = options_of(name)
-    for option in options:
+    module, given = _home(name, data)
+    known, hints = options_of(name, data), hints_of(module.load)
+    for option, value in options.items():
         if option not in known:
             raise UsageError(f"task {name} has no option {option!r}{nearest(option, known)}")
+        require_type(f"task {name}", option, value, hints.get(option, Any))
     task: Task = module.load(data=data, **{**given, **options})
     return task
 
 
-def options_of(name: str) -> list[str]:
+def options_of(name: str, data: Path | None = None) -> list[str]:
     """The options that a task takes, by whatever name ``load_task`` knows it."""
-    load = _home(name)[0].load
+    load = _home(name, data)[0].load
     return [option for option in inspect.signature(load).parameters if option != "data"]
 
 
@@ -61,12 +64,15 @@ def facts(name: str) -> Facts:
     return found
 
 
-def _home(name: str) -> tuple[ModuleType, dict[str, Any]]:
+def _home(name: str, data: Path | None = None) -> tuple[ModuleType, dict[str, Any]]:
     """The module of a task, and the options that its name stands for."""
     if name.replace("-", "_") in TASKS.names():
         return TASKS.load(name.replace("-", "_")), {}
     path = Path(name).expanduser()
-    if "/" in name or path.exists():
+    below = None if data is None else Path(data).expanduser() / name
+    if below is not None and below.exists() and not path.exists():
+        path = below
+    if "/" in name or path.exists() or name.endswith(TABLES):
         inside = path / "train"
         pictures = inside.is_dir() and any(entry.is_dir() for entry in inside.iterdir())
         return TASKS.load("image_folder" if pictures else "text"), {"source": name}

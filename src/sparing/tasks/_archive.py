@@ -13,7 +13,15 @@ from pathlib import Path
 
 from sparing.core.errors import DataError
 
-TORN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError)
+TORN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,  # of a zip whose entry names a way to pack that there is not
+)
+CHUNK_BYTES = 2**20
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".zip")
 _Read = Callable[[], bytes]
 
@@ -65,6 +73,20 @@ def _members(place: Path) -> Iterator[tuple[str, _Read]]:
             for member in tar:
                 if member.isfile():
                     yield member.name, functools.partial(_content, tar, member)
+            _require_end(tar)
+
+
+def _require_end(tar: tarfile.TarFile) -> None:
+    """Raise ``TarError`` unless the archive ends where reading did, and its checksum is right.
+
+    A damaged header in the middle looks like the end to tarfile: the rest would be left out.
+    """
+    file = tar.fileobj
+    assert file is not None
+    file.seek(tar.offset)
+    while content := file.read(CHUNK_BYTES):  # to its end: there is the checksum of a gzip file
+        if content.strip(b"\0"):
+            raise tarfile.ReadError(f"no sound header at byte {tar.offset:,}")
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
+from sparing.tasks._archive import TORN
 from sparing.tasks._facts import Facts
 from sparing.tasks._pictures import Pictures
 from sparing.tasks._scores import MANY
@@ -61,7 +61,7 @@ def image_task(
     Validation takes a tenth of the training images, at most 5,000, with the classes in proportion,
     where it is not given. Notes that begin with "subset" make it one.
     """
-    _check(name, sizes, train, test)
+    check_parts(name, sizes, train, test)
     held_out = 0 if validation else min(VALIDATION, len(train.labels) // 10)
     kept = len(train.labels) - held_out if sizes.examples is None else sizes.examples
     checked, fitted = stratified(train.labels, train.keys, (held_out, kept), sizes.seed)
@@ -86,7 +86,8 @@ def image_task(
     )
 
 
-def _check(name: str, sizes: Sizes, train: Part, test: Part) -> None:
+def check_parts(name: str, sizes: Sizes, train: Part, test: Part) -> None:
+    """Raise ``UsageError`` for sizes that do not fit, ``DataError`` where there are no pictures."""
     if sizes.image_size < 1 or sizes.patch_size < 1 or sizes.image_size % sizes.patch_size:
         raise UsageError(
             f"{name}: patch_size must divide image_size, got {sizes.patch_size} and "
@@ -110,7 +111,7 @@ def chosen(part: Part, indices: Sequence[int]) -> Part:
 def _examples(part: Part, size: int) -> Examples:
     labels = torch.tensor(list(part.labels), dtype=torch.long)
     boxes = None if part.boxes is None else torch.tensor(part.boxes, dtype=torch.float32)
-    pixels = Pictures(part.sources, size).read()
+    pixels = Pictures(part.sources, size, part.keys).read()
     return Examples("pixel_values", pixels, labels, boxes=boxes)
 
 
@@ -124,7 +125,7 @@ def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Par
         with np.load(path, allow_pickle=False) as file:
             arrays = [file[name] for name in names]
             classes = tuple(str(name) for name in file["class_names"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, *TORN) as error:
         raise DataError(f"{path} is not an npz file with {', '.join(names)}: {error}") from error
     parts = []
     for pixels, numbers in (arrays[:2], arrays[2:]):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from sparing.tasks._facts import Facts
-from sparing.tasks._images import VALIDATION, Part, Sizes
+from sparing.tasks._images import VALIDATION, Part, Sizes, check_parts
 from sparing.tasks._pictures import Pictures
 from sparing.tasks._splits import stratified
 from sparing.tasks._task import Examples, Task
@@ -68,6 +69,7 @@ def sequence_task(
     notes: tuple[str, ...],
 ) -> Task:
     """Pictures as sequences; validation is cut from the training images as ``image_task`` does."""
+    check_parts(name, replace(sizes, patch_size=1), train, test)
     held_out = min(VALIDATION, len(train.labels) // 10)
     kept = len(train.labels) - held_out if sizes.examples is None else sizes.examples
     checked, fitted = stratified(train.labels, train.keys, (held_out, kept), sizes.seed)
@@ -85,8 +87,9 @@ def sequence_task(
 
 def _sequences(part: Part, places: Sequence[int], side: int) -> Examples:
     """The images of these places, whose pixels the task reads at one size."""
-    pictures = Pictures([part.sources[place] for place in places], side)
-    pixels = torch.stack([pictures[index] for index in range(len(pictures))])
+    pictures = Pictures(part.sources, side, part.keys).subset(places)
+    found = [pictures[index] for index in range(len(pictures))]
+    pixels = torch.stack(found) if found else torch.empty(0, 3, side, side)
     raw = ((pixels + 1) / 2 * 255).round().clamp(0, 255).to(torch.uint8)
     labels = torch.tensor([part.labels[place] for place in places], dtype=torch.long)
     return Examples("input_ids", pixel_rows(grey(raw)), labels)

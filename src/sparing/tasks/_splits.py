@@ -32,6 +32,8 @@ def stratified(
     ``keys`` name the examples and decide, with the seed, which goes where. Within a part the
     indices are in the hashed order, classes mixed.
     """
+    if any(size < 0 for size in sizes):
+        raise UsageError(f"there cannot be {min(sizes)} examples")
     if sum(sizes) > len(labels):
         raise UsageError(f"{sum(sizes)} examples asked for, but there are {len(labels)}")
     order = hashed_order(keys, seed)

@@ -101,6 +101,8 @@ def read_table(
                 f"{path}: the first line must name the columns {', '.join(wanted)}"
                 f"{nearest(name, [known for known in names if known])}"
             )
+        if names.count(name) > 1:
+            raise DataError(f"{path}: the first line names the column {name!r} twice")
     places = [names.index(name) for name in wanted]
     widths = table.widths or (len(names),)
     rows: list[Row] = []

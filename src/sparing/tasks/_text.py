@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,6 +18,15 @@ from sparing.tasks._task import Examples, Task
 from sparing.tasks._words import CLASS, FIRST_BYTE, PAD, Words, shortened, spaced, words_from
 
 BYTES = "bytes"
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "source.spm",
+)
 VALIDATION = 2000
 Encoded = tuple[list[list[int]], list[list[int]] | None, int]
 
@@ -183,6 +193,11 @@ def _raw(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
+def has_vocabulary(folder: Path) -> bool:
+    """Whether what a tokenizer knows lies in a folder; its configuration alone is not enough."""
+    return any((folder / file).is_file() for file in VOCABULARIES)
+
+
 def fast_tokenizer(name: str) -> Any:
     """The pretrained tokenizer of a path or hub name, one that knows where its tokens lie.
 
@@ -190,11 +205,17 @@ def fast_tokenizer(name: str) -> Any:
     """
     from transformers import AutoTokenizer
 
+    folder = Path(name).expanduser()
+    if folder.is_dir() and not has_vocabulary(folder):
+        # transformers would make one that knows no word
+        raise UsageError(f"no tokenizer at {name!r}: there is no {', '.join(VOCABULARIES[:2])}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
+    except Exception as error:  # a damaged file ends in any
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise UsageError(f"no tokenizer at {name!r}: {reason}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise UsageError(f"the tokenizer at {name!r} knows no words")
     if not tokenizer.is_fast:
         raise UsageError(f"the tokenizer at {name!r} is none of the fast ones")
     return tokenizer

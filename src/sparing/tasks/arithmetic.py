@@ -120,7 +120,11 @@ def _values(expressions: Sequence[Expression]) -> Examples:
 
 
 def _answers(expressions: Sequence[Expression]) -> Tensor:
-    return torch.tensor([float(each.value) for each in expressions])
+    """Their values; raises ``UsageError`` where float32, in which labels are kept, has no such."""
+    found = torch.tensor([_as_float(each.value) for each in expressions], dtype=torch.float64)
+    if not bool((found.float().double() == found).all()):
+        raise UsageError("arithmetic: values of so many digits are not exact in float32: take 7")
+    return found.float()
 
 
 def as_values(

@@ -48,6 +48,9 @@ def load(
     if not held_out:
         raise DataError(f"task image-folder: {root} has no folder val or test")
     labels = tuple(sorted(entry.name for entry in _folders(root / "train")))
+    if len(labels) < 2:
+        named = f"only {labels[0]}" if labels else "no folder of a class"
+        raise DataError(f"task image-folder: {root / 'train'} holds {named}; two classes and more")
     train, test = _part(root / "train", labels), _part(root / held_out[0], labels)
     bare = [label for number, label in enumerate(labels) if number not in train.labels]
     if bare:

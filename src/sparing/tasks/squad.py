@@ -153,12 +153,13 @@ def read_questions(path: Path) -> list[Question]:
     try:
         articles = json.loads(read_bytes(path).decode("utf-8-sig"))["data"]
         found = [
-            Question(
+            _question(
+                str(path),
                 str(asked["id"]),
                 asked["question"],
                 paragraph["context"],
-                tuple(answer["text"] for answer in asked["answers"]),
-                tuple(int(answer["answer_start"]) for answer in asked["answers"]),
+                [answer["text"] for answer in asked["answers"]],
+                [int(answer["answer_start"]) for answer in asked["answers"]],
             )
             for article in articles
             for paragraph in article["paragraphs"]
@@ -169,6 +170,14 @@ def read_questions(path: Path) -> list[Question]:
     return _checked(str(path), found)
 
 
+def _question(
+    place: str, key: str, text: Any, passage: Any, answers: Sequence[Any], starts: Sequence[int]
+) -> Question:
+    if not all(isinstance(each, str) for each in (text, passage, *answers)):
+        raise DataError(f"{place}: question {key}: question, context and answers must be texts")
+    return Question(key, text, passage, tuple(answers), tuple(starts))
+
+
 def _checked(place: str, questions: list[Question]) -> list[Question]:
     if not questions:
         raise DataError(f"{place} holds no questions")
@@ -176,7 +185,7 @@ def _checked(place: str, questions: list[Question]) -> list[Question]:
         if not one.answers:
             raise DataError(f"{place}: question {one.key} has no answer; is this SQuAD 2.0?")
         for text, start in zip(one.answers, one.starts, strict=True):
-            if not text or one.passage[start : start + len(text)] != text:
+            if not text or start < 0 or one.passage[start : start + len(text)] != text:
                 raise DataError(f"{place}: question {one.key}: {text!r} is not at {start}")
         if not one.text.strip():
             raise DataError(f"{place}: question {one.key} is empty")
@@ -189,11 +198,11 @@ def _from_hub() -> dict[str, list[Question]]:
     found = {}
     for part, split in (("train", "train"), ("dev", "validation")):
         columns = columns_of("squad", hub, split, ("id", "question", "context", "answers"))
-        rows = zip(*columns, strict=True)
+        rows, place = zip(*columns, strict=True), f"the hub's {split}"
         found[part] = _checked(
-            f"the hub's {split}",
+            place,
             [
-                Question(key, text, passage, tuple(answers["text"]), tuple(answers["answer_start"]))
+                _question(place, key, text, passage, answers["text"], answers["answer_start"])
                 for key, text, passage, answers in rows
             ],
         )

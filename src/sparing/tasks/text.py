@@ -24,6 +24,7 @@ FACTS = Facts(
 METRICS = {"class": FACTS.metrics, "number": ("pearson", "spearman")}
 SPLITS = {"train": ("train",), "test": ("test", "dev"), "validation": ("validation", "valid")}
 ENDINGS = (".tsv", ".csv", ".tsv.gz", ".csv.gz", ".txt")
+LABEL = "label"
 Kind = Literal["class", "number"]
 
 
@@ -36,7 +37,7 @@ def load(
     test: str = "",
     text: str = "",
     pair: str = "",
-    label: str = "label",
+    label: str = LABEL,
     header: bool = True,
     answer: Kind = "class",
     tokenizer: str | None = None,
@@ -53,10 +54,11 @@ def load(
     files ``train``, ``test`` and ``validation``. A name is looked for here, then below ``data``.
     What is missing is cut, in proportion: a fifth to test on, a tenth to validate. The first line
     names the columns: ``label`` is the label's, ``text`` and ``pair`` those of the texts (without
-    them: the other columns, of which there are one or two). With ``header=False`` the last column
-    is the label. In tsv quotes are literal, in csv they quote. The classes are the labels of the
-    training rows, sorted. The other options are those of ``Reading``. Broken rows raise
-    ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
+    them: the other columns, of which there are one or two). With ``header=False`` columns are
+    called 1, 2 and so on, and the last is the label unless another is named. In tsv quotes are
+    literal, in csv they quote. The classes are the labels of the training rows, sorted. The other
+    options are those of ``Reading``. Broken rows raise ``DataError`` with their lines;
+    ``skip_broken`` leaves them out and notes it.
     """
     if answer not in ("class", "number"):
         raise UsageError(f"text: answer must be 'class' or 'number', got {answer!r}")
@@ -144,10 +146,19 @@ def _read(files: Mapping[str, Path], wanted: _Columns) -> _Found:
     found = _Found()
     for split, path in files.items():
         table = _table(path, wanted)
+        wanted = _like_the_first(table, wanted)
         answer = _answer(found.numbers, wanted, fixed=split != "train")
         found.rows[split], broken = read_table(path, table, answer, skip_broken=wanted.skip_broken)
         found.notes += skipped_note(path, broken)
     return found
+
+
+def _like_the_first(table: Table, wanted: _Columns) -> _Columns:
+    """The columns that training took, by name: in other files they may stand in another order."""
+    if not wanted.header:
+        return wanted
+    first, *rest = table.texts
+    return replace(wanted, text=first, pair=rest[0] if rest else "")
 
 
 def _answer(numbers: dict[str, int], wanted: _Columns, *, fixed: bool) -> Any:
@@ -166,8 +177,14 @@ def _table(path: Path, wanted: _Columns) -> Table:
     first = next(lines_of(path, table), (0, [""]))[1]
     if not wanted.header:
         names = tuple(str(number) for number in range(1, len(first) + 1))
-        texts = _texts(path, names, replace(wanted, label=names[-1]))
-        return replace(table, texts=texts, label=names[-1], names=names)
+        label = names[-1] if wanted.label == LABEL else wanted.label
+        if label not in names:
+            raise DataError(
+                f"{path}: without a header columns are numbers from 1 to {len(names)}, and "
+                f"{label!r} is none"
+            )
+        texts = _texts(path, names, replace(wanted, label=label))
+        return replace(table, texts=texts, label=label, names=names)
     if wanted.label not in first:
         raise DataError(
             f"{path}: the first line names no column {wanted.label!r}{nearest(wanted.label, first)}"
@@ -216,7 +233,7 @@ def _hub_rows(source: str, hub: Any, split: str, wanted: _Columns, found: _Found
     for number, (pair, label) in enumerate(
         zip(zip(*columns, strict=True), labels, strict=True), start=1
     ):
-        value = answer(str(label))
+        value = None if label is None else answer(str(label))
         if value is None or not all(isinstance(text, str) and text.strip() for text in pair):
             broken.append(f"row {number} (label {str(label)[:40]!r})")
         else:

@@ -65,10 +65,12 @@ def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, .
     place = find_archive("tiny-imagenet", folder, ("tiny-imagenet-200",), WANTED)
     found = {match.group(1): content for match, content in files_in(place, FILES)}
     wnids = _lines(place, found, "wnids.txt")
-    words = dict(line.split("\t", 1) for line in _lines(place, found, "words.txt"))
+    if len(set(wnids)) < len(wnids):
+        raise DataError(f"{place}: wnids.txt names a class twice")
+    words = _pairs(place, found, "words.txt")
     labels = _distinct(wnids, [words.get(wnid, wnid).partition(",")[0] for wnid in wnids])
     numbers = {wnid: number for number, wnid in enumerate(wnids)}
-    owners = dict(line.split("\t")[:2] for line in _lines(place, found, "val/val_annotations.txt"))
+    owners = _pairs(place, found, "val/val_annotations.txt")
     train: dict[str, tuple[bytes, int]] = {}
     test: dict[str, tuple[bytes, int]] = {}
     for name, content in found.items():
@@ -79,8 +81,22 @@ def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, .
         if wnid not in numbers:
             raise DataError(f"{place}: {name} is of no class in wnids.txt")
         (train if part == "train" else test)[name] = (content, numbers[wnid])
+    bare = set(range(len(wnids))) - {number for _, number in train.values()}
+    if train and bare:
+        raise DataError(f"{place} has no training pictures of {wnids[min(bare)]}")
     known = _boxes(place, found) if boxes else None
     return _part(place, train, known), _part(place, test, known), labels
+
+
+def _pairs(place: Path, found: dict[str, bytes], name: str) -> dict[str, str]:
+    """The second column of a file by the first."""
+    pairs = {}
+    for number, line in enumerate(_lines(place, found, name), 1):
+        columns = line.split("\t")
+        if len(columns) < 2:
+            raise DataError(f"{place}: {name}, line {number}: {line[:40]!r} has one column")
+        pairs[columns[0]] = columns[1]
+    return pairs
 
 
 def _boxes(place: Path, found: dict[str, bytes]) -> dict[str, tuple[float, ...]]:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel, TrainingArguments
 
-from sparing.core.errors import CheckpointError, Unsupported, UsageError, nearest
+from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageError, nearest
 from sparing.core.processor import multiplies_bfloat16
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
@@ -31,9 +31,7 @@ from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
 from sparing.train.room import on_cpu, require_room
 
-# How PyTorch's writer words that a file could not be written.
-FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
-RESULT, RUN, METRICS = "result.json", "run.json", "metrics.jsonl"
+RESULT, RUN, METRICS, DATA = "result.json", "run.json", "metrics.jsonl", "data"
 
 
 @dataclass(frozen=True)
@@ -119,6 +117,11 @@ def _run(
         raise Unsupported("train runs in one process: start it without torchrun or accelerate")
     if len(task.train) == 0:
         raise UsageError(f"task {task.name} has no training examples")
+    if len(task.validation) == 0:
+        raise UsageError(
+            f"task {task.name} has no validation examples to choose the best epoch by: give some, "
+            "or ten training examples and more, of which a tenth is held out"
+        )
     if resume == "never" or not (folder / RESULT).exists():
         require_room(model, task, recipe)
     folder.mkdir(parents=True, exist_ok=True)
@@ -247,6 +250,7 @@ def _description(
     facts = {
         "task": task.name,
         "examples": len(task.train),
+        DATA: f"{task.train.digest} {task.validation.digest}",
         "model": _structure(model),
         "teacher": "none" if objective.teacher is None else _structure(objective.teacher),
         **objective.describe(),
@@ -277,6 +281,7 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
             (folder / name).unlink(missing_ok=True)
     if run.exists():
         found = _checkpoints.read_json(run)
+        found.setdefault(DATA, description[DATA])  # what older versions did not tell
         for name, value in description.items():
             if found.get(name) != value:
                 raise CheckpointError(

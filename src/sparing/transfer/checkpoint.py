@@ -46,7 +46,10 @@ def load(path: str | Path) -> PreTrainedModel:
         return load_adaptive(folder)
     kind = _model_class(config, folder)
     if entry is None:
-        return _read_weights(kind, folder)[0]
+        whole, told = _read_weights(kind, folder, tolerant=True)
+        # left over is much that the hub has: heads of another training, buffers of another version
+        _refuse_differences({**told, "unexpected_keys": ()}, folder)
+        return whole
     rows = _check_entry(entry, folder)
     try:
         built = _changed(kind, rows, read_rows(entry))
@@ -160,9 +163,13 @@ def _read_weights(
         return kind.from_pretrained(  # type: ignore[no-any-return]
             folder, output_loading_info=True, ignore_mismatched_sizes=tolerant
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"{folder}: the weights cannot be read: {first}") from error
+    except (SparingError, MemoryError):
+        raise
+    except Exception as error:  # a spoilt configuration ends in any
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        weights = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
+        what = "the weights cannot be read" if weights else "its configuration is spoilt"
+        raise CheckpointError(f"{folder}: {what}: {lines[0]}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.core.locking import held_alone
 from sparing.train import Recipe, TrainResult, evaluate, train
 from sparing.train._checkpoints import read_json, write_json
 from sparing.transfer.blocks import find_blocks, removed_heads
@@ -96,24 +98,38 @@ def prune_gradually(
     A stage removes the least important heads as ``prune`` does (``step``, ``examples``), then
     trains by ``recipe``, its warm-up included, and keeps the best validation. ``folder`` receives
     every stage's model; where it was stopped, the same call goes on. Raises ``UsageError`` for
-    impossible shares, more stages than heads to remove, and a folder with another pruning.
+    impossible shares, more stages than heads to remove, and a folder with another pruning: of
+    another model, of other data, or in use.
 
     Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, who train nothing; training between as in
     Han et al., 2015, arXiv 1506.02626. What differs: heads go by importance, not weights by size.
     """
     total, gone = _counts(model)
     goals = _goals(total, gone, heads, stages)
-    settings = {"heads": heads, "stages": stages, "examples": examples, "step": step, "gone": gone}
-    _require_same(folder, {**settings, "recipe": asdict(recipe), "task": task.name})
-    before, dense_score = size_of(model), evaluate(model, task, "validation").score
-    batches = labelled_batches(task, examples, recipe.seed)
+    settings = {
+        "heads": heads,
+        "stages": stages,
+        "examples": examples,
+        "step": step,
+        "gone": gone,
+        "recipe": asdict(recipe),
+        "task": task.name,
+        "data": task.digest,
+        "weights": _digest(model),
+    }
+    before = size_of(model)
     found: list[PruneStage] = []
-    for number, goal in enumerate(goals, start=1):
-        place = folder / f"stage-{number}"
-        score = _remove_to(model, task, goal / total, batches, step, place)
-        tell = _within(on_progress, number - 1, stages)
-        result = train(model, task, recipe, output_dir=place, on_progress=tell)
-        found.append(PruneStage(total - goal, score, result.validation_score, result))
+    _refuse_strangers(folder)
+    with held_alone(folder, "pruning"):
+        _require_same(folder, settings)
+        dense_score = evaluate(model, task, "validation").score
+        batches = labelled_batches(task, examples, recipe.seed)
+        for number, goal in enumerate(goals, start=1):
+            place = folder / f"stage-{number}"
+            score = _remove_to(model, task, goal / total, batches, step, place)
+            tell = _within(on_progress, number - 1, stages)
+            result = train(model, task, recipe, output_dir=place, on_progress=tell)
+            found.append(PruneStage(total - goal, score, result.validation_score, result))
     name, fewer = type(model).__name__, before - size_of(model)
     return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(found))
 
@@ -185,13 +201,27 @@ def _remove_to(
     return score
 
 
+def _digest(model: PreTrainedModel) -> str:
+    """The model's weights, told apart from any other's."""
+    told = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(model.state_dict().items()):
+        told.update(name.encode())
+        flat = tensor.detach().cpu().reshape(-1)
+        told.update(flat.view(torch.uint8).numpy().tobytes())  # numpy knows no bfloat16
+    return told.hexdigest()
+
+
+def _refuse_strangers(folder: Path) -> None:
+    if not folder.exists() or (folder / SETTINGS).is_file():
+        return
+    if not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir()):
+        raise UsageError(f"{folder} is there and holds no pruning: choose another folder")
+
+
 def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
     """Begin in a new folder, or go on in one that this very pruning was begun in."""
     file, given = folder / SETTINGS, json.loads(json.dumps(settings))
     if not file.is_file():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} is there and holds no pruning: choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(file, given)
         return
     found = read_json(file)

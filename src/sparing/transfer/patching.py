@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,6 +56,8 @@ class Selection:
     def __post_init__(self) -> None:
         require_choice("patch selection", "score", self.score, SCORES)
         require_choice("patch selection", "way", self.way, WAYS)
+        if not math.isfinite(self.keep):
+            raise UsageError(f"keep must be a share in (0, 1] or a whole number, got {self.keep}")
         keep_count(max(1, int(self.keep)), self.keep)
         if not 0 <= self.chance <= 1:
             raise UsageError(f"chance must be in [0, 1], got {self.chance}")
