@@ -19,7 +19,7 @@ TORN = (
     EOFError,
     zlib.error,
     lzma.LZMAError,
-    NotImplementedError,  # of a zip whose entry names a way to pack that there is not
+    RuntimeError,  # of a zip whose entry names a way to pack that there is not, or a password
 )
 CHUNK_BYTES = 2**20
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".zip")

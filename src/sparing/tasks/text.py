@@ -52,16 +52,14 @@ def load(
     Either ``source``, which is a folder with train and test (or dev, and perhaps validation) as
     .tsv or .csv, or one such file, or ``owner/name`` (or ``owner/name:part``) of the hub; or the
     files ``train``, ``test`` and ``validation``. A name is looked for here, then below ``data``.
-    What is missing is cut, in proportion: a fifth to test on, a tenth to validate. The first line
-    names the columns: ``label`` is the label's, ``text`` and ``pair`` those of the texts (without
-    them: the other columns, of which there are one or two). With ``header=False`` columns are
-    called 1, 2 and so on, and the last is the label unless another is named. In tsv quotes are
-    literal, in csv they quote. The classes are the labels of the training rows, sorted. The other
-    options are those of ``Reading``. Broken rows raise ``DataError`` with their lines;
-    ``skip_broken`` leaves them out and notes it.
+    What is missing is cut: a fifth to test on, a tenth to validate. The first line names the
+    columns: ``label`` is the label's, ``text`` and ``pair`` those of the texts (without them: the
+    other columns, of which there are one or two). With ``header=False`` columns are called 1, 2 and
+    so on, and the last is the label unless another is named. In tsv quotes are literal, in csv they
+    quote. The classes are the labels of the training rows, sorted. The other options are those of
+    ``Reading``. Broken rows raise ``DataError`` with their lines; ``skip_broken`` leaves them out
+    and notes it.
     """
-    if answer not in ("class", "number"):
-        raise UsageError(f"text: answer must be 'class' or 'number', got {answer!r}")
     wanted = _Columns(text, pair, label, header, answer, skip_broken)
     given = {"train": train, "test": test, "validation": validation}
     found = _found(source, {split: path for split, path in given.items() if path}, data, wanted)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,30 +99,17 @@ def prune_gradually(
     A stage removes the least important heads as ``prune`` does (``step``, ``examples``), then
     trains by ``recipe``, its warm-up included, and keeps the best validation. ``folder`` receives
     every stage's model; where it was stopped, the same call goes on. Raises ``UsageError`` for
-    impossible shares, more stages than heads to remove, and a folder with another pruning: of
-    another model, of other data, or in use.
+    impossible shares, more stages than heads to remove, and a folder with another pruning.
 
     Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, who train nothing; training between as in
     Han et al., 2015, arXiv 1506.02626. What differs: heads go by importance, not weights by size.
     """
     total, gone = _counts(model)
     goals = _goals(total, gone, heads, stages)
-    settings = {
-        "heads": heads,
-        "stages": stages,
-        "examples": examples,
-        "step": step,
-        "gone": gone,
-        "recipe": asdict(recipe),
-        "task": task.name,
-        "data": task.digest,
-        "weights": _digest(model),
-    }
-    before = size_of(model)
-    found: list[PruneStage] = []
-    _refuse_strangers(folder)
-    with held_alone(folder, "pruning"):
-        _require_same(folder, settings)
+    asked = {"heads": heads, "stages": stages, "examples": examples, "step": step, "gone": gone}
+    settings = {**asked, **_described(model, task, recipe)}
+    before, found = size_of(model), list[PruneStage]()
+    with _begun(folder, settings):
         dense_score = evaluate(model, task, "validation").score
         batches = labelled_batches(task, examples, recipe.seed)
         for number, goal in enumerate(goals, start=1):
@@ -201,6 +189,12 @@ def _remove_to(
     return score
 
 
+def _described(model: PreTrainedModel, task: Task, recipe: Recipe) -> dict[str, Any]:
+    """What is pruned, on what, and how it is trained."""
+    told = {"recipe": asdict(recipe), "task": task.name, "data": task.digest}
+    return {**told, "weights": _digest(model)}
+
+
 def _digest(model: PreTrainedModel) -> str:
     """The model's weights, told apart from any other's."""
     told = hashlib.blake2b(digest_size=8)
@@ -211,15 +205,18 @@ def _digest(model: PreTrainedModel) -> str:
     return told.hexdigest()
 
 
-def _refuse_strangers(folder: Path) -> None:
-    if not folder.exists() or (folder / SETTINGS).is_file():
-        return
-    if not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir()):
+@contextmanager
+def _begun(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Begin in a new folder, or go on in one that this very pruning was begun in; alone in it."""
+    foreign = folder.exists() and not (folder / SETTINGS).is_file()
+    if foreign and (not folder.is_dir() or any(e.name != ".lock" for e in folder.iterdir())):
         raise UsageError(f"{folder} is there and holds no pruning: choose another folder")
+    with held_alone(folder, "pruning"):
+        _require_same(folder, settings)
+        yield
 
 
 def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Begin in a new folder, or go on in one that this very pruning was begun in."""
     file, given = folder / SETTINGS, json.loads(json.dumps(settings))
     if not file.is_file():
         write_json(file, given)
