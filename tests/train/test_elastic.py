@@ -291,11 +291,15 @@ def test_a_resumed_elastic_run_ends_with_the_same_bits(task, tmp_path):
             train(model, task, RECIPE, output_dir=parts, objective=objective, on_progress=killed)
     torch.manual_seed(99)
     resumed, objective = _elastic(task)
+    modes = set()
+    objective.teacher.train()
+    objective.teacher.register_forward_hook(lambda teacher, *_: modes.add(teacher.training))
     result = train(resumed, task, RECIPE, output_dir=parts, objective=objective)
+    assert objective.teacher.training, "as it came"
     assert "resumed" in result.notes[-1]
     assert equal(weights(whole), weights(resumed))
     assert result.curve == expected.curve
-    assert not objective.teacher.training
+    assert modes == {False}, "the teacher answers without dropout"
     again, other = _elastic(task, seed=1)
     with pytest.raises(CheckpointError, match=r"its elastic_seed is 0, now it is 1"):
         train(again, task, RECIPE, output_dir=parts, objective=other)
