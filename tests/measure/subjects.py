@@ -67,3 +67,12 @@ def failing(how):
 
 def not_a_call():
     return 3
+
+
+def mapped(file: str):
+    """A call that reads weights which are mapped from a file, as transformers opens them."""
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as opened:
+        weight = opened.get_tensor("weight")
+    return lambda: weight.sum()

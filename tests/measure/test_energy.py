@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sparing.core.errors import UsageError
-from sparing.measure import _nvml
+from sparing.measure import _nvml, energy
 from sparing.measure._component import Reader
 from sparing.measure._nvml import NvmlReader
 from sparing.measure._rapl import RaplReader
@@ -97,6 +97,19 @@ def test_the_platform_counts_where_it_is_alone(powercap):
     reader.start()
     powercap.set("intel-rapl:0", 2_000_000)
     assert joules(reader) == {"psys": 2.0}
+
+
+def test_memory_alone_is_not_the_processor(powercap):
+    powercap.zone("intel-rapl:0", "psys", 0)
+    powercap.zone("intel-rapl:1:0", "dram", 0)
+    reader = RaplReader(powercap.root)
+    reader.start()
+    powercap.set("intel-rapl:0", 9_000_000)
+    powercap.set("intel-rapl:1:0", 2_000_000)
+    assert joules(reader) == {"psys": 9.0}
+    memory = Component("package-0 dram", 2.0, "measured", "a counter")
+    assert not energy._has_processor(memory)
+    assert energy._has_processor(Component("package-0", 2.0, "measured", "a counter"))
 
 
 def test_one_counter_under_two_dies_counts_once_and_two_counters_twice(powercap):

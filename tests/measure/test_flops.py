@@ -163,3 +163,16 @@ def test_a_fused_causal_decoder_counts_half_of_the_square():
     )
     found = model_flops(GPT2Model(config), {"input_ids": torch.randint(0, 50, (3, 12))})
     assert found.attention == 2 * 4 * 3 * (12 * 13 // 2) * 32
+
+
+def test_layers_that_run_as_one_operator_are_counted():
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    recurrent = torch.nn.LSTM(16, 32).eval()
+    x, steps = torch.randn(2, 32, 64), torch.randn(5, 3, 16)
+    with torch.no_grad():
+        found, told = count_flops(lambda: layer(x)), count_flops(lambda: recurrent(steps))
+    linear = 2 * 2 * 32 * (4 * 64 * 64 + 2 * 64 * 128)
+    assert found == linear + 2 * 2 * (2 * 32 * 32 * 64)
+    assert told == 2 * 5 * 3 * 4 * 32 * (16 + 32)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert torch.backends.mkldnn.enabled

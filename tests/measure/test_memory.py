@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -104,3 +105,13 @@ def test_without_the_kernels_record_the_lifetime_peak_or_samples_serve(monkeypat
     grown, method = memory._resident_growth(holds)
     assert method == memory._FROM_SAMPLES
     assert abs(grown - 256 * MEBI) < 32 * MEBI
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
+def test_weights_that_are_mapped_from_a_file_do_not_count(tmp_path):
+    from safetensors.torch import save_file
+
+    file = tmp_path / "model.safetensors"
+    save_file({"weight": torch.zeros(4096, 4096)}, file)  # 64 MiB
+    found = peak_memory("tests.measure.subjects:mapped", {"file": str(file)}, threads=1)
+    assert found.bytes < 32 * 2**20

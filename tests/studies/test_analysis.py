@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from sparing.core.record import Record
@@ -82,3 +84,33 @@ def test_the_crossover_holds_from_there_on(curve, crossover):
     (found,) = _analyse([_ratio("linear", *point) for point in curve])
     assert found.value == crossover
     assert found.labels["longest_tokens"] == curve[-1][0]
+
+
+def test_of_many_arms_none_is_better_by_chance():
+    arms = [f"a{number}" for number in range(27)]
+    runs_with_one = 0
+    for run in range(20):
+        chance = random.Random(run)
+        records = [
+            _accuracy(arm, seed, 0.8 + chance.gauss(0, 0.02))
+            for arm in ("softmax", *arms)
+            for seed in range(5)
+        ]
+        found = analyse(records, ["softmax", *arms], "softmax", 0.001, 1000)
+        runs_with_one += any(r.labels.get("verdict") in ("better", "worse") for r in found)
+    assert runs_with_one <= 3
+
+
+def test_rounds_that_were_obtained_in_two_ways_have_no_ratio():
+    records = [
+        Record(
+            "energy_j",
+            1.0 + number / 10,
+            "J",
+            "measured" if number < 3 else "estimated",
+            {"arm": arm, "component": "cpu", "round": number},
+        )
+        for arm in ("softmax", "linear")
+        for number in range(5)
+    ]
+    assert _analyse(records) == []

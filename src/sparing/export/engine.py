@@ -27,6 +27,7 @@ BackEnd = Literal["eager", "onnxruntime"]
 Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Hidden states, logits, and a learned confidence."""
 # Below this a softmax of one row is faster in plain Python than in NumPy.
+TOKEN_TYPES = "token_type_ids"
 FEW_CLASSES = 16
 
 
@@ -100,6 +101,7 @@ class Chain:
         Raises ``UsageError`` for inputs that are missing, unknown, empty, too long, without a real
         token, or padded on the left (the first token speaks for an input).
         """
+        inputs = self._without_types(inputs)
         keep = self._check(inputs)
         with torch.inference_mode(), self._pinned():
             if len(next(iter(inputs.values()))) == 1:
@@ -108,6 +110,7 @@ class Chain:
 
     def every_exit(self, inputs: Mapping[str, Tensor]) -> Float[Tensor, "batch exits classes"]:
         """The logits after every segment, nobody leaving: what a threshold is calibrated on."""
+        inputs = self._without_types(inputs)
         keep = self._check(inputs)
         found = []
         with torch.inference_mode(), self._pinned():
@@ -117,6 +120,16 @@ class Chain:
                 found.append(torch.from_numpy(logits.copy()))
                 values = {**values, "hidden": hidden}
         return torch.stack(found, 1)
+
+    def _without_types(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The inputs without token types that say nothing: tokenizers give them for single texts.
+
+        A model exported for such texts does not take them.
+        """
+        types = inputs.get(TOKEN_TYPES)
+        if types is None or TOKEN_TYPES in self._segments[0].takes or bool(types.any()):
+            return inputs
+        return {name: value for name, value in inputs.items() if name != TOKEN_TYPES}
 
     def _pinned(self) -> Any:
         """PyTorch's threads are the process's; sessions have their own."""
@@ -221,7 +234,8 @@ class _ModuleSegment:
         given = {name: values[name] for name in self.takes if name in values}
         found = self.module(**given)
         hidden, logits, *sure = (None, found) if isinstance(found, Tensor) else found
-        return hidden, logits.cpu().numpy(), sure[0].cpu().numpy() if sure else None
+        # in float32, as numpy knows no bfloat16, and a threshold means the same in every precision
+        return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
 
 
 class _OnnxSegment:

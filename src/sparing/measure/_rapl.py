@@ -11,7 +11,7 @@ from sparing.measure._component import Component, Reader
 POWERCAP = Path("/sys/class/powercap")
 # Counters of separate dies count up from different moments, so they never come this close.
 MIRRORED_WITHIN_UJ = 1_000_000
-_METHOD = "RAPL counter of {zone}: the whole package, whatever else runs on it"
+_METHOD = "RAPL counter of {zone}: all of it, whatever else runs there"
 _PERMISSION = (
     "{zone}: only root may read its energy counter; allow it with "
     "'sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj' (a udev rule makes it last)"
@@ -71,8 +71,11 @@ class RaplReader(Reader):
         readable = [zone for zone in self._discover() if self._works(zone.start, zone)]
         first_of_name = {zone.name: zone for zone in reversed(readable)}
         unmirrored = _without_mirrors(sorted(first_of_name.values(), key=lambda zone: zone.name))
-        packages = [zone for zone in unmirrored if zone.name != "psys"]
-        self._zones = packages or unmirrored
+        parts = [zone for zone in unmirrored if zone.name != "psys"]
+        platform = [zone for zone in unmirrored if zone.name == "psys"]
+        # the platform's counter holds the package and the memory: it serves where no package does
+        known = any(not zone.name.endswith("dram") for zone in parts)
+        self._zones = parts if known or not platform else platform
         if readable:
             # The same zone under another interface can be read: nothing is missing.
             self.notes = [n for n in self.notes if n.partition(":")[0] not in first_of_name]

@@ -34,6 +34,7 @@ WATTS_VARIABLE = "SPARING_WATTS_PER_CORE"
 SHORTEST_COUNTER_WINDOW_S = 10.0
 # What the names of components begin with that have the processor in them.
 PROCESSOR = ("package", "psys", "cpu")
+MEMORY = "dram"
 
 _MEANINGS: dict[EnergyObtained, str] = {
     "measured": "energy, measured by a counter",
@@ -146,8 +147,10 @@ class EnergyMeter:
         notes = self._missing + [note for reader in self._readers for note in reader.notes]
         if any(component.obtained != "estimated" for component in components):
             notes += _coarse(window_s)
-        if not any(component.name.startswith(PROCESSOR) for component in components):
-            components.append(self._estimate(cpu_s))
+        if not any(_has_processor(component) for component in components):
+            if cpu_s < 0:
+                notes.append("a child left this process while it ran: its CPU time is not known")
+            components.append(self._estimate(max(0.0, cpu_s)))
         self._energy = Energy(window_s, tuple(components), tuple(notes))
 
     def _find_readers(self, backend: str) -> list[Reader]:
@@ -169,6 +172,11 @@ class EnergyMeter:
             f"busy core (a constant; {low:g} to {high:g} W is usual)"
         )
         return Component("cpu", cpu_s * self._watts, "estimated", method, bounds)
+
+
+def _has_processor(component: Component) -> bool:
+    """Whether the processor is in it; memory of a package has a counter of its own."""
+    return component.name.startswith(PROCESSOR) and not component.name.endswith(MEMORY)
 
 
 def energy_ratios(ours: Sequence[Energy], baseline: Sequence[Energy]) -> dict[str, EnergyRatio]:

@@ -53,10 +53,25 @@ def count_flops(call: Callable[[], object]) -> int:
     A causal flag counts the visible pairs only, as the kernels compute them; a mask given as a
     tensor hides nothing from a kernel and counts in full. Backward passes inside the call count
     too: a fused kernel recomputes the scores there, one product more than unfused attention.
+    PyTorch's own encoder layers and LSTMs, which run as one operator without a formula, take their
+    long way meanwhile; products of quantised numbers are not counted.
     """
-    with FlopCounterMode(display=False, custom_mapping=_fused_formulas()) as counter:
+    with _no_shortcuts(), FlopCounterMode(display=False, custom_mapping=_fused_formulas()) as count:
         call()
-    return int(counter.get_total_flops())
+    return int(count.get_total_flops())
+
+
+@contextmanager
+def _no_shortcuts() -> Iterator[None]:
+    """PyTorch's layers without the operators that do a whole layer, or a whole network, at once."""
+    fast, library = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = library
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from sparing.core.errors import UsageError, nearest
 from sparing.measure.latency import paused_garbage_collector, turn
@@ -48,7 +49,7 @@ class SpeedUp:
     """The baseline's time for all inputs over ours, and its 95 % interval over inputs."""
 
     value: float
-    interval: Interval
+    interval: Interval | None
     inputs: int
 
 
@@ -96,7 +97,8 @@ def speed_up(ours: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: in
     """The time of all inputs together, the baseline's over ours: above 1 is faster.
 
     The interval is the percentile bootstrap over inputs (each with its times of both calls): it
-    speaks of other inputs of the same kind on this machine.
+    speaks of other inputs of the same kind on this machine. Of few inputs a bootstrap is too sure:
+    its interval is widened as Student's is beside the normal one. One input has none.
     """
     mine, theirs = ours.typical_ms, baseline.typical_ms
     if len(mine) != len(theirs):
@@ -106,8 +108,12 @@ def speed_up(ours: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: in
     for _ in range(RESAMPLES // AT_ONCE):
         chosen = generator.integers(len(mine), size=(AT_ONCE, len(mine)))
         ratios.append(theirs[chosen].sum(1) / mine[chosen].sum(1))
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return SpeedUp(float(theirs.sum() / mine.sum()), (float(low), float(high)), len(mine))
+    value, count = float(theirs.sum() / mine.sum()), len(mine)
+    if count < 2:
+        return SpeedUp(value, None, count)
+    wider = float(stdtrit(count - 1, 0.975) / ndtri(0.975)) * (count / (count - 1)) ** 0.5
+    low, high = (value * (end / value) ** wider for end in np.percentile(ratios, (2.5, 97.5)))
+    return SpeedUp(value, (float(low), float(high)), count)
 
 
 def fastest(times: Mapping[str, InputTimes[Answer]], among: Sequence[str]) -> str:

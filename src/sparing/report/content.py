@@ -75,7 +75,8 @@ def notices(run: Run, results: Results) -> list[str]:
         )
     if seeds == 1:
         found.append("One seed says nothing about the spread between trainings.")
-    return [*found, *record_notices(run)]
+    noted = (str(r.labels.get("told")) for r in run.records if r.name == "meter_note")
+    return [*found, *dict.fromkeys(noted), *record_notices(run)]
 
 
 def record_notices(run: Run) -> list[str]:

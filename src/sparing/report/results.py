@@ -231,12 +231,16 @@ def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def mean_interval(values: list[float]) -> tuple[float, tuple[float, float]]:
-    """The mean of at least two shares and its 95 % interval by Student's t, kept within 0 to 1."""
+    """The mean of at least two scores and its 95 % interval by Student's t, kept where they can be.
+
+    Shares lie within 0 to 1, correlations within -1 to 1.
+    """
     sample = numpy.asarray(values, dtype=float)
     error = sample.std(ddof=1) / numpy.sqrt(len(sample))
     reach = float(special.stdtrit(len(sample) - 1, 0.975) * error)
     mean = float(sample.mean())
-    return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
+    least = 0.0 if sample.min() >= 0 else -1.0
+    return mean, (max(least, mean - reach), min(1.0, mean + reach))
 
 
 def _latest(records: list[Record]) -> list[Record]:

@@ -71,7 +71,8 @@ def _accuracy_cell(results: Results, arm: str, failed: Failed) -> Cell:
     if interval is None:
         return Cell(wording.share(value), (f"{seeds}, no interval",), value=value)
     low, high = (wording.share(end).removesuffix(" %") for end in interval)
-    notes = (f"{low}{wording.DASH}{high}", seeds)
+    between = " to " if low.startswith(wording.MINUS) else wording.DASH
+    notes = (f"{low}{between}{high}", seeds)
     return Cell(wording.share(value), notes, "neutral", value, interval, "measured")
 
 

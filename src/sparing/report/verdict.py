@@ -96,6 +96,8 @@ def _judge(results: Results, arm: str, failed: Failed) -> _Judged:
     if latency is not None and latency.interval is not None:
         low, high = latency.interval
         speed = "faster" if high < 1 else "slower" if low > 1 else "unclear"
+        if wording.ratio(latency.value or 1.0, "faster", "slower") == wording.SAME:
+            speed = "unclear"  # what rounds to no difference is none to change a model for
     broken = arm_failed(arm, failed) and (accuracy is None or speed is None)
     return _Judged(arm, accuracy, difference, speed, latency, broken)
 
@@ -255,13 +257,14 @@ def _gain(results: Results) -> str:
     if not lengths:
         return ""
     share = results.value("attention_share", tokens=lengths[-1])
-    gain = results.value("largest_gain", tokens=lengths[-1])
+    gain = results.find("largest_gain", tokens=lengths[-1])
     if share is None:
         return ""
     most = (
         ""
-        if gain is None
-        else f", so no attention can make it more than {wording.factor(gain)} faster"
+        if gain is None or gain.value is None
+        else ", so no attention can make it more than "
+        f"{wording.factor(gain.interval[1] if gain.interval else gain.value)} faster"
     )
     return (
         f"; at {wording.length(lengths[-1])} attention is {wording.share(share, 0)} of the model's "

@@ -15,6 +15,7 @@ _FLOPS = ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ"), (1e-6, "\N{MICRO SIGN}J"))
 _SECONDS = ((3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "\N{MICRO SIGN}s"))
 _ENOUGH = 1.95
+SAME = "the same"
 _SMALL, _LARGE = 0.01, 100
 
 
@@ -108,7 +109,7 @@ def ratio(value: Number, below: str, above: str) -> str:
         return f"no {below} than 0"
     text = factor(value if value >= 1 else 1 / value)
     if text == factor(1.0):
-        return "the same"
+        return SAME
     return f"{text} {below if value < 1 else above}"
 
 
@@ -135,7 +136,7 @@ def _bounded(value: float) -> str:
 
 def share(value: Number, decimals: int = 1) -> str:
     """A share of 1 in per cent."""
-    return f"{100 * value:.{decimals}f} %"
+    return f"{100 * value:.{decimals}f} %".replace("-", MINUS)
 
 
 def points(value: Number, *others: Number) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,8 @@ def read_texts(path: Path) -> list[str]:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    texts = [line for line in content.splitlines() if line.strip()]
+    # not splitlines: it would also break at marks that stand inside of texts
+    texts = [line for line in re.split("\r\n|\n|\r", content) if line.strip()]
     if not texts:
         raise DataError(f"{path} holds no texts: write one on each line")
     return texts

@@ -91,7 +91,8 @@ def _on_attention(found: Found) -> tuple[Decision, str]:
     """The sentence about attention alone."""
     share, gain, tokens = found.parts.core, found.parts.gain, f"{found.tokens:,} tokens"
     most = f"the core takes {percent(share.value)} of the time at {tokens}"
-    at_most = f"so no other attention can make the model more than {factor(gain.value)} faster"
+    largest = gain.value if gain.interval is None else gain.interval[1]
+    at_most = f"so no other attention can make the model more than {factor(largest)} faster"
     if (gain.interval or (gain.value, gain.value))[1] < WORTH:
         return "keep dense", f"Keep dense attention: {most}, {at_most}."
     if found.whole is None:
@@ -227,7 +228,8 @@ def _gain_bounds(ratio: Ratio) -> tuple[float, float]:
 def speed(ratio: Ratio | None) -> str:
     """A ratio of times as a factor with its direction and interval: ``1.3x faster (1.2-1.4)``.
 
-    An interval that reaches over 1 is given in the direction of the value, below 1 at one end.
+    An interval that reaches over 1 claims no direction; it is given in that of the value, below 1
+    at one end.
     """
     if ratio is None:
         return "not measured"
@@ -237,6 +239,8 @@ def speed(ratio: Ratio | None) -> str:
     if ratio.interval is None:
         return text
     low, high = _gain_bounds(ratio) if faster else ratio.interval
+    if low <= 1 <= high:
+        text = "about as fast"
     return f"{text} ({_digits(low)}{DASH}{_digits(high)})"
 
 
@@ -246,6 +250,8 @@ def factor(value: float) -> str:
 
 
 def _digits(value: float) -> str:
+    if 0.995 <= value < 1.005:
+        return f"{value:.3f}"
     return f"{value:.2f}" if value < 9.95 else f"{value:,.0f}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sparing.core.record import Label, Obtained, Record
 from sparing.measure.statistics import (
     Ratio,
+    Verdict,
     geometric_mean_ratio,
     holm,
     mean_difference,
@@ -69,7 +70,7 @@ def _accuracy_differences(
         labels: dict[str, Label] = {
             "arm": arm,
             "baseline": baseline,
-            "verdict": verdict(gap, margin),
+            "verdict": _verdict(pair, margin, 1 / examples, len(pairs)),
             "margin": margin,
             "p_value": p_value,
         }
@@ -85,6 +86,22 @@ def _accuracy_differences(
             )
         )
     return found
+
+
+def _verdict(
+    pair: tuple[list[float], list[float]], margin: float, resolution: float, arms: int
+) -> Verdict:
+    """What an arm's accuracy is beside dense; of many arms some would be better by chance.
+
+    So better and worse need an interval that holds for all arms at once (Bonferroni). Equivalent
+    was declared for each arm alone.
+    """
+    alone = verdict(mean_difference(*pair, resolution=resolution), margin)
+    if alone not in ("better", "worse"):
+        return alone
+    together = mean_difference(*pair, resolution=resolution, confidence=1 - 0.05 / arms)
+    found = verdict(together, margin)
+    return found if found == alone else "undecided"
 
 
 def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
@@ -117,6 +134,7 @@ def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
 def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
     """The quantities with a ratio, each at every size and component it was taken at."""
     found: dict[Setting, Obtained] = {}
+    mixed: set[Setting] = set()
     for record in records:
         known = record.name in RATIOS or record.name in EXACT_RATIOS
         if known and record.labels.get("arm") == arm:
@@ -125,8 +143,10 @@ def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
                 for key, value in record.labels.items()
                 if key in ("scope", "tokens", "batch", "component")
             }
-            found.setdefault((record.name, tuple(sizes.items())), record.obtained)
-    return found
+            setting = (record.name, tuple(sizes.items()))
+            if found.setdefault(setting, record.obtained) != record.obtained:
+                mixed.add(setting)  # counted in one round and estimated in another: no ratio
+    return {setting: how for setting, how in found.items() if setting not in mixed}
 
 
 def _crossovers(records: Sequence[Record], arm: str) -> list[Record]:
@@ -142,8 +162,7 @@ def _crossovers(records: Sequence[Record], arm: str) -> list[Record]:
         return []
     crossover: int | None = None
     for tokens, record in reversed(curve):
-        high = record.interval[1] if record.interval else record.value
-        if high is None or high >= 1:
+        if record.interval is None or record.interval[1] >= 1:
             break
         crossover = tokens
     labels: dict[str, Label] = {"arm": arm, "longest_tokens": curve[-1][0]}

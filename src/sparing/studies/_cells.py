@@ -108,7 +108,10 @@ def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> lis
 def _energy_records(
     name: str, energy: Energy, labels: dict[str, Label], per: float = 1.0
 ) -> list[Record]:
-    found = []
+    found = [
+        Record("meter_note", None, "", "measured", {"arm": labels["arm"], "told": note})
+        for note in energy.notes
+    ]
     for part in energy.components:
         interval = None if part.interval is None else tuple(bound / per for bound in part.interval)
         own: dict[str, Label] = {**labels, "component": part.name, "method": part.method}

@@ -44,7 +44,8 @@ def choose_plan(steps: Steps, run: Run) -> list[Record]:
     place, safe = max(fast, default=0), front.index(good[0]) if good else len(front) - 1
     reached = bool(fast) and front[place] in good
     if not reached and not (fast and steps.models.polish_epochs):
-        place = safe
+        both = [number for number in fast if front[number] in good]
+        place, reached = max(both, default=safe), bool(both)
     for number in {place, place if reached else safe} - trials.keys():
         trials[number] = timed(number)
     records = [_record("trial_speed", front[n], found) for n, found in trials.items()]

@@ -44,8 +44,10 @@ class Engines:
     compiled: bool
 
     def example(self) -> dict[str, Tensor]:
-        """Two validation inputs, as a batch."""
-        batch = self.task.collate([self.task.validation[0], self.task.validation[1]])
+        """The two longest validation inputs, as a batch: of short ones no token may be left."""
+        held = self.task.validation
+        longest = sorted(range(len(held)), key=lambda place: -held.lengths[place])[:2]
+        batch = self.task.collate([held[place] for place in longest])
         batch.pop("labels")
         return batch
 

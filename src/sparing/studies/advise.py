@@ -255,8 +255,8 @@ def _measure_swapped(
         return [], []
     timed = measure_as_given(subject, inputs, **options.timing("whole"))
     note = (
-        f"The model came swapped. As it came it is {speed(timed['as given'].ratio)} than its dense "
-        "self; everything else here is about the dense one."
+        "The model came swapped. Beside its dense self it is, as it came, "
+        f"{speed(timed['as given'].ratio)}; everything else here is about the dense one."
     )
     return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
 

@@ -184,11 +184,9 @@ def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResu
     ]
     above = [record.value - task.chance for record in dense if record.value is not None]
     lowest = (min(above), max(above)) if above else None
-    goals = [
-        Goal(f"{options.baseline} above chance in every seed", 0.05, "share").judge(
-            min(above, default=None), lowest
-        )
-    ]
+    every = Goal(f"{options.baseline} above chance in every seed", 0.05, "share")
+    judged = every.judge(min(above, default=None), lowest)
+    goals = [replace(judged, interval=None)]  # a range over seeds, not an interval of a mean
     for arm in options.mechanisms:
         if arm == options.baseline:
             continue

@@ -16,6 +16,7 @@ from typing import Any
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.measure.calibration import examples_needed
 from sparing.studies import _slim_cells as cells
 from sparing.studies._frontier import Variant
 from sparing.studies._goals import Goal, GoalResult
@@ -179,8 +180,7 @@ def run(
     if task.answer != "class":
         asked = "a number" if task.answer == "number" else "a stretch of its text"
         raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
-    if len(task.split(options.choose_on)) < 4:
-        raise UsageError(f"task {task.name} has too few examples to choose a plan on")
+    _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
     for name in LATER:
         if identity[name] == getattr(Options, name):
@@ -299,6 +299,24 @@ def _later_cells(steps: cells.Steps, opened: Run, options: Options, tell: Progre
     if options.memory:
         found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
     return found
+
+
+def _require_held_out(task: Task, options: Options) -> None:
+    """Raise ``UsageError`` unless there are rows to choose and to calibrate on, and enough."""
+    if options.choose_on in ("train", "test"):
+        raise UsageError(
+            f"choose_on={options.choose_on!r}: plans are chosen on rows that nothing is trained on "
+            "and that do not judge them, such as validation"
+        )
+    held = len(task.split(options.choose_on))
+    if held < 4:
+        raise UsageError(f"task {task.name} has too few examples to choose a plan on")
+    if options.epsilon and held // 2 < examples_needed(options.epsilon, options.delta):
+        raise UsageError(
+            f"epsilon={options.epsilon:g} cannot be promised: it needs at least "
+            f"{examples_needed(options.epsilon, options.delta)} rows to calibrate on, and half of "
+            f"{options.choose_on} is {held // 2}"
+        )
 
 
 def _within(tell: Progress, low: float, high: float, name: str) -> Progress:

@@ -188,9 +188,9 @@ class _Rounded(TorchFunctionMode):
 def _laid_out(method: Callable[..., Any], rules: Int8Rules) -> Callable[..., Any]:
     """A method of a layer, which knows how its rows lie, with its products rounded."""
 
-    def rounded(rows: Tensor, layout: Layout, heads: int, neurons: int) -> Any:
+    def rounded(rows: Tensor, layout: Layout, *kept: Any) -> Any:
         with _Rounded(layout, rules):
-            return method(rows, layout, heads, neurons)
+            return method(rows, layout, *kept)
 
     return rounded
 

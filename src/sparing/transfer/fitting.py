@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,11 @@ def _holds(fit: Fit, max_latency_ms: float | None, max_memory_mb: float | None) 
     return not slow and not large
 
 
+def _without_chance(plan: Plan) -> Plan:
+    """The plan as it costs most: nobody leaves, and no token goes that its input chooses."""
+    return replace(plan.without_choice, tokens_above=0.0, gated=False)
+
+
 def _measure(
     model: AdaptiveClassifier,
     point: FrontierPoint,
@@ -124,7 +129,7 @@ def _measure(
     weigh: bool,
     threads: int | None,
 ) -> Fit:
-    model.plan = point.plan if leave else point.plan.without_choice
+    model.plan = point.plan if leave else _without_chance(point.plan)
 
     def call() -> None:
         with torch.inference_mode():
@@ -146,7 +151,7 @@ def _peak_mb(
     """In a process of its own, so that what this one holds does not hide it."""
     longest = max(inputs, key=lambda batch: next(iter(batch.values())).numel())
     shape = next(iter(longest.values())).shape
-    model.plan = plan.without_choice
+    model.plan = _without_chance(plan)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         arguments = {"folder": folder, "batch": shape[0], "tokens": shape[-1]}

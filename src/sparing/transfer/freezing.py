@@ -32,7 +32,8 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
     """
     plan = model.plan if plan is None else plan
     model.encoder.check_runs(plan)
-    plan = replace(plan, exits=plan.stops)
+    gated = any(model.encoder.gate(plan, int(n)) is not None for n in model.encoder.gates)
+    plan = replace(plan, exits=plan.stops, gated=gated)  # a plan may end before its first gate
     sizes = [
         LayerSizes(heads, size.query_dim, size.value_dim, neurons)
         for heads, neurons, size in zip(plan.heads, plan.neurons, model.encoder.sizes, strict=False)
