@@ -1,6 +1,6 @@
 """Put the tables of HuggingGreen runs between the marks of their page of documentation.
 
-python benchmarks/hugginggreen_page.py STANDARD GRID docs/hugginggreen.md
+python benchmarks/hugginggreen_page.py STANDARD docs/hugginggreen.md --grid GRID
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sparing.report.run import read_run
 
 SCORES, WAYS = ("contrast", "variance", "entropy"), ("top", "sampled")
 SHARES = ("0.9", "0.7", "0.5")
+MET = {True: "yes", False: "no"}
 COLUMNS = slice(0, 7)  # without the energy of a prediction and the p-values, which the page has
 
 
@@ -33,12 +34,13 @@ def answers(folder: Path) -> str:
     results = GreenResults(run)
     decided = verdict(results)
     parts = [f"**{decided.lead}**{decided.because}", *(text for text in decided.second if text)]
-    goals = tuple((goal["name"], str(goal["met"]).lower()) for goal in run.goals)
+    goals = tuple((goal["name"], MET.get(goal["met"], "undecided")) for goal in run.goals)
     parts.append(plain_table(("Declared goal", "Met"), goals))
     for question in (PATCHES, ATTENTION):
         for block in arm_blocks(results, question):
             rows = tuple(row[COLUMNS] for row in block.rows)
-            parts += [f"### {block.title}", plain_table(block.heads[COLUMNS], rows)]
+            pairs = f"{block.explain.partition(';')[0]}."
+            parts += [f"### {block.title}", pairs, plain_table(block.heads[COLUMNS], rows)]
     blocks = [*rival_blocks(results), *half_blocks(results), *stage_blocks(results)]
     if results.of(BOXES):
         blocks += box_blocks(results)
@@ -69,11 +71,12 @@ def main() -> None:
     """Write them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("standard", type=Path)
-    parser.add_argument("grid", type=Path)
     parser.add_argument("page", type=Path)
+    parser.add_argument("--grid", type=Path, help="a run of every score, way and share")
     given = parser.parse_args()
     put_between(given.page, "standard", answers(given.standard))
-    put_between(given.page, "grid", beside_random(given.grid))
+    if given.grid is not None:
+        put_between(given.page, "grid", beside_random(given.grid))
 
 
 if __name__ == "__main__":
