@@ -59,7 +59,7 @@ def main() -> None:
     for name in KEPT:
         source = run / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("*-dark.png"))
+            shutil.copytree(source, target / name)
         else:
             shutil.copy(source, target / name)
 
