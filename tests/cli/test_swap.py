@@ -131,7 +131,7 @@ def test_a_mounted_folder_is_filled(tmp_path, monkeypatch, bert):
     from sparing.cli._saving import require_new, save_model
 
     place = tmp_path / "volume"
-    place.mkdir()
+    (place / ".part" / "torn").mkdir(parents=True)  # of a process that was killed
     monkeypatch.setattr(Path, "is_mount", lambda self: self == place)
     require_new(place)
     save_model(sparing.load(bert), str(bert), place)

@@ -152,3 +152,20 @@ def test_wrong_chains_are_refused(text_chain, tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
     with pytest.raises(UsageError, match="cannot be run"):
         Chain([tmp_path / "broken.onnx"])
+
+
+def test_empty_token_types_of_a_tokenizer_are_left_out(text_chain):
+    chain, inputs = open_chain(text_chain), texts()  # exported without token types
+    zeros = torch.zeros_like(inputs["input_ids"])
+    given = {**inputs, "token_type_ids": zeros}
+    assert torch.equal(chain(given)[0], chain(inputs)[0])
+    assert torch.equal(chain.every_exit(given), chain.every_exit(inputs))
+    with pytest.raises(UsageError, match="takes no input 'token_type_ids'"):
+        chain({**inputs, "token_type_ids": zeros + 1})
+
+
+def test_bfloat16_answers_in_float32():
+    parts = [part.bfloat16() for part in text_segments()]
+    logits, left = Chain(parts, THRESHOLD, longest=TOKENS)(texts())
+    assert logits.dtype == torch.float32
+    assert len(left) == 40

@@ -7,6 +7,7 @@ from scipy import stats
 
 from sparing.report import table_columns, table_rows
 from sparing.report.results import Results, mean_interval
+from sparing.report.wording import share
 from tests.report import records as make
 
 ARMS = ("softmax", "linear", "kerformer")
@@ -206,3 +207,9 @@ def test_no_cell_holds_a_number_that_is_not_finite(full, config):
     for row in table_rows(full, config):
         for found in row.cells.values():
             assert found.value is None or math.isfinite(found.value)
+
+
+def test_correlations_below_zero_keep_their_interval():
+    value, (low, high) = mean_interval([-0.10, -0.12, -0.11])
+    assert low < value < high < 0
+    assert share(value) == "−11.0 %"

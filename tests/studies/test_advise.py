@@ -531,3 +531,14 @@ def test_advice_for_a_real_sentence_encoder(tmp_path):
     assert found["whole_model"]["swapped_layers"] == 6
     linear = next(each for each in found["mechanisms"] if each["name"] == "linear")
     assert linear["crossover_tokens"] is not None
+
+
+def test_a_ratio_around_one_claims_no_direction():
+    assert speed(Ratio(0.998, (0.95, 1.04), 5)).startswith("about as fast (")
+    assert speed(Ratio(0.5, (0.4, 0.6), 5)) == "2.00× faster (1.67–2.50)"
+
+
+def test_marks_inside_of_a_text_do_not_end_it(tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_bytes("one text\u2028still it\x85and here\r\nsecond\n".encode())
+    assert padding.read_texts(file) == ["one text\u2028still it\x85and here", "second"]

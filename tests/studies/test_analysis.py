@@ -3,9 +3,11 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
 from sparing.core.record import Record
 from sparing.studies._analysis import analyse
+from sparing.studies._resampling import score_difference
 
 
 def _accuracy(arm, seed, value):
@@ -114,3 +116,18 @@ def test_rounds_that_were_obtained_in_two_ways_have_no_ratio():
         for number in range(5)
     ]
     assert _analyse(records) == []
+
+
+def test_a_ratio_without_an_interval_makes_no_crossover():
+    labels = {"arm": "linear", "scope": "attention", "tokens": 64, "batch": 1}
+    (found,) = _analyse([Record("latency_ratio", 0.5, "ratio", "measured", labels)])
+    assert found.value is None
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_nothing_lost_on_few_inputs_is_no_proof(count):
+    logits, labels = torch.eye(2)[torch.zeros(count).long()], torch.zeros(count).long()
+    found = score_difference("accuracy", logits, logits, labels)
+    assert found.value == 0
+    assert found.interval[0] == pytest.approx(-(1 - 0.05 ** (1 / count)))
+    assert found.interval[1] == -found.interval[0]

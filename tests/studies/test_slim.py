@@ -255,14 +255,18 @@ def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
     assert {p.name: p.read_bytes() for p in source.iterdir() if p.is_file()} == before
 
 
-@pytest.mark.slow
-def test_a_promise_from_too_few_inputs_is_refused_with_the_reason(done, tmp_path):
-    source = str(done.folder / "models" / "dense")
-    options = replace(SMALL, model=source, epochs=1, batches=(1,), epsilon=0.001)
-    result = slim.run(options, tmp_path / "run")
-    reasons = {failure.cell: failure.error for failure in result.failures}
-    assert "too few" in reasons["calibrate"]
-    assert not (tmp_path / "run" / "model").exists()
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": 0.001}, "cannot be promised: it needs at least 2995 rows"),
+        ({"choose_on": "test"}, "choose_on='test': plans are chosen on rows"),
+        ({"choose_on": "train"}, "choose_on='train': plans are chosen on rows"),
+    ],
+)
+def test_rows_that_cannot_choose_or_calibrate_are_refused_before_the_run(tmp_path, changes, words):
+    with pytest.raises(UsageError, match=words):
+        slim.run(replace(SMALL, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

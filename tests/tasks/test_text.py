@@ -245,3 +245,9 @@ def test_data_is_told_apart(folder):
     rows[3] = (rows[3][0], "urgent")
     (folder / "train.tsv.gz").write_bytes(gzip.compress(_tsv(rows).encode()))
     assert load_task(str(folder)).digest != first.digest
+
+
+def test_a_column_may_be_called_by_a_number(tmp_path):
+    path = tmp_path / "bare.tsv"
+    path.write_text("\n".join(f"{label}\t{text}" for text, label in _rows(30)))
+    assert load_task(str(path), header=False, label=1).labels == KINDS

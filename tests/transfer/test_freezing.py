@@ -253,3 +253,13 @@ def test_segments_export_and_agree_at_another_size(family):
     near(found[1], later(hidden, **masks[1])[1])
     adaptive.plan = replace(adaptive.plan, threshold=1.0)
     near(found[1], adaptive(**large).logits)
+
+
+@torch.no_grad()
+def test_a_gated_plan_that_ends_before_its_first_gate_is_frozen():
+    adaptive, given = _adaptive(), texts([9, 4, 7, 2])
+    adaptive.encoder.add_gates("threshold", (3,))
+    adaptive.plan = replace(adaptive.plan.shortened(3), gated=True)
+    frozen = freeze(adaptive)
+    assert not frozen.plan.gated
+    near(frozen(**given).logits, adaptive(**given).logits, within=1e-12)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PROCESSOR = "preprocessor_config.json"
+PART = ".part"
 
 
 def require_new(folder: Path) -> None:
@@ -19,13 +20,14 @@ def require_new(folder: Path) -> None:
 
     It is not made yet: what fails later leaves nothing behind.
     """
-    if folder.is_dir() and any(folder.iterdir()):
+    probe = folder / PART  # also what a killed process may have left where a volume is mounted
+    if folder.is_dir() and any(entry != probe for entry in folder.iterdir()):
         raise UsageError(f"{folder} is not empty: give a new folder")
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".part"
-        probe.mkdir(exist_ok=True)
+        shutil.rmtree(probe, ignore_errors=True)
+        probe.mkdir()
         probe.rmdir()
         for each in missing:
             each.rmdir()
@@ -55,7 +57,7 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     from sparing.models._quiet import quiet
 
     folder = folder.resolve()  # "." has no name
-    beside = folder / ".part" if folder.is_mount() else folder.with_name(f".{folder.name}.part")
+    beside = folder / PART if folder.is_mount() else folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

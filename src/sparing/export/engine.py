@@ -26,8 +26,8 @@ from sparing.measure.machine import threads
 BackEnd = Literal["eager", "onnxruntime"]
 Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Hidden states, logits, and a learned confidence."""
-# Below this a softmax of one row is faster in plain Python than in NumPy.
 TOKEN_TYPES = "token_type_ids"
+# Below this a softmax of one row is faster in plain Python than in NumPy.
 FEW_CLASSES = 16
 
 

@@ -121,7 +121,7 @@ class Run:
         try:
             self.keep(cell.key, cell.work())  # a record that is not finite is refused here
         except (SparingError, RuntimeError, ValueError) as error:
-            if is_full(error.__cause__):
+            if is_full(error) or is_full(error.__cause__):
                 raise
             line = str(error).strip().splitlines() or [type(error).__name__]
             self.failures.append(Failure(cell.key, line[0]))

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparing import __version__
 from sparing.core.record import Record
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.studies._goals import GoalResult
 from sparing.studies._run import DATA, Failure, write_atomically
-from sparing.tasks import Task
+
+if TYPE_CHECKING:
+    from sparing.tasks import Task
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparing.tasks import Examples, Task
 
-BYTES = "bytes"
-
 
 def load_for(
     name: str, options: Mapping[str, Any], model: str, data: Path | None
@@ -24,6 +22,7 @@ def load_for(
     pretrained tokenizer takes the model's own.
     """
     from sparing.tasks import load_task, options_of
+    from sparing.tasks._text import BYTES
 
     remembered = _remembered(name, model)
     if remembered.get("tokenizer") != BYTES and _has_tokenizer(model, own=True):

@@ -47,8 +47,12 @@ def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
     for option, value in options.items():
         if option not in known:
             raise UsageError(f"task {name} has no option {option!r}{nearest(option, known)}")
-        require_type(f"task {name}", option, value, hints.get(option, Any))
-    task: Task = module.load(data=data, **{**given, **options})
+        hint = hints.get(option, Any)
+        if hint is str and type(value) is int:
+            value = str(value)  # a column that is called by its number
+        require_type(f"task {name}", option, value, hint)
+        given[option] = value
+    task: Task = module.load(data=data, **given)
     return task
 
 
