@@ -299,6 +299,12 @@ def test_without_counters_energy_is_estimated_and_says_so():
     assert "5 W" in component.method
 
 
+def test_a_child_that_leaves_takes_no_energy_away():
+    found = estimated(-1.5)
+    assert found.components[0].energy_j == 0.0
+    assert any("a child left this process" in note for note in found.notes)
+
+
 def test_the_constant_comes_from_argument_environment_or_default(monkeypatch):
     monkeypatch.setenv("SPARING_WATTS_PER_CORE", "12.5")
     (component,) = estimated(2.0).components

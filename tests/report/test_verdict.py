@@ -46,6 +46,12 @@ def situation(arms, crossings=(), shares=True):
         ({"a": (SLOW, "equivalent")}, "keep dense", "softmax", r"a makes .* 1\.50× slower"),
         ({"a": (SLOW, "worse"), "b": (SLOW, None)}, "keep dense", "softmax", "even the fastest"),
         ({"a": (SAME, "equivalent")}, "keep dense", "softmax", "no other arm is clearly faster"),
+        (
+            {"a": ((0.9996, (0.9993, 0.9998)), "equivalent")},
+            "keep dense",
+            "softmax",
+            "no other arm is clearly faster",
+        ),
         ({"a": (SAME, "undecided")}, "keep dense", "softmax", "no other arm is clearly faster"),
         ({"a": (SAME, "better")}, "use", "a", "no difference in speed was found"),
         ({"a": (SLOW, "better")}, "depends", "a", "only if accuracy counts most"),

@@ -176,3 +176,12 @@ def test_a_loss_that_judges_goes_on_judging():
     judging = BoxLoss()
     assert judge_of(Int8Loss(judging)) is judging
     assert judge_of(Int8Loss(LabelLoss())) is None
+
+
+def test_gates_are_paid_for_in_rounded_layers_too():
+    adaptive, teacher = adapt(dense(num_labels=3)), dense(num_labels=3)
+    adaptive.encoder.add_gates("skim", (1, 2, 3))
+    batch = {**texts([9, 4, 7]), "labels": torch.tensor([0, 2, 1])}
+    loss = Int8Loss(ElasticLoss(teacher, FOLLOW, Draw(gated=True)))(adaptive, batch, 0)
+    loss.backward()
+    assert loss.isfinite()
