@@ -10,10 +10,12 @@ import torch
 
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
-from sparing.studies._exits import Outcomes
+from sparing.studies._exits import Outcomes, dense_flops
 from sparing.studies._frontier import Point, Variant, points_of
 from sparing.studies._run import Run
+from sparing.studies._slim_cells import survey_plans
 from sparing.studies._slim_polish import Attempt, Trained, attempts, better, boldest_alike
+from sparing.studies.slim import Options, steps_of
 from sparing.tasks import load_task
 
 
@@ -117,3 +119,26 @@ def trained(cost, score, good):
 def test_the_control_is_served_where_it_is_better(polished, alone, winner):
     ours, theirs = trained(*polished), trained(*alone)
     assert better(ours, theirs) is {"polished": ours, "alone": theirs}[winner]
+
+
+def test_costs_are_shares_of_the_dense_model_also_where_heads_were_narrowed(tmp_path):
+    options = Options(
+        model="vit",
+        task="digits",
+        dense_epochs=1,
+        epochs=1,
+        head_dims=0.5,
+        widths=(1.0,),
+        width_chances=(1.0,),
+        tokens=(1.0,),
+    )
+    steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
+    for training in (steps.models.train_dense, steps.models.train_adaptive):
+        training(lambda fraction, text: None)
+    ours = steps.models.adaptive()
+    layers = len(ours.encoder.sizes)
+    found = [r for r in survey_plans(steps) if r.name == "frontier_score"]
+    whole = next(r for r in found if r.labels["kind"] == "depth" and r.labels["depth"] == layers)
+    share = dense_flops(ours, steps.parts[0]).mean() / steps.dense_flops
+    assert share < 0.9
+    assert whole.labels["cost_share"] == pytest.approx(float(share))

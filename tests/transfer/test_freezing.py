@@ -11,7 +11,7 @@ import torch
 import sparing
 from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.plan import full_plan, narrowed, narrowing
-from sparing.transfer.adaptive import adapt
+from sparing.transfer.adaptive import FrontierPoint, adapt
 from sparing.transfer.freezing import freeze, segments
 from tests.transfer.classifiers import FAMILIES, IMAGES, dense, images, inputs, near, texts
 
@@ -127,6 +127,18 @@ def test_fewer_layers_and_only_the_heads_that_are_used():
     assert early.encoder.exits == (2, 3)
     again = freeze(frozen)
     assert all(map(torch.equal, frozen.parameters(), again.parameters()))
+
+
+def test_what_a_plan_costs_goes_along():
+    adaptive = _adaptive()
+    fixed = narrowed(adaptive.encoder.sizes, 0.5, layers=3)
+    leaving = replace(fixed, exits=(2,), threshold=0.9)
+    adaptive.set_frontier([FrontierPoint(fixed, 0.4, 0.8), FrontierPoint(leaving, 0.3, 0.7)])
+    assert freeze(adaptive, fixed).budget == 0.4
+    frozen = freeze(adaptive, leaving)
+    assert frozen.budget == 0.3
+    assert [(point.cost_share, point.score) for point in frozen.frontier] == [(0.3, 0.7)]
+    assert freeze(adaptive, replace(fixed, heads=(1, 1, 1))).frontier == []
 
 
 def test_plans_that_cannot_be_frozen():

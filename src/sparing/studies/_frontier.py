@@ -98,10 +98,18 @@ class Point:
 
 
 def survey(
-    model: AdaptiveClassifier, task: Task, examples: Examples, variants: Sequence[Variant]
+    model: AdaptiveClassifier,
+    task: Task,
+    examples: Examples,
+    variants: Sequence[Variant],
+    whole: float | None = None,
 ) -> Iterator[tuple[Variant, Outcomes, list[Point]]]:
-    """Run every variant once over held-out examples and judge all depths and thresholds from it."""
-    whole = float(dense_flops(model, examples).mean())
+    """Run every variant once over held-out examples and judge all depths and thresholds from it.
+
+    ``whole`` is the dense model's mean arithmetic on them: the model's own unless given.
+    """
+    if whole is None:
+        whole = float(dense_flops(model, examples).mean())
     for variant in variants:
         found = outcomes(model, task, examples, variant.plan(model))
         yield variant, found, points_of(task, variant, found, whole)

@@ -27,7 +27,7 @@ from sparing.studies._slim_models import Models, halves, inputs_of
 from sparing.tasks import Examples, Task
 from sparing.tasks._scores import metric
 from sparing.train import evaluate
-from sparing.transfer.adaptive import FrontierPoint
+from sparing.transfer.adaptive import FrontierPoint, adapt
 
 DENSE, OURS, STATIC = "dense", "slim", "static"
 
@@ -56,15 +56,23 @@ class Steps:
         """The held-out split, halved: to choose on, to calibrate on."""
         return halves(self.task.split(self.models.choose_on))
 
+    @cached_property
+    def dense_flops(self) -> float:
+        """What the dense model takes on average for the inputs that plans are chosen on.
+
+        Not the adaptive model's own whole, which is less where its heads were narrowed.
+        """
+        return float(dense_flops(adapt(self.models.dense()), self.parts[0]).mean())
+
 
 def survey_plans(steps: Steps) -> list[Record]:
     """Every plan's cost and score on the first half of validation, with the random control."""
     model, chosen_on = steps.models.adaptive(), steps.parts[0]
-    whole = float(dense_flops(model, chosen_on).mean())
+    whole = steps.dense_flops
     every: list[Point] = []
     controls: list[Point] = []
     seen: dict[Variant, Outcomes] = {}
-    for variant, found, points in survey(model, steps.task, chosen_on, steps.variants):
+    for variant, found, points in survey(model, steps.task, chosen_on, steps.variants, whole):
         every += points
         seen[variant] = found
         leaving = [point for point in best(points) if point.kind == "exits"]

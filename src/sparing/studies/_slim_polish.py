@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
-from sparing.studies._exits import Decision, Outcomes, decide, dense_flops, outcomes
+from sparing.studies._exits import Decision, Outcomes, decide, outcomes
 from sparing.studies._frontier import Point, Variant, best, points_of
 from sparing.studies._resampling import good_enough
 from sparing.studies._run import Run
@@ -129,10 +129,9 @@ def _alone(steps: Steps, run: Run, share: float, tell: Telling) -> Trained:
     result = models.train_static(plan, tell)
     model = models.static()
     assert model is not None
-    whole = float(dense_flops(models.adaptive(), chosen_on).mean())
     variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
     found = outcomes(model, steps.task, chosen_on, variant.plan(model))
-    points = points_of(steps.task, variant, found, whole)
+    points = points_of(steps.task, variant, found, steps.dense_flops)
     final = max(points, key=lambda point: point.plan.layers)
     good, attempt = _is_good(steps, final, found), Attempt(plan, share, ALONE)
     return Trained(attempt, final, points, good, result.train_time_s, result.examples_seen)
@@ -177,7 +176,6 @@ def _trained(
     if learned and plan.stops:
         _fit(steps, place / SURE)
     chosen_on = steps.parts[0]
-    whole = float(dense_flops(models.adaptive(), chosen_on).mean())
     model = models.polished(place)
     kinds = ("softmax", "learned") if model.encoder.confidences else ("softmax",)
     points: list[Point] = []
@@ -185,7 +183,7 @@ def _trained(
     for kind in kinds:
         variant = Variant(1.0, plan.tokens_kept, plan.tokens_after, confidence=kind)
         found = outcomes(model, steps.task, chosen_on, variant.plan(model))
-        mine = points_of(steps.task, variant, found, whole)
+        mine = points_of(steps.task, variant, found, steps.dense_flops)
         points += mine
         finals.append((boldest_alike(mine, found, plan, attempt.share), found))
     final, found = max(finals, key=lambda each: each[0].score)

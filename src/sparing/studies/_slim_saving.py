@@ -14,6 +14,7 @@ from sparing.studies._run import Run, write_atomically
 from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
 from sparing.studies._slim_engines import has_onnx
 from sparing.studies._slim_int8 import int8_folder
+from sparing.transfer.adaptive import AdaptiveClassifier
 
 LOADING = """```python
 import sparing
@@ -48,7 +49,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     try:
         model = steps.models.served()
         polished = points_of(run, "polished_score")
-        model.set_frontier(polished or front_of(run), _whole_share(steps) if polished else 1.0)
+        model.set_frontier(polished or front_of(run), _whole_share(steps, model))
         plan = final_plan(run)
         if has_onnx():
             steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
@@ -67,17 +68,15 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     return target
 
 
-def _whole_share(steps: Steps) -> float:
-    """What all of the polished model costs, as a share of the dense one, on the chosen inputs."""
-    models, inputs = (steps.models.served(), steps.models.adaptive()), steps.parts[0]
-    cut, dense = (float(dense_flops(model, inputs).mean()) for model in models)
-    return cut / dense
+def _whole_share(steps: Steps, model: AdaptiveClassifier) -> float:
+    """What all of a model costs, as a share of the dense one, on the chosen inputs."""
+    return float(dense_flops(model, steps.parts[0]).mean()) / steps.dense_flops
 
 
 def _save_any_budget(steps: Steps, run: Run, place: Path) -> None:
     """The model with all widths, which the chosen plan was cut from."""
     model = steps.models.adaptive()
-    model.set_frontier(front_of(run))
+    model.set_frontier(front_of(run), _whole_share(steps, model))
     model.plan = chosen_plan(run)
     model.save_pretrained(place)
 

@@ -181,7 +181,7 @@ def run(
         asked = "a number" if task.answer == "number" else "a stretch of its text"
         raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
     _require_held_out(task, options)
-    identity = {**asdict(options), "task_options": resolved}
+    identity = {**asdict(options), "task_options": resolved, "held_out_halves": "drawn"}
     for name in LATER:
         if identity[name] == getattr(Options, name):
             del identity[name]  # so that runs from before there was this option go on

@@ -16,8 +16,8 @@ from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import ExitHead
 from sparing.layers.packing import Padded
-from sparing.layers.plan import LayerSizes, Plan
-from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
+from sparing.layers.plan import LayerSizes, Plan, full_plan
+from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier, FrontierPoint
 from sparing.transfer.registry import NAME
 
 
@@ -27,10 +27,12 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
 
     Its whole plan is that plan, with the same exits and thresholds, so that it answers the same and
     does not store the rest. Exits that nobody can take are left out, with their heads. Inputs that
-    go on narrower still take the first part of what is left.
+    go on narrower still take the first part of what is left. What the plan costs goes along where
+    the model's frontier knows it.
     Raises ``UsageError`` for a plan that the model cannot run.
     """
     plan = model.plan if plan is None else plan
+    known = [point for point in model.frontier if point.plan == plan]
     model.encoder.check_runs(plan)
     gated = any(model.encoder.gate(plan, int(n)) is not None for n in model.encoder.gates)
     plan = replace(plan, exits=plan.stops, gated=gated)  # a plan may end before its first gate
@@ -60,8 +62,16 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
         gate.load_state_dict(model.encoder.gates[number].state_dict())
     for number, sure in smaller.encoder.confidences.items():
         sure.load_state_dict(model.encoder.confidences[number].state_dict())
+    _keep_costs(smaller, known)
     smaller.train(model.training)
     return smaller
+
+
+def _keep_costs(smaller: AdaptiveClassifier, known: list[FrontierPoint]) -> None:
+    """The frozen plan's cost and score; of a plan without exits it is the whole model's."""
+    points = [replace(point, plan=smaller.plan) for point in known]
+    whole = [point.cost_share for point in points if point.plan == full_plan(smaller.encoder.sizes)]
+    smaller.set_frontier(points, min([1.0, *whole]))
 
 
 def _narrow(ours: ElasticLayer, theirs: ElasticLayer) -> None:
