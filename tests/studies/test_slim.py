@@ -16,9 +16,7 @@ from sparing.core.errors import UsageError
 from sparing.studies import _slim_aware, slim
 from sparing.studies import _slim_cells as cells
 from sparing.studies._run import Run
-from sparing.studies._slim_models import halves
 from sparing.studies._slim_polish import attempts
-from sparing.tasks import Examples
 from sparing.train import evaluate
 
 SMALL = slim.Options(
@@ -316,17 +314,6 @@ def test_the_result_never_goes_into_the_users_model(done):
     source = done.folder / "models" / "dense"
     with pytest.raises(UsageError, match="choose another folder"):
         slim.run(replace(SMALL, model=str(source)), source)
-
-
-def test_held_out_halves_are_drawn_so_that_rows_that_take_turns_are_in_both():
-    rows = Examples("values", torch.arange(41.0).view(-1, 1), torch.arange(41) % 2)
-    first, second = halves(rows)
-    assert len(first) - len(second) == 1
-    together = sorted([*first.inputs.flatten().tolist(), *second.inputs.flatten().tolist()])
-    assert together == rows.inputs.flatten().tolist()
-    for half in (first, second):
-        assert 5 <= int(half.labels.sum()) <= len(half) - 5
-    assert torch.equal(halves(rows)[0].inputs, first.inputs)
 
 
 def test_trainings_do_not_see_what_calibration_is_held_on(tmp_path):

@@ -112,9 +112,12 @@ def _promise(results: SlimResults) -> str:
     found = results.all.find("int8_disagreement_bound")
     if found is None or found.value is None:
         return ""
+    float32 = results.disagreement
+    kept = float32 is not None and float32.labels.get("kept") is True
+    seen = ", which its threshold was chosen on in float32," if kept else ""
     return (
         f"One at a time, at most {wording.share(found.value)} of inputs are answered otherwise "
         f"than by the dense model in float32, with "
         f"{wording.share(1 - number_of(found, 'delta'))} confidence "
-        f"({found.labels.get('disagreements')} of {found.count} held-out inputs were). "
+        f"({found.labels.get('disagreements')} of {found.count} held-out inputs{seen} were). "
     )

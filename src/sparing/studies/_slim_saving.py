@@ -114,9 +114,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         f"Machine: {run.config['machine_id']}, {steps.engines.thread_count} thread; commit "
         f"{run.config['commit']}. Intervals are 95 % over test inputs.",
         "",
-        f"With confidence {1 - float(str(bound.labels['delta'])):g} at most {bound.value:.1%} of "
-        f"inputs like those of the task are answered otherwise than by the dense model "
-        f"({bound.labels['disagreements']} of {bound.count} held-out inputs were).",
+        _guarantee(bound),
         "",
         POLISHED_LOADING if points_of(run, "polished_score") else LOADING,
         "",
@@ -125,6 +123,21 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _guarantee(bound: Record) -> str:
+    """How often it answers otherwise than the dense model, and how that is known.
+
+    Rows that a threshold was chosen on bound only the rate that it was chosen for.
+    """
+    kept = bool(bound.labels.get("kept"))
+    rate = f"{100 * float(str(bound.labels['epsilon'])):g}%" if kept else f"{bound.value:.1%}"
+    which = ", which its threshold was chosen on," if kept else ""
+    return (
+        f"With confidence {1 - float(str(bound.labels['delta'])):g} at most {rate} of inputs like "
+        f"those of the task are answered otherwise than by the dense model "
+        f"({bound.labels['disagreements']} of {bound.count} held-out inputs{which} were)."
+    )
 
 
 def _int8_lines(records: list[Record]) -> list[str]:
@@ -138,11 +151,13 @@ def _int8_lines(records: list[Record]) -> list[str]:
         return []
     trained = ", distilled with its rounding" if trial.labels.get("trained") else ""
     short = "" if trial.labels.get("good") else " It loses more than the floor allows."
+    float32 = _find(records, "disagreement_bound", {"kept": True})
+    seen = ", which its threshold was chosen on in float32," if float32 else ""
     return [
         f"`{INT8}` is the same plan in INT8 for ONNX Runtime ({trial.labels['settings']}{trained})."
         f"{short} With confidence {1 - float(str(bound.labels['delta'])):g} at most "
         f"{bound.value:.1%} of inputs, one at a time, are answered otherwise than by the dense "
-        f"model ({bound.labels['disagreements']} of {bound.count} were).",
+        f"model ({bound.labels['disagreements']} of {bound.count}{seen} were).",
         "",
         INT8_LOADING,
         "",

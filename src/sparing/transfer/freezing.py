@@ -27,9 +27,8 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
 
     Its whole plan is that plan, with the same exits and thresholds, so that it answers the same and
     does not store the rest. Exits that nobody can take are left out, with their heads. Inputs that
-    go on narrower still take the first part of what is left. What the plan costs goes along where
-    the model's frontier knows it.
-    Raises ``UsageError`` for a plan that the model cannot run.
+    go on narrower still take the first part of what is left. What the plan costs, if the frontier
+    knows it, goes along. Raises ``UsageError`` for a plan that the model cannot run.
     """
     plan = model.plan if plan is None else plan
     known = [point for point in model.frontier if point.plan == plan]
@@ -56,12 +55,9 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
     smaller.embeddings.load_state_dict(model.embeddings.state_dict())
     for ours, theirs in zip(smaller.encoder.layers, model.encoder.layers, strict=False):
         _narrow(ours, theirs)  # type: ignore[arg-type]
-    for number, head in smaller.encoder.heads.items():
-        head.load_state_dict(model.encoder.heads[number].state_dict())
-    for number, gate in smaller.encoder.gates.items():
-        gate.load_state_dict(model.encoder.gates[number].state_dict())
-    for number, sure in smaller.encoder.confidences.items():
-        sure.load_state_dict(model.encoder.confidences[number].state_dict())
+    for kind in ("heads", "gates", "confidences"):
+        for number, part in getattr(smaller.encoder, kind).items():
+            part.load_state_dict(getattr(model.encoder, kind)[number].state_dict())
     _keep_costs(smaller, known)
     smaller.train(model.training)
     return smaller
