@@ -11,11 +11,11 @@ from typing import Any
 
 from sparing.core.errors import DataError
 from sparing.core.record import Record
+from sparing.measure.seeds import compared, quantity
 from sparing.report.run import Run
 
 PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
 DENSE, AGAIN = "dense", "dense again"
-SENSED = ("measured", "integrated")
 FEWEST_PAIRS = 10
 
 
@@ -42,8 +42,7 @@ class Group:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The ways in which the energy that is compared was obtained: sensed where any was."""
-        found = {record.obtained for record in self.records if record.name == "train_energy_j"}
-        return tuple(kind for kind in SENSED if kind in found) or ("estimated",)
+        return compared(self.records)
 
     def find(self, name: str, **labels: Any) -> Record | None:
         """The last record of that name with these labels."""
@@ -52,25 +51,8 @@ class Group:
         return found[-1] if found else None
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components that are compared.
-
-        A seed that lacks one of these has no energy.
-        """
-        energy = name.endswith("energy_j")
-        mine = [
-            record
-            for record in self.records
-            if record.name == name
-            and record.value is not None
-            and not (energy and record.obtained not in self.kinds)
-        ]
-        whole = {record.labels.get("component") for record in mine}
-        found: dict[int, dict[object, float]] = {}
-        for record in mine:
-            if record.labels.get("arm") == arm:
-                parts = found.setdefault(int(record.labels.get("seed") or 0), {})
-                parts[record.labels.get("component")] = float(record.value or 0.0)
-        return {seed: sum(parts.values()) for seed, parts in found.items() if parts.keys() == whole}
+        """A quantity of an arm by seed; energies are sums of the components that are compared."""
+        return quantity(self.records, name, arm)
 
     def mean(self, name: str, arm: str) -> float | None:
         """The mean over seeds."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparing.core.record import Label, Obtained, Record
 from sparing.measure.pairs import compare_pairs, energy_to_target
+from sparing.measure.seeds import compared, components, quantity
 from sparing.measure.statistics import (
     holm,
     mean_difference,
@@ -30,7 +31,6 @@ from sparing.studies._green_options import BOXES
 from sparing.train.boxes import METRIC as MAP
 
 # Energy from counters and sensors is not summed with energy that is estimated.
-SENSED: tuple[Obtained, ...] = ("measured", "integrated")
 LAST_QUARTER, PLATEAU = 0.75, 0.005
 DIFFERENCE = "rival_difference"
 Reached = dict[str, dict[int, float | None]]
@@ -59,9 +59,7 @@ class Group:
     @cached_property
     def kinds(self) -> tuple[Obtained, ...]:
         """The ways in which the energy that is compared was obtained: sensed where any was."""
-        found = {record.obtained for record in self.records if record.name == "train_energy_j"}
-        sensed = tuple(kind for kind in SENSED if kind in found)
-        return sensed or ("estimated",)
+        return compared(self.records)
 
     @property
     def obtained(self) -> Obtained:
@@ -74,21 +72,8 @@ class Group:
         return list(dict.fromkeys(str(r.labels["arm"]) for r in self.records))
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components that are compared.
-
-        A seed whose training lacks one of these has no energy: it would look like less.
-        """
-        energy = name.endswith("energy_j")
-        found: dict[int, dict[str, float]] = {}
-        for record in self.records:
-            if record.name != name or record.labels["arm"] != arm or record.value is None:
-                continue
-            if energy and record.obtained not in self.kinds:
-                continue
-            parts = found.setdefault(int(record.labels["seed"] or 0), {})
-            parts[str(record.labels.get("component"))] = float(record.value)
-        whole = self.components(name) if energy else {"None"}
-        return {seed: sum(parts.values()) for seed, parts in found.items() if parts.keys() == whole}
+        """A quantity of an arm by seed; energies are sums of the components that are compared."""
+        return quantity(self.records, name, arm)
 
     def curves(self, arm: str) -> dict[int, list[dict[str, Any]]]:
         """Validations of an arm by seed: epoch, score, and energy by component."""
@@ -100,11 +85,7 @@ class Group:
 
     def components(self, name: str = "train_energy_j") -> set[str]:
         """The components that are compared."""
-        return {
-            str(record.labels.get("component"))
-            for record in self.records
-            if record.name == name and record.obtained in self.kinds
-        }
+        return components(self.records, name)
 
 
 def groups(records: Sequence[Record], tested: Mapping[str, int]) -> list[Group]:
