@@ -103,6 +103,11 @@ def test_inputs_that_cannot_be_read():
         adaptive(input_ids=torch.zeros(2, 0, dtype=torch.long))
 
 
+def test_images_may_be_given_by_place():
+    adaptive, given = adapt(dense("vit")), images(2)
+    assert torch.equal(adaptive(given["pixel_values"]).logits, adaptive(**given).logits)
+
+
 @pytest.mark.parametrize("family", TEXTS)
 def test_the_longest_text(family):
     model = dense(family)

@@ -66,6 +66,9 @@ class AdaptiveOutput(SequenceClassifierOutput):  # type: ignore[misc]  # transfo
     layers: Int[Tensor, " batch"] | None = None
 
 
+Given = Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
+
+
 class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers is untyped
     """A classifier that runs a plan: so many heads, neurons, tokens and layers, for each input.
 
@@ -215,13 +218,16 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
 
     def forward(
         self,
-        input_ids: Int[Tensor, "batch tokens"] | None = None,
+        input_ids: Given | None = None,
         attention_mask: Int[Tensor, "batch tokens"] | None = None,
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
         labels: Int[Tensor, " batch"] | None = None,
     ) -> AdaptiveOutput:
-        """Run the plan; ``loss`` is the cross-entropy where ``labels`` are given."""
+        """Run the plan; ``loss`` is the cross-entropy where ``labels`` are given.
+
+        Images may be given by place, as vision models take them.
+        """
         rows, layout = self.embed(input_ids, attention_mask, token_type_ids, pixel_values)
         spent: Spent = self.encoder(rows, layout, self._plan)
         loss = None
@@ -231,16 +237,17 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
 
     def embed(
         self,
-        input_ids: Int[Tensor, "batch tokens"] | None = None,
+        input_ids: Given | None = None,
         attention_mask: Int[Tensor, "batch tokens"] | None = None,
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
     ) -> tuple[Float[Tensor, "rows hidden_width"], Packed]:
         """The embeddings of the real tokens, packed, and their layout."""
-        given = input_ids if self.main_input_name == "input_ids" else pixel_values
-        if given is None:
+        pixels = self.main_input_name == "pixel_values"
+        given = pixel_values if pixels and pixel_values is not None else input_ids
+        if given is None or (pixels and given.ndim != 4):
             raise UsageError(f"this model reads {self.main_input_name}, which is missing")
-        if self.main_input_name == "pixel_values":
+        if pixels:
             return pack(self.embeddings(given.to(self.dtype)), None)
         if given.shape[1] > self.longest:
             raise UsageError(
