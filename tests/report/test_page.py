@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from sparing.core.errors import DataError
+from sparing.core.record import RecordLog
 from sparing.report import decide, table_html, table_rows, write_report
 from sparing.report.markdown import escape
 from tests.report import records as make
@@ -226,3 +227,16 @@ def test_importing_the_package_draws_nothing_in():
     code = "import sparing.report, sys; print({'matplotlib', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_what_the_meter_noted_stands_on_page_and_twin_once(tmp_path):
+    folder = write(tmp_path / "run")
+    note = make.record("meter_note", None, told="The counter of <b>DRAM</b> was left out.")
+    RecordLog(folder / "records.jsonl").append([note, note])
+    write_report(folder)
+    twin = (folder / "report.md").read_text()
+    assert twin.count("The counter of") == 1
+    assert (
+        "The counter of &lt;b&gt;DRAM&lt;/b&gt; was left out."
+        in (folder / "report.html").read_text()
+    )
