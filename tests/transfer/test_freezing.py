@@ -227,6 +227,22 @@ def test_segments_drop_the_tokens_that_the_model_drops(family, after):
     assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], found.layers)
 
 
+@pytest.mark.parametrize("family", ["bert", "clip"])
+@torch.no_grad()
+def test_an_exit_where_tokens_are_dropped_answers_as_a_model_that_ends_there(family):
+    adaptive, given = _adaptive(family), inputs(family)
+    adaptive.plan = replace(adaptive.plan, exits=(2, 3), tokens_kept=0.5, tokens_after=2)
+    seen = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).answers
+    adaptive.plan = replace(adaptive.plan, threshold=0.0)
+    left = adaptive(**given)
+    assert left.layers.tolist() == [2] * len(left.layers)
+    first = segments(adaptive)[0](*given.values())[1]
+    adaptive.plan = adaptive.plan.shortened(2).without_choice
+    ended = adaptive(**given).logits
+    for answers in (seen[2], left.logits, first):
+        near(answers, ended, within=1e-12)
+
+
 def test_a_number_of_tokens_that_depends_on_values_cannot_be_cut():
     with pytest.raises(Unsupported, match="tokens_above"):
         segments(_adaptive(tokens_above=0.5))

@@ -131,10 +131,11 @@ class AdaptiveEncoder(nn.Module):
             if found.flops is not None:
                 found.flops[group.index.cpu()] += self.flops(group.layout.lengths, plan, number)
             rows, kept = self._layer(group.rows, group.layout, plan, number)
-            group = Group(group.index, *_go_on(rows, kept, group.layout))
+            all_tokens = group.layout  # an exit reads them all, as if the model ended there
+            group = Group(group.index, *_go_on(rows, kept, all_tokens))
             if number not in plan.asked:
                 continue
-            asked = self.head(number).pool(group.rows, group.layout)
+            asked = self.head(number).pool(rows, all_tokens)
             logits = self.head(number)(asked)
             if number == plan.layers:
                 found.take(group.index, logits, number)
@@ -254,10 +255,10 @@ class AdaptiveEncoder(nn.Module):
             trace.lengths.append(layout.lengths)
             rows, kept = self._layer(rows, layout, plan, number)
             trace.states.append(rows)
-            rows, layout = _go_on(rows, kept, layout)
             if str(number) in self.heads:
                 trace.pooled[number] = self.head(number).pool(rows, layout)
                 trace.answers[number] = self.head(number)(trace.pooled[number])
+            rows, layout = _go_on(rows, kept, layout)
             if plan.narrows and number == plan.narrow_after:
                 sure = self.confidence(number, trace.pooled[number], trace.answers[number], plan)
                 narrow = sure > plan.narrow_above

@@ -137,9 +137,11 @@ class _Stack(nn.Module):
                 hidden = layer(hidden, layout, heads, neurons)
                 continue
             hidden, received = layer.forward_scored(hidden, layout, heads, neurons)
+            pooled = self.exit.pool(hidden, layout)  # an exit here reads all tokens
             hidden = drop_padded(hidden, received, keep, self.capacity)
             layout = Padded(None if keep is None else self.capacity.keep_after(keep))
-        pooled = self.exit.pool(hidden, layout)
+        if self.capacity is None or self.drop_after != len(self.layers):
+            pooled = self.exit.pool(hidden, layout)
         logits = self.exit(pooled)
         if self.confidence is None:
             return hidden, logits
