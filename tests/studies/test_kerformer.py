@@ -11,13 +11,9 @@ import torch
 
 from sparing import Heads, Mask, mechanism
 from sparing.core.errors import UsageError
-from sparing.core.record import Record
 from sparing.report import ker_published, write_report
 from sparing.studies import _ker_claims as claims
-from sparing.studies import _ker_costs as costs
 from sparing.studies import _ker_judges as judges
-from sparing.studies import _ker_scores as ker_scores
-from sparing.studies import _long_analysis as analysis
 from sparing.studies import _long_arms as arms
 from sparing.studies import kerformer
 from sparing.studies._ker_cores import CoreOptions, core_call, predicted_bytes, predicted_seconds
@@ -230,105 +226,6 @@ def test_noise_replaces_its_share_and_leaves_class_tokens(share):
     )
 
 
-def scores(**by_arm):
-    return [
-        Record(
-            "score",
-            value,
-            "share",
-            "measured",
-            {"question": "arena", "task": "t", "arm": a, "seed": n},
-        )
-        for a, values in by_arm.items()
-        for n, value in enumerate(values)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("dense", "uniform", "decided", "why"),
-    [
-        ([0.60, 0.61, 0.62], [0.51, 0.52, 0.50], True, "better than uniform"),
-        ([0.52, 0.53, 0.51], [0.40, 0.41, 0.42], False, "5 points above chance"),
-        ([0.60, 0.61, 0.62], [0.60, 0.62, 0.61], False, "not clearly better"),
-        ([0.60], [0.50], False, "fewer than two seeds"),
-    ],
-)
-def test_a_task_decides_only_above_chance_and_uniform(dense, uniform, decided, why):
-    found = analysis.analyse(scores(softmax=dense, uniform=uniform), {"t": 0.5})
-    [told] = by(found, "decides")
-    assert bool(told.value) == decided
-    assert why in told.labels["why"]
-
-
-def test_claims_of_scores_wait_for_a_task_that_decides():
-    ours, plain = [0.70, 0.71, 0.72], [0.60, 0.62, 0.61]
-    records = scores(
-        softmax=[0.7, 0.71, 0.7],
-        uniform=[0.5, 0.5, 0.51],
-        kerformer=ours,
-        **{"kerformer, no SE-K": plain},
-    )
-    helps = next(c for c in claims.CLAIMS if c.text == "Table 6: SE-K helps")
-    assert helps.measure(records) is None
-    decided = [*records, *analysis.analyse(records, {"t": 0.5})]
-    value, interval = helps.measure(decided)
-    assert value == pytest.approx(0.1)
-    assert interval[0] > 0
-    assert helps.measure([r for r in decided if r.labels.get("seed") in (0, 1, None)])[1] is None
-
-
-def of_task(task, **by_arm):
-    return [replace(r, labels={**r.labels, "task": task}) for r in scores(**by_arm)]
-
-
-def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
-    records = [
-        *of_task("a", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.85, 0.84, 0.85]),
-        *of_task("a", linear=[0.9, 0.91, 0.9], local=[0.8, 0.79, 0.8]),
-        *of_task("b", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, linear=[0.6, 0.61, 0.6]),
-    ]
-    records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
-    value, interval = ker_scores.above_the_best(records)  # linear's own mean over both is 0.75
-    assert value == pytest.approx(0.847 - 0.903, abs=1e-3)
-    assert interval[1] < 0
-    plain = [
-        replace(r, labels={**r.labels, "question": "pretrained", "stage": "plain"}) for r in records
-    ]
-    assert ker_scores.best_transfer(plain)[0] == value
-
-
-@pytest.mark.parametrize(("clean", "measured"), [([0.8, 0.79, 0.8], True), ([0.5] * 3, False)])
-def test_who_only_guesses_is_not_robust_to_noise(clean, measured):
-    records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=clean)
-    records += [
-        replace(r, name="noisy_score", value=0.5, labels={**r.labels, "noise": 0.1})
-        for r in records
-    ]
-    records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
-    assert (ker_scores.noise(records) is not None) == measured
-
-
-def test_the_least_of_several_has_the_least_ends():
-    assert costs.least([(1.1, (1.05, 1.15)), None, (1.12, (0.9, 1.4))]) == (1.1, (0.9, 1.15))
-    assert costs.least([(1.1, (1.05, 1.15)), (1.2, None)]) == (1.1, None)
-    assert costs.least([None]) is None
-
-
-def test_seeds_that_agree_are_not_without_spread():
-    alike = [replace(r, count=100) for r in scores(softmax=[0.8] * 3, uniform=[0.8] * 3)]
-    gap = next(r for r in analysis.analyse(alike, {"t": 0.5}) if r.name == "score_difference")
-    assert gap.interval[0] < -0.005 < 0.005 < gap.interval[1]
-
-
-def test_speed_of_kerformer_over_linear_is_the_inverse_of_the_other():
-    labels = {"question": "speed", "arm": "linear", "kind": "training", "over": "kerformer"}
-    records = [
-        Record("speed_up", 2.0, "ratio", "measured", {**labels, "tokens": 4096}, (1.6, 2.5)),
-        Record("speed_up", 0.5, "ratio", "measured", {**labels, "tokens": 1024}, (0.4, 0.6)),
-    ]
-    assert costs.speed_over("training", "linear", 2000)(records) == (0.5, (0.4, 1 / 1.6))
-
-
 def test_arms_have_options_that_their_mechanisms_take():
     for name in arms.names():
         arm = arms.arm_of(name)
@@ -384,40 +281,3 @@ def test_the_paper_budget_needs_an_accelerator(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with pytest.raises(UsageError, match="needs an accelerator"):
         kerformer.run(kerformer.BUDGETS["paper"], tmp_path / "run")
-
-
-def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validation():
-    def told(name, arm, value, interval=None):
-        labels = {"question": "pretrained", "task": "imdb", "arm": arm, "stage": "warm"}
-        return Record(name, value, "share", "measured", labels, interval, 500)
-
-    records = [
-        told("validation_score", "longformer", 0.9),  # not linear
-        told("validation_score", "linear", 0.7),
-        told("validation_score", "efficient", 0.8),
-        told("validation_score", "efficient", 0.6),
-        told("kept_of_dense", "longformer", 1.0, (0.99, 1.01)),
-        told("kept_of_dense", "linear", 0.995, (0.99, 1.0)),  # best on the test rows
-        told("kept_of_dense", "efficient", 0.99, (0.98, 1.0)),
-        told("gain_over_uniform", "efficient", 0.03, (-0.01, 0.07)),
-        told("gain_over_uniform", "linear", 0.05, (0.01, 0.07)),
-    ]
-    kept, gain = ker_scores.kept("kept_of_dense"), ker_scores.kept("gain_over_uniform")
-    assert kept(records) == (0.99, (0.98, 1.0))
-    assert gain(records) == (0.03, (-0.01, 0.07))
-    assert kept([]) is None
-
-
-def test_memory_is_that_of_the_leanest_linear_arm():
-    def peak(arm, value):
-        labels = {"question": "speed", "arm": arm, "kind": "training", "tokens": 4096}
-        return Record("peak_bytes", value, "bytes", "measured", labels)
-
-    records = [
-        peak("softmax", 100.0),
-        peak("linear", 120.0),
-        peak("dct", 90.0),
-        peak("local", 50.0),
-    ]
-    assert costs.memory_share("softmax")(records) == (0.9, (0.9, 0.9))
-    assert costs.memory_share("eager")(records) is None

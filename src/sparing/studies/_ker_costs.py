@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from scipy.stats import norm
+
 from sparing.core.record import Record
 from sparing.studies._arms import family_of
 from sparing.studies._long_arms import BY_CONTENT, DENSE, KERFORMER, arm_of
@@ -16,17 +18,26 @@ LINEAR = ("kernel", "low-rank")  # families whose cost grows with the length alo
 RIVALS = ("efficient", "linear", "performer")
 
 
-def slowest_rival(records: Records) -> Found:
-    """Over rivals and lengths below a million, the least time of a rival over kerformer's."""
-    found = [
-        r
-        for r in records
-        if r.name == "latency_ratio"
-        and r.labels.get("over") == BY_CONTENT
-        and r.labels.get("arm") in RIVALS
-        and int(r.labels["tokens"] or 0) < 1_000_000
-    ]
-    return _least(found)
+def lengths_won(records: Records) -> Found:
+    """The share of lengths below a million at which kerformer takes less time than each rival.
+
+    From those at which it clearly does to those at which no rival is clearly the faster.
+    """
+    lengths: dict[int, list[Record]] = {}
+    for r in records:
+        asked = r.name == "latency_ratio" and r.labels.get("over") == BY_CONTENT
+        tokens = int(r.labels.get("tokens") or 0)
+        if asked and r.labels.get("arm") in RIVALS and tokens < 1_000_000:
+            lengths.setdefault(tokens, []).append(r)
+    least = [found for found in map(_least, lengths.values()) if found is not None]
+    if not least:
+        return None
+    won = sum(value > 1 for value, _ in least) / len(least)
+    ends = [interval for _, interval in least if interval is not None]
+    if len(ends) < len(least):
+        return won, None
+    sure, open_ = (sum(end[side] > 1 for end in ends) / len(ends) for side in (0, 1))
+    return won, (sure, open_)
 
 
 def range_effect(records: Records) -> Found:
@@ -66,27 +77,51 @@ def _inverse(record: Record) -> tuple[float, float] | None:
 
 
 def _least(records: Sequence[Record]) -> Found:
-    return least((float(record.value or 0.0), record.interval) for record in records)
+    """The least of several ratios."""
+    found = [(float(record.value or 0.0), record.interval) for record in records]
+    return least(found, [_widened(*each, len(found)) for each in found])
 
 
-def least(found: Iterable[Found]) -> Found:
+def least(found: Iterable[Found], wide: Iterable[Found]) -> Found:
     """The least of several, its interval from the least lower to the least upper end.
 
-    All of them lie above a bound only where every lower end does; one is enough to lie below it.
-    None of those that were not measured; no interval where one has none.
+    All of them lie above a bound only where every lower end does; one is enough to lie below it,
+    so that the upper ends are those of ``wide``: the same ones, with intervals that hold for all of
+    them at once. None of those that were not measured; no interval where one has none.
     """
     known = [each for each in found if each is not None]
     if not known:
         return None
     value = min(number for number, _ in known)
-    ends = [interval for _, interval in known if interval is not None]
-    if len(ends) < len(known):
+    ends = [interval for _, interval in known]
+    lows = [end[0] for end in ends if end is not None]
+    wider = [each[1] for each in wide if each is not None]
+    highs = [end[1] for end in wider if end is not None]
+    if len(lows) < len(known) or len(highs) < len(known):
         return value, None
-    return value, (min(low for low, _ in ends), min(high for _, high in ends))
+    return value, (min(lows), min(highs))
+
+
+def simultaneous(members: int) -> float:
+    """The confidence of each of several intervals of which all are to hold at once, 95 %."""
+    return 1 - 0.05 / max(1, members)
+
+
+def _widened(value: float, interval: tuple[float, float] | None, members: int) -> Found:
+    """A 95 % interval of a ratio as one of several that hold at once, as if its log were normal."""
+    if interval is None or not min(value, *interval) > 0:
+        return value, interval
+    factor = norm.ppf((1 + simultaneous(members)) / 2) / norm.ppf(0.975)
+    low, high = (value * (float(end) / value) ** factor for end in interval)
+    return value, (low, high)
 
 
 def most_speed(records: Records) -> Found:
-    """The training speed over softmax at the longest length of the arm with the best lower end."""
+    """The training speed over softmax at the longest length of the arm with the best lower end.
+
+    One arm above a bound is enough, so that the lower end is the best of intervals that hold for
+    all arms at once, and the upper end the highest of all.
+    """
     ups = [
         r
         for r in records
@@ -101,8 +136,12 @@ def most_speed(records: Records) -> Found:
     ]
     if not at:
         return None
-    best = max(at, key=lambda r: float((r.interval or (0.0, 0.0))[0]))
-    return float(best.value or 0.0), best.interval
+    wide = [_widened(float(r.value or 0.0), r.interval, len(at)) for r in at]
+    known = [(value, ends) for value, ends in filter(None, wide) if ends is not None]
+    if len(known) < len(at):
+        return max(float(r.value or 0.0) for r in at), None
+    value, low = max(((value, ends[0]) for value, ends in known), key=lambda each: each[1])
+    return value, (low, max(float(r.interval[1]) for r in at if r.interval is not None))
 
 
 def memory_share(rival: str) -> Measure:

@@ -9,11 +9,11 @@ from statistics import fmean
 from sparing.core.record import Label
 from sparing.measure.statistics import mean_difference
 from sparing.studies._arms import family_of
-from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least
+from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least, simultaneous
 from sparing.studies._ker_judges import DISTANCES
 from sparing.studies._ker_options import ARENA, PRETRAINED, VISION
 from sparing.studies._long_analysis import by_seed, learned, resolution
-from sparing.studies._long_arms import CONTROLS, DENSE, KERFORMER, arm_of
+from sparing.studies._long_arms import CONTROLS, DENSE, KERFORMER, UNIFORM, arm_of
 
 FEWEST_SEEDS = 3
 NEAR, FAR = 4, 32  # distances below the one are near, from the other on far
@@ -40,7 +40,7 @@ def _scores(
     }
 
 
-def _gap(ours: Scores, theirs: Scores, step: float = 0.0) -> Found:
+def _gap(ours: Scores, theirs: Scores, step: float = 0.0, confidence: float = 0.95) -> Found:
     """The mean paired difference over the tasks and seeds that both have.
 
     Without an interval where seeds are too few to decide. A task that one of them lacks says
@@ -53,7 +53,7 @@ def _gap(ours: Scores, theirs: Scores, step: float = 0.0) -> Found:
     if not seeds:
         return None
     one, other = ([fmean(each[t][n] for t in tasks) for n in seeds] for each in (ours, theirs))
-    gap = mean_difference(one, other, resolution=step)
+    gap = mean_difference(one, other, resolution=step, confidence=confidence)
     return gap.value, gap.interval if gap.count >= FEWEST_SEEDS else None
 
 
@@ -83,32 +83,45 @@ def _arms(records: Records, question: str) -> list[str]:
 
 def above_the_best(records: Records) -> Found:
     """What Kerformer is above the rival that it is least above."""
-    ours, step = _scores(records, ARENA, KERFORMER), _step(records, ARENA)
-    return least(_gap(ours, _scores(records, ARENA, arm), step) for arm in _arms(records, ARENA))
+    arms = {arm: _scores(records, ARENA, arm) for arm in _arms(records, ARENA)}
+    return _over_all(_scores(records, ARENA, KERFORMER), arms, _step(records, ARENA))
+
+
+def _over_all(ours: Scores, arms: Mapping[str, Scores], step: float = 0.0) -> Found:
+    """What an arm is above the one that it is least above: falls only if it does beside all."""
+    sure = simultaneous(len(arms))
+    return least(
+        [_gap(ours, theirs, step) for theirs in arms.values()],
+        [_gap(ours, theirs, step, sure) for theirs in arms.values()],
+    )
 
 
 def noise(records: Records) -> Found:
-    """What softmax loses under the middle noise less what Kerformer loses.
+    """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
 
-    On the tasks where Kerformer learned something: who guesses has nothing to lose.
+    A share, as who learned less has less to lose; on the tasks where both learned something.
     """
     shares = {float(r.labels["noise"] or 0.0) for r in records if r.name == "noisy_score"}
     if not shares:
         return None
     share = sorted(shares)[len(shares) // 2]
 
-    def lost(arm: str) -> dict[str, dict[int, float]]:
+    chances, step = deciding(records, ARENA), _step(records, ARENA)
+
+    def kept(arm: str) -> dict[str, dict[int, float]]:
         clean = _scores(records, ARENA, arm)
         noisy = _scores(records, ARENA, arm, "noisy_score", noise=share)
         return {
-            task: {n: found[n] - noisy[task][n] for n in found if n in noisy[task]}
+            task: {
+                n: (noisy[task][n] - chances[task]) / (found[n] - chances[task])
+                for n in found
+                if n in noisy[task] and found[n] > chances[task]
+            }
             for task, found in clean.items()
+            if learned(found, chances[task], step)
         }
 
-    ours, step = _scores(records, ARENA, KERFORMER), _step(records, ARENA)
-    chances = deciding(records, ARENA)
-    told = {task for task, found in ours.items() if learned(found, chances[task], step)}
-    return _gap(lost(DENSE), {t: f for t, f in lost(KERFORMER).items() if t in told}, step)
+    return _gap(kept(KERFORMER), kept(DENSE), 2 * step)
 
 
 def neighbours(records: Records) -> Found:
@@ -175,8 +188,14 @@ def best_transfer(records: Records) -> Found:
         return {task: by_seed(records, "score", task=task, **labels) for task in tasks}
 
     tasks = _tasks(records)
-    ours = plain(KERFORMER)
-    return least(_gap(ours, plain(arm)) for arm in _arms(records, PRETRAINED))
+    dense, uniform = plain(DENSE), plain(UNIFORM)
+    tasks = [task for task in tasks if _tells(_gap({task: dense[task]}, {task: uniform[task]}))]
+    return _over_all(plain(KERFORMER), {arm: plain(arm) for arm in _arms(records, PRETRAINED)})
+
+
+def _tells(gap: Found) -> bool:
+    """Whether a task may tell mechanisms apart: its attention is not clearly of no use."""
+    return gap is None or gap[1] is None or gap[1][0] > 0
 
 
 def _tasks(records: Records) -> list[str]:
