@@ -15,6 +15,7 @@ from sparing.studies import _ada_plan as plans
 from sparing.studies import _ada_scores as kept
 from sparing.studies import _ada_speed as speed
 from sparing.studies._ada_analysis import analyse
+from sparing.studies._resampling import unseen
 from sparing.studies._run import Cell
 from sparing.tasks import load_task
 from tests.studies.test_adaattention import SMALL
@@ -71,6 +72,19 @@ def test_text_answers_are_scored_question_by_question(tmp_path):
     assert gap[0].value == pytest.approx(-0.25)
     shown = {r.labels["metric"] for r in records if r.labels.get("task") == "squad"}
     assert shown == {"EM", "F1"}
+
+
+def test_answers_that_all_agree_do_not_prove_that_none_ever_differs(tmp_path):
+    task = replace(token_task(), answer="span", labels=("start", "end"), metric="token_f1")
+    work = work_of(replace(task, metrics=("token_f1", "exact_match")), tmp_path)
+    found = torch.ones(50, 2)
+    for arm in ("full", "adaptive"):
+        kept.keep(work, arm, 0, found)
+    scored = [r for arm in ("full", "adaptive") for r in kept.scored(work, arm, 0, found)]
+    for gap in analyse(scored, [work], (0,)):
+        if gap.name == "score_difference" and gap.labels["arm"] == "adaptive":
+            assert gap.interval == pytest.approx((-unseen(50, 0.95), unseen(50, 0.95)))
+            assert gap.interval[0] < gap.labels["one_sided"] < 0
 
 
 def test_means_are_over_the_tasks_that_run_every_arm(tmp_path):

@@ -13,6 +13,7 @@ from sparing.core.record import Label, Record
 from sparing.studies._ada_arms import FULL, Work
 from sparing.studies._ada_cells import INT8
 from sparing.studies._ada_scores import kept_answers, printed_metric, score_of
+from sparing.studies._resampling import unseen
 
 RESAMPLES, SLOW = 2_000, 4
 # Means: over the tasks that run every arm, over all tasks of an arm, and over GLUE's alone.
@@ -118,20 +119,25 @@ def _differences(
 
     Intervals are bootstraps over test examples, both arms and all seeds on the same draws; 95 %.
     """
-    found, values, spreads = [], {}, {}
+    found, values, spreads, sizes = [], {}, {}, {}
     for work in works:
         pairs = [(kept_answers(work, arm, seed), kept_answers(work, FULL, seed)) for seed in seeds]
         whole = [(ours, full) for ours, full in pairs if ours is not None and full is not None]
         if not whole:
             continue
         values[work.name], spreads[work.name] = _spread(work, whole)
-        found.append(_difference(arm, work.name, values[work.name], spreads[work.name], len(whole)))
+        sizes[work.name] = len(whole[0][0])
+        labels: dict[str, Label] = {"arm": arm, "task": work.name}
+        gap, spread = values[work.name], spreads[work.name]
+        found.append(_difference(labels, gap, spread, sizes[work.name], len(whole)))
     for group in (MEAN, EVERY):
         tasks = [task for task in groups[group] if task in values]
         if tasks:
             mean = torch.stack([spreads[task] for task in tasks]).mean(0)
             value = fmean(values[task] for task in tasks)
-            found.append(_difference(arm, group, value, mean, len(tasks)))
+            least = min(sizes[task] for task in tasks)
+            labels = {"arm": arm, "task": group}
+            found.append(_difference(labels, value, mean, least, len(tasks)))
     return found
 
 
@@ -163,11 +169,18 @@ def _gaps(work: Work, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
     return torch.stack([ours - full for ours, full in right])
 
 
-def _difference(arm: str, task: str, value: float, spread: Tensor, count: int) -> Record:
+def _difference(
+    labels: dict[str, Label], value: float, spread: Tensor, examples: int, count: int
+) -> Record:
     ends = torch.tensor([0.025, 0.05, 0.975], dtype=torch.float64)
     low, one_sided, high = spread.double().quantile(ends).tolist()
-    labels: dict[str, Label] = {"arm": arm, "task": task, "one_sided": one_sided}
-    return Record("score_difference", value, "score", "measured", labels, (low, high), count)
+    if low == high:  # no answer differs: so few examples cannot tell that none ever will
+        low, one_sided, high = (
+            value + side * unseen(examples, sure)
+            for side, sure in ((-1, 0.95), (-1, 0.9), (1, 0.95))
+        )
+    about: dict[str, Label] = {**labels, "one_sided": one_sided}
+    return Record("score_difference", value, "score", "measured", about, (low, high), count)
 
 
 def _mean_of(records: Sequence[Record], name: str, arm: str, tasks: Sequence[str]) -> list[Record]:

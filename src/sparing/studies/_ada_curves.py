@@ -10,6 +10,7 @@ from torch import Tensor
 from sparing.core.record import Label, Record
 from sparing.studies._ada_arms import FULL, IMPORTANCE_EXAMPLES, Work, inputs_for_moments
 from sparing.studies._ada_scores import answers_on_test, kept_answers, score_of
+from sparing.studies._resampling import unseen
 from sparing.studies._run import Cell
 from sparing.train import evaluate
 from sparing.transfer.blocks import find_blocks
@@ -66,6 +67,8 @@ def _difference(
     )
     low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     gap = value - score_of(work, whole)
+    if low == high:  # no answer differs: so few examples cannot tell that none ever will
+        low, high = (gap + side * unseen(len(whole), 0.95) for side in (-1, 1))
     about: dict[str, Label] = {**labels, "score": value}
     return Record("width_difference", gap, "score", "measured", about, (low, high), len(whole))
 

@@ -18,7 +18,7 @@ from typing import Any
 from sparing.core.record import Record
 from sparing.models import default_model
 from sparing.studies import _ada_speed as shapes
-from sparing.studies._ada_analysis import EVERY, MEAN, analyse
+from sparing.studies._ada_analysis import EVERY, analyse
 from sparing.studies._ada_arithmetic import bounds, impossible, scorers
 from sparing.studies._ada_arms import ADAPTIVE, FULL, OURS, Work, chosen
 from sparing.studies._ada_cells import (
@@ -66,9 +66,9 @@ GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
         {**_TEXTS, "arm": ADAPTIVE},
     ),
     (
-        Goal(f"printed: 2.3{_TIMES} with INT8", 2.3, "ratio"),
+        Goal(f"printed: 2.3{_TIMES} with INT8 at 512 tokens, BERT-base's shape", 2.3, "ratio"),
         "speed_up",
-        {"task": MEAN, "arm": f"{ADAPTIVE} {INT8}"},
+        {"arm": f"{shapes.AS_PRINTED} {INT8}", "shape": shapes.SHAPE, "tokens": 512},
     ),
     (
         Goal("printed: at most 0.8 of the memory", 0.8, "ratio", at_most=True),
