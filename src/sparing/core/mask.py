@@ -24,8 +24,9 @@ class Mask:
     keep: Bool[Tensor, "batch keys"] | None = None
     causal: bool = False
     cross: bool = False
-    # All layers of a model share one mask: what is square is built once for them.
-    _opened: dict[tuple[int, int, torch.device | None], Tensor] = field(
+    # All layers of a model share one mask: what is square is built once for them, and only the
+    # last one is kept. Who changes ``keep`` in place gets a new one.
+    _opened: dict[tuple[object, ...], Tensor] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -61,9 +62,10 @@ class Mask:
     ) -> Bool[Tensor, "batch_or_1 1 queries_or_1 keys"] | None:
         """``dense``, but a query that may see no key is let see all: kernels give NaN there.
 
-        Without causality one row serves all queries. Built once for each size and device.
+        Without causality one row serves all queries. Built once for layers of one size and device.
         """
-        traced, place = torch.compiler.is_compiling(), (queries, keys, device)
+        traced = torch.compiler.is_compiling()
+        place = () if traced else (queries, keys, device, self._changes())
         if not traced and place in self._opened:
             return self._opened[place]
         rows = queries if self.causal else 1
@@ -73,8 +75,15 @@ class Mask:
         if self.keep is not None:
             allowed = allowed | ~allowed.any(-1, keepdim=True)
         if not traced:
+            self._opened.clear()
             self._opened[place] = allowed
         return allowed
+
+    def _changes(self) -> int:
+        """How often ``keep`` was changed in place; tensors of inference mode do not tell."""
+        if self.keep is None or self.keep.is_inference():
+            return 0
+        return self.keep._version
 
     def sees_any(self, queries: int) -> Bool[Tensor, "batch queries_or_1"] | None:
         """Whether each query may see at least one key; None when all do (nothing is padded)."""

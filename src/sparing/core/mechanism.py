@@ -54,7 +54,8 @@ class Mechanism(nn.Module, abc.ABC):
 
         Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is
         shaped like q. Raises ``Unsupported`` for a mask that the traits exclude and ``UsageError``
-        for wrong shapes, mixed types, or (on CPU) values that are not finite in real tokens.
+        for wrong shapes, mixed types, or (on CPU) NaN in real tokens; infinite numbers are named
+        where they make the output infinite or NaN.
         """
         tensors = self._named(streams, mask)
         q = tensors["q"]

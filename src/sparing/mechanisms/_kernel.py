@@ -209,6 +209,7 @@ def feature_cost(
     if work.causal:
         size = min(BLOCK, queries)
         blocks = -(-queries // size)
+        own += 2 * dim * (2 * dim + 1) * (blocks * size - queries)  # the last block is whole
         own += 4 * dim * size * size * blocks
         held += blocks * (2 * dim * dim + size * size + 3 * size * dim)
     rows = min(work.rows, rows_at_once(max(queries, keys), dim))

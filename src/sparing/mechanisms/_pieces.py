@@ -256,8 +256,11 @@ def _split(rows: Tensor, piece: Piece) -> Tensor:
 def _can_merge(row: Row, dropout: float) -> bool:
     """Whether the kernel that also gives the sum of the weights (not their gradient) may be used.
 
-    ``torch.nn.attention.sdpa_kernel`` decides on CPU by the flag that is named after CUDA.
+    ``torch.nn.attention.sdpa_kernel`` decides on CPU by the flag that is named after CUDA. Called
+    by its name the kernel takes numbers of a head to stand side by side without looking.
     """
+    if any(stream.stride(3) != 1 for stream in (row.q, row.k, row.v)):
+        return False
     on_cpu = row.q.device.type == "cpu" and torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
     return on_cpu and dropout == 0 and not row.recorded
 

@@ -105,6 +105,7 @@ class Cosformer(Mechanism):
         if work.causal:
             size = min(BLOCK, queries)
             blocks = -(-queries // size)
+            own += 4 * dim * (2 * dim + 1) * (blocks * size - queries)  # the last block is whole
             own += 6 * dim * size * size * blocks
             other += 4 * dim * dim * blocks
             held = dim * (5 * keys + 6 * queries) + blocks * (4 * dim * dim + size * size)

@@ -120,6 +120,7 @@ class Ecoformer(Mechanism):
         if work.causal:
             size = min(BLOCK, tokens)
             blocks = -(-tokens // size)
+            own += 2 * features * (2 * dim + 1) * (blocks * size - tokens)  # the last is whole
             own += 2 * size * size * blocks * (features + dim)
             held += blocks * (2 * features * dim + size * size)
         rows = min(work.rows, rows_at_once(tokens, dim))

@@ -108,6 +108,9 @@ class Efficient(Mechanism):
         if work.causal:
             size = min(BLOCK, queries)
             blocks = -(-queries // size)
+            own += 4 * dim * dim * (blocks * size - queries)  # the last block is computed whole
+            if self.normalisation == "scaling":
+                own += 2 * dim * blocks * size
             own += 4 * dim * size * size * blocks
             other += dim * (4 * queries + 6 * dim * blocks)
             held = dim * (2 * keys + 8 * queries) + blocks * (7 * dim * dim + size * size)

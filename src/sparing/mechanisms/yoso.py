@@ -206,7 +206,7 @@ def _looked_up(
     batch, heads, _, dim = q.shape
     hashes, buckets = planes.shape[1], 2 ** planes.shape[3]
     flat = v.reshape(-1, dim)
-    total = torch.zeros_like(q).view(-1, dim)
+    total = q.new_zeros(q.shape[:3].numel(), dim)
     rows = torch.arange(batch * heads, device=q.device).view(batch, heads, 1) * buckets
     for start in range(0, hashes, _AT_ONCE):
         some = planes[:, start : start + _AT_ONCE]
@@ -215,7 +215,7 @@ def _looked_up(
             table = flat.new_zeros(batch * heads * buckets, dim)
             table = table.index_add(0, (rows + other).flatten(), flat)
             total = total + table.index_select(0, (rows + own).flatten())
-    return total.view_as(q) / hashes
+    return total.view(q.shape) / hashes
 
 
 def _codes(

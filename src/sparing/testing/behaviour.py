@@ -32,6 +32,7 @@ from sparing.testing.subject import (
 )
 
 LENGTHS = (1, 2, 7, 63, 64, 65, 200, 257)
+FEW = 70  # more than one block
 
 
 def check_lengths(subject: Subject) -> None:
@@ -48,6 +49,36 @@ def check_lengths(subject: Subject) -> None:
             keep = torch.arange(tokens + 11)[None] < tokens
             found = call(made, longer, Mask(keep, causal))[:, :, :tokens]
             require_close(found, alone, f"{tokens} tokens inside {tokens + 11}, causal={causal}")
+
+
+def check_layouts(subject: Subject) -> None:
+    """Streams may be views: of a fused projection, or with a head's numbers apart in memory."""
+    made = subject.make()
+    tensors = streams(made, 2, FEW)
+    keep = torch.ones(2, FEW, dtype=torch.bool)
+    keep[0, -FEW // 4 :] = False
+    for causal in masks(subject):
+        mask = Mask(keep if made.traits.padding else None, causal)
+        real = keep[:, None, :, None] if made.traits.padding else 1  # pads may answer anything
+        straight = call(made, tensors, mask) * real
+        for name, lay in (("of a fused projection", _as_part), ("apart in memory", _apart)):
+            for learns in (False, True):
+                views = tuple(lay(tensor.detach()).requires_grad_(learns) for tensor in tensors)
+                with torch.set_grad_enabled(learns):
+                    found = call(made, views, mask) * real
+                require_close(found.detach(), straight, f"streams {name}, causal={causal}")
+
+
+def _as_part(stream: Tensor) -> Tensor:
+    """The middle third of a (batch, tokens, 3, heads, dim) tensor; x as it is."""
+    if stream.ndim == 3:
+        return stream
+    return torch.stack([stream.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2)
+
+
+def _apart(stream: Tensor) -> Tensor:
+    """The same numbers with the last dimension outside."""
+    return stream.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
 def check_empty(subject: Subject) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
 from sparing.core.errors import Unsupported
-from sparing.transfer.layers import AttentionLayer, find_layers, projection_names
+from sparing.transfer.layers import (
+    AttentionLayer,
+    find_layers,
+    has_position_bias,
+    projection_names,
+)
 from sparing.transfer.registry import NAME
 
 # Where the output projection stands, seen from the attention module or from its parent.
 _OUTPUTS = ("o_proj", "out_proj", "out_lin", "../output.dense")
+_BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
 _FEED_FORWARDS = (
     ("intermediate.dense", "output.dense"),
     ("mlp.fc1", "mlp.fc2"),
@@ -65,6 +72,9 @@ def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> B
         raise Unsupported(f"{family} is no encoder's self-attention; choose a BERT or ViT family")
     if hasattr(getattr(model, "config", None), "num_hidden_groups"):
         raise Unsupported(f"{family} is shared by several layers, which cannot differ")
+    config: Any = getattr(layer.module, "config", None)
+    if has_position_bias(layer.module) or any(getattr(config, name, False) for name in _BIASES):
+        raise Unsupported(f"{family} adds a position bias of its own for each head")
     names = projection_names(layer.module)
     if len(set(names.values())) != 3:
         raise Unsupported(f"{family} has no separate projections for q, k and v")

@@ -142,6 +142,13 @@ def projection_names(module: nn.Module) -> dict[str, str]:
     return {}
 
 
+def reads_one_input(layer: AttentionLayer) -> bool:
+    """Whether q, k and v are made of the same numbers, as wide as the model, as far as is known."""
+    parts = [getattr(layer.module, name) for name in projection_names(layer.module).values()]
+    widths = {part.in_features for part in parts if isinstance(part, nn.Linear)}
+    return widths <= {layer.width}
+
+
 def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
     """The layer's projections as q, k, v (heads x dim, width) and q_bias, ..., one row per head.
 
@@ -211,23 +218,29 @@ def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None)
     )
 
 
-def _causal(model: PreTrainedModel, name: str, module: nn.Module) -> bool:
+def _causal(model: PreTrainedModel, name: str, module: Any) -> bool:
     """Whether tokens see only what stands before them.
 
     CLIP's attention is one class for text and images and never says that it is causal: its text
     tower tells it at each call.
     """
-    if getattr(module, "is_causal", True):
-        return True
+    said = getattr(module, "is_causal", None)
+    if said is None:  # some encoders' attention does not say
+        said = getattr(module.config, "is_decoder", False)
+    made = _words_of_tower(model, name)
+    return bool(said) or ("create_causal_mask" in made and "create_bidirectional_mask" not in made)
+
+
+def _words_of_tower(model: PreTrainedModel, name: str) -> tuple[str, ...]:
+    """The names that the forward of the model right around a layer uses."""
     parents = name.split(".")
     while parents:
         parents.pop()
         tower = model.get_submodule(".".join(parents))
         if isinstance(tower, PreTrainedModel):
             code = getattr(inspect.unwrap(type(tower).forward), "__code__", None)
-            made = () if code is None else code.co_names
-            return "create_causal_mask" in made and "create_bidirectional_mask" not in made
-    return False
+            return () if code is None else (*code.co_names, *code.co_varnames)
+    return ()
 
 
 def _first(module: nn.Module, *names: str) -> int:
@@ -260,13 +273,15 @@ def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
         return "it is cross-attention"
     if model.config.is_encoder_decoder and "decoder" in name.split("."):
         return "it belongs to the decoder of an encoder-decoder model"
+    if "extended_attention_mask" in _words_of_tower(model, name):
+        return "its model hands every layer a finished mask"
     if _is_sliding(module):
         return "it attends within a sliding window of its own"
     if any(getattr(module, cap, None) for cap in ("attn_logit_softcapping", "softcap")):
         return "it caps its scores"
     if isinstance(getattr(module, "sinks", None), Tensor):
         return "it has attention sinks"
-    if _has_position_bias(module):
+    if has_position_bias(module):
         return "it adds a position bias to its scores"
     if getattr(config, "v_head_dim", None) != getattr(config, "qk_head_dim", None):
         return "its values are of another width than its keys"
@@ -286,7 +301,8 @@ def _is_sliding(module: Any) -> bool:
     )
 
 
-def _has_position_bias(module: nn.Module) -> bool:
+def has_position_bias(module: nn.Module) -> bool:
+    """Whether a layer adds to its scores what depends on positions, head by head."""
     parts = [name for name, _ in module.named_parameters()]
     return hasattr(module, "has_relative_attention_bias") or any(
         "relative" in part for part in parts

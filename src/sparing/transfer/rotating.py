@@ -36,6 +36,8 @@ def rotate(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
     blocks = [block for block in find_blocks(model) if block.kept]
     if is_swapped(model):
         raise Unsupported("rotate turns a dense model: unswap first, rotate, swap again")
+    if any("rotary" in name for name, _ in model.named_modules()):
+        raise Unsupported("the model turns queries and keys by their positions: no basis stays put")
     moments = _Moments(blocks)
     training = model.training
     model.eval()

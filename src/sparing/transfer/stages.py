@@ -12,6 +12,7 @@ from transformers import AutoModelForMaskedImageModeling, PreTrainedModel
 from sparing.core.errors import Unsupported, UsageError
 from sparing.models._shape import image_config, seeded
 from sparing.transfer.families import family_of, require_classifier
+from sparing.transfer.registry import NAME
 
 MASK_TOKEN = "embeddings.mask_token"
 
@@ -27,6 +28,7 @@ def masked_form(model: PreTrainedModel, *, seed: int = 0) -> PreTrainedModel:
     if family.reads != "pixel_values":
         raise Unsupported(f"{type(model).__name__} reads texts; patches are masked of images")
     config = copy.deepcopy(model.config)
+    vars(config).pop(NAME, None)  # what was changed in the classifier is not in this model
     image_config(config).encoder_stride = image_config(config).patch_size
     try:
         with seeded(seed):
@@ -73,8 +75,9 @@ def freeze_layers(model: PreTrainedModel, layers: int) -> None:
         return
     embeddings: Any = base.embeddings
     embeddings.requires_grad_(False)
-    for layer in found[:layers]:
-        layer.requires_grad_(False)
+    first = family_of(model.config).embedding_norm
+    for part in (*found[:layers], *([base.get_submodule(first)] if first else [])):
+        part.requires_grad_(False)
 
 
 @torch.no_grad()

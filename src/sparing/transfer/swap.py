@@ -26,6 +26,7 @@ from sparing.transfer.layers import (
     parameter_kind,
     projection_names,
     projection_weights,
+    reads_one_input,
     token_limit,
 )
 from sparing.transfer.plan import Assignment, Choice, Layers, read_plan, refuse_for_shared
@@ -33,6 +34,8 @@ from sparing.transfer.registry import NAME, LayerState
 from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
 
 ENTRY_VERSION = 1
+# What a module that was changed carries, and the part of the entry that tells of it.
+_MARKS = {"sparing_state": "swap", "sparing_hook": "patches"}
 
 
 @dataclass(frozen=True)
@@ -147,9 +150,17 @@ def own_configuration(model: nn.Module) -> None:
 
 
 def write_entry(model: nn.Module, part: str, rows: list[dict[str, Any]]) -> None:
-    """Note in the configuration what was done to the model; no rows take the part out."""
+    """Note in the configuration what was done to the model; no rows take the part out.
+
+    What it tells of a swap or of patches that the model does not have, since transformers itself
+    read it, goes.
+    """
     config: Any = model.config
-    entry = {**(getattr(config, NAME, None) or {}), "version": ENTRY_VERSION, part: rows}
+    noted = getattr(config, NAME, None) or {}
+    has = {_MARKS[name] for module in model.modules() for name in vars(module) if name in _MARKS}
+    gone = {*_MARKS.values()} - has
+    entry = {name: value for name, value in noted.items() if name not in gone}
+    entry |= {"version": ENTRY_VERSION, part: rows}
     if not rows:
         del entry[part]
     if entry.keys() <= {"version"}:
@@ -211,6 +222,8 @@ def _place(
             mechanism = build(model, layer, assignment, tokens)
             if layer.causal and not mechanism.traits.causal:
                 reason = f"it is causal and {assignment.mechanism} cannot be"
+            elif "x" in mechanism.streams and not reads_one_input(layer):
+                reason = f"{assignment.mechanism} reads its input, and it has several"
         if reason and assignment.named:
             raise Unsupported(f"layer {index} ({layer.name}) cannot be swapped: {reason}")
         if reason or mechanism is None:
@@ -246,7 +259,8 @@ def _start(placement: Placement) -> SwappedLayer:
         or ("x" in mechanism.streams and has_rotary(layer.module))
     }
     projections = projection_names(layer.module)
-    unread = [name for stream, name in projections.items() if stream not in mechanism.streams]
+    read = {name for stream, name in projections.items() if stream in mechanism.streams}
+    unread = dict.fromkeys(name for name in projections.values() if name not in read)
     has_dropout = "dropout" in mechanism.options()
     return SwappedLayer(
         index=layer.index or 0,
