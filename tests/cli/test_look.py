@@ -148,6 +148,22 @@ def test_check_passes_and_fails(command, foreign):
     assert [own["passed"] for own in facts["mechanisms"].values()] == [False, True]
 
 
+def test_a_module_of_ones_own_lists_its_claims(command, foreign, tmp_path):
+    without = command("check", foreign, "--checks", "claims")
+    assert "states no limit" in without.out
+    file = tmp_path / "my_lab" / "attention.py"
+    added = """
+from sparing.testing.claims import Equals
+from sparing.testing.subjects import Entry
+ENTRIES = (Entry(({}, {"dropout": 0.1}), (Equals("softmax", {}),)),)
+"""
+    file.write_text(file.read_text() + added)
+    sys.modules.pop(foreign)
+    found = command("check", foreign, "--checks", "claims,empty", "--json").json
+    outcomes = found["mechanisms"][foreign]["outcomes"]
+    assert [outcome["check"] for outcome in outcomes] == ["claims", "claims", "empty", "empty"]
+
+
 def test_check_all_has_a_line_for_each_mechanism(command):
     ended = command("check", "--all", "--checks", "empty")
     lines = ended.out.splitlines()

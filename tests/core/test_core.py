@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import sparing
-from sparing import Heads, UsageError, mechanism
+from sparing import Heads, Mask, UsageError, mechanism
 from sparing.core.folder import Folder
 from sparing.core.recording import record, report
 
@@ -103,3 +103,16 @@ def test_every_public_name_can_be_had():
 def test_options_of_another_type_are_refused(name, options, words):
     with pytest.raises(UsageError, match=words):
         mechanism(name, Heads(2, 4), **options)
+
+
+def test_a_mask_that_is_changed_in_place_hides_what_it_says_now():
+    keep = torch.ones(1, 4, dtype=torch.bool)
+    mask = Mask(keep)
+    assert mask.opened(4, 4).all()
+    assert mask.opened(4, 4) is mask.opened(4, 4)
+    keep[0, 2:] = False
+    assert mask.opened(4, 4).flatten().tolist() == [True, True, False, False]
+    causal = Mask(causal=True)
+    for size in range(1, 9):
+        causal.opened(size, size)
+    assert len(causal._opened) == 1

@@ -29,8 +29,8 @@ class Adaptive(Mechanism):
     """Heads with a low score compare queries and keys by their first coordinates alone.
 
     Formula: out_i = sum_j v_j softmax_j(q_i[:w] . k_j[:w] / sqrt(dim)) with w = dim if s >
-    threshold, else max(1, floor(dim s)) rounded up to one of ``levels``; s = mean over i of
-    sigmoid(MLP(x_i))_h.
+    threshold, else dim s rounded up to one of ``levels``, or down, to 1 at least, where there are
+    none; s = mean over i of sigmoid(MLP(x_i))_h.
 
     Symbols: x is the layer's input, h the head, MLP two hidden layers of ``scorer_share`` times the
     width. ``scores`` says where s comes from: "token" as above, "pooled" sigmoid(MLP(mean of x)),

@@ -74,7 +74,8 @@ def check_mechanism(
 ) -> None:
     """Hold a mechanism to the whole contract; raises ``ContractError`` listing what fails.
 
-    A mechanism of your own passes its class, or a ``Subject`` that adds small options and claims::
+    A mechanism of your own passes a ``Subject`` with small options and its claims, without which
+    the contract is not held; or its class, or the module's name, whose ``ENTRIES`` list them::
 
         from sparing.testing import Equals, Subject, check_mechanism
 
@@ -93,4 +94,5 @@ def _subjects(mechanism: str | type[Mechanism] | Subject) -> list[Subject]:
     if isinstance(mechanism, str):
         found = mechanism_class(mechanism)
         return subjects(mechanism, found)
-    return [Subject(mechanism)]
+    home, _, name = mechanism.__module__.rpartition(".")
+    return subjects(name if home == "sparing.mechanisms" else mechanism.__module__, mechanism)
