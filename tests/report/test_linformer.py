@@ -12,6 +12,10 @@ from sparing.report.linformer_content import verdict
 from sparing.report.linformer_matrices import growth_words
 from sparing.report.long_results import LongResults
 from sparing.report.run import read_run
+from sparing.studies._lin_goals import judge
+from sparing.studies._lin_options import Options
+from sparing.studies._long_work import TaskOptions
+from sparing.studies._study import write_goals
 
 CONFIG = {
     "study": "linformer",
@@ -37,8 +41,8 @@ def seeds(name, value, interval=None, count=3, **labels):
     return Record(name, value, "share", "measured", own, interval, count)
 
 
-def trained(interval, *, decided=True, count=3):
-    """Softmax at 0.4 everywhere, Linformer as good at n; at 8n the given difference."""
+def trained(interval, *, decided=True, count=3, beyond=0.4):
+    """Softmax at 0.4 at n, Linformer as good; at 8n it is ``beyond``, with the given difference."""
     found = [
         Record("decides", float(decided), "", "measured", {**HERE, "why": "because"}),
     ]
@@ -54,7 +58,9 @@ def trained(interval, *, decided=True, count=3):
             labels = {**HERE, **own, "seed": 0}
             found.append(Record("length_score", 0.4, "share", "measured", labels))
             found.append(Record("length_chance", 0.15, "share", "measured", labels))
-            found.append(seeds("mean_length_score", 0.4, (0.35, 0.45), count, **own))
+            mean = 0.4 if factor == 1 else beyond
+            found.append(seeds("mean_length_score", mean, (mean - 0.05, mean + 0.05), count, **own))
+            found.append(seeds("mean_length_chance", 0.15, (0.15, 0.15), count, **own))
     gap = {"arm": "linformer, sliced", "factor": 8, "less": "softmax"}
     found.append(seeds("length_score_difference", sum(interval) / 2, interval, count, **gap))
     return found
@@ -139,6 +145,8 @@ def write(folder, records):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "records.jsonl").write_text("".join(r.to_json() + "\n" for r in records))
+    asked = Options(longer=TaskOptions(arms=("linformer",)))
+    write_goals(folder, judge(asked, ["listops"], records))
     return folder
 
 
@@ -150,6 +158,7 @@ def write(folder, records):
         ((-0.3, 0.1), {}, "Undecided whether Linformer holds on"),
         ((-0.3, -0.1), {"decided": False}, "Undecided whether Linformer holds on"),
         ((-0.3, -0.1), {"count": 2}, "Undecided whether Linformer holds on"),
+        ((-0.005, 0.01), {"beyond": 0.15}, "Undecided whether Linformer holds on"),
     ],
 )
 def test_the_decisive_experiment_leads(tmp_path, interval, options, lead):

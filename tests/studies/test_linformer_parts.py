@@ -21,7 +21,7 @@ from sparing.studies import _lin_longer as longer
 from sparing.studies import _lin_matrices as matrices
 from sparing.studies import _lin_shift as shift
 from sparing.studies._lin_goals import judge
-from sparing.studies._lin_lengths import by_factor, rows_of
+from sparing.studies._lin_lengths import by_factor, rows_of, spread_out
 from sparing.studies._lin_options import CostOptions, ErrorOptions, Options, slots_of
 from sparing.studies._long_work import TaskOptions, load
 
@@ -263,18 +263,55 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
     assert not any("pooled" in name for name in goals)
 
 
-@pytest.mark.parametrize(("least", "met"), [(0.6, True), (0.5, "undecided")])
-def test_an_arm_that_guesses_where_it_was_trained_cannot_lose_less(least, met):
+@pytest.mark.parametrize(
+    ("least", "behind", "met"),
+    [(0.6, -0.01, True), (0.5, -0.01, "undecided"), (0.6, -0.3, "undecided")],
+)
+def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, behind, met):
     own = {"arm": "linformer, interpolated"}
     records = [
         score("length_drop_difference", -0.2, (-0.25, -0.15), 3, **own, less="softmax", factor=8),
         score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
+        score(
+            "length_score_difference",
+            behind,
+            (behind - 0.02, behind + 0.02),
+            3,
+            **own,
+            less="softmax",
+            factor=1,
+        ),
         Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}),
     ]
     options = Options(longer=TaskOptions(arms=("linformer",)))
     [goal] = [g for g in judge(options, ["listops"], records) if "loses" in g.name]
     assert goal.met == met
+
+
+@pytest.mark.parametrize(
+    ("exponent", "decided", "met"), [(0.1, 1.0, True), (0.4, 1.0, False), (0.1, 0.0, "undecided")]
+)
+def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, met):
+    labels = {"source": "listops", "of": "effective_rank", "range": "trained"}
+    labels |= {"shortest": 64, "longest": 512}  # log n grows like n^0.195 there
+    ends = (exponent - 0.02, exponent + 0.02)
+    records = [
+        Record("exponent", exponent, "", "measured", labels, ends, 16),
+        Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"}),
+    ]
+    [goal] = [g for g in judge(Options(), [], records) if "effective rank grows" in g.name]
+    assert goal.target == pytest.approx(0.195, abs=1e-3)
+    assert goal.met == met
+
+
+def test_rows_are_taken_from_all_over_a_list_that_is_sorted_by_class():
+    rows = [torch.tensor([number]) for number in range(100)]
+    first, second = (spread_out(rows, 10, other, "texts") for other in (0, 1))
+    assert sum(int(row) >= 50 for row in first) == 5
+    assert not {int(row) for row in first} & {int(row) for row in second}
+    with pytest.raises(UsageError, match="100 texts; 110 are asked for"):
+        spread_out(rows, 10, 10, "texts")
 
 
 def test_prices_follow_the_closed_forms():

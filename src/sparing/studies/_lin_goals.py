@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -121,15 +122,18 @@ def _can_tell(
 ) -> bool:
     """Whether there was something to lose, and to fall behind.
 
-    An arm that only guesses loses nothing, and where softmax guesses everyone is as good.
+    An arm that only guesses loses nothing, who learned clearly less has less to lose, and where
+    softmax guesses everyone is as good.
     """
     own: dict[str, Label] = {"question": question, "task": task}
     if name == "length_drop":
         own |= {"arm": arm, "factor": 1}
-        return _learned(found, "length_score", "length_chance", own)
+        learned = _learned(found, "length_score", "length_chance", own)
+        return learned and not _worse(found, "length_score", own)
     if name == "domain_drop":
         own["arm"] = arm
-        return _learned(found, "score", "domain_chance", own)
+        learned = _learned(found, "score", "domain_chance", own)
+        return learned and not _worse(found, "score", own)
     if name == "length_score":
         own |= {"arm": DENSE, **labels}
         return _learned(found, name, "length_chance", own)
@@ -145,6 +149,12 @@ def _learned(found: Found, name: str, chance: str, labels: dict[str, Label]) -> 
     return score.interval[0] - float(guess.value or 0.0) >= ABOVE_CHANCE
 
 
+def _worse(found: Found, name: str, labels: dict[str, Label]) -> bool:
+    """Whether a score lies below softmax's by 5 points, by its whole interval."""
+    gap = found.one(f"{name}_difference", less=DENSE, **labels)
+    return gap is not None and gap.interval is not None and gap.interval[1] <= -ABOVE_CHANCE
+
+
 def _judged(goal: Goal, record: Record | None) -> GoalResult:
     if record is None or record.value is None:
         return goal.judge(None, None)
@@ -154,10 +164,12 @@ def _judged(goal: Goal, record: Record | None) -> GoalResult:
 def _of_matrices(options: Options, found: Found) -> Iterator[GoalResult]:
     for source in found.every("exponent", "source"):
         growth = found.one("exponent", source=source, of="effective_rank", range=WITHIN)
-        goal = Goal(
-            f"{source}: effective rank grows slower than n (exponent)", 1.0, "", at_most=True
-        )
-        yield _judged(goal, growth)
+        bound = 0.0 if growth is None else _of_logarithm(growth)
+        text = f"{source}: effective rank grows no faster than log n (exponent)"
+        result = _judged(Goal(text, bound, "", at_most=True), growth)
+        told = found.one("decides", question=LONGER, task=source)
+        blind = told is not None and not told.value  # what attends to no avail tells nothing
+        yield replace(result, met="undecided") if blind else result
     for source in found.every("learned_gain", "source"):
         slots, tokens = _place(options, found, source)
         gain = found.one("learned_gain", source=source, slots=slots, tokens=tokens)
@@ -179,6 +191,12 @@ def _of_matrices(options: Options, found: Found) -> Iterator[GoalResult]:
             "",
         )
         yield _judged(goal, told)
+
+
+def _of_logarithm(growth: Record) -> float:
+    """The exponent that log n itself would have between the lengths that were measured."""
+    short, long = (float(growth.labels[name] or 0) for name in ("shortest", "longest"))
+    return math.log(math.log(long) / math.log(short)) / math.log(long / short)
 
 
 def _place(options: Options, found: Found, source: Label) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -65,12 +66,18 @@ def rows_of(
         task = _generated(work, tokens, int(WIDER * tokens) + 2, count, seed)
         return torch.stack([row[:tokens] for row in list(task.test.inputs)[:count]])
     found = list(_texts(work, tokens, data).inputs)
-    start = seed * count
-    if len(found) < start + count:
-        raise UsageError(
-            f"{work.name} has {len(found)} texts of {tokens} tokens; {start + count} are asked for"
-        )
-    return torch.stack(found[start : start + count])
+    return torch.stack(spread_out(found, count, seed, f"texts of {work.name} of {tokens} tokens"))
+
+
+def spread_out(rows: Sequence[Tensor], count: int, other: int, what: str) -> list[Tensor]:
+    """So many rows from all over a list, others for another number: files are sorted by class.
+
+    Raises ``UsageError`` where there are too few.
+    """
+    asked = (other + 1) * count
+    if len(rows) < asked:
+        raise UsageError(f"there are {len(rows)} {what}; {asked} are asked for")
+    return list(rows[other :: len(rows) // count])[:count]
 
 
 def _generated(work: LongWork, least: int, most: int, count: int, seed: int = 0) -> Task:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sparing.core.errors import UsageError
-from sparing.studies._lin_lengths import rows_of, trained_tokens, whole_texts
+from sparing.studies._lin_lengths import rows_of, spread_out, trained_tokens, whole_texts
 from sparing.studies._lin_longer import LinWork, lengthened
 from sparing.studies._lin_options import Options
 from sparing.studies._long_arms import DENSE
@@ -65,12 +64,7 @@ def pretrained_source(options: Options, data: Path | None) -> Source:
     def at(tokens: int, count: int, other: int) -> tuple[PreTrainedModel, Tensor]:
         test = whole_texts("imdb", json.dumps({"tokenizer": name}), data)
         enough = [row for row, n in zip(test.inputs, test.lengths, strict=True) if n >= tokens]
-        chosen = enough[other * count : (other + 1) * count]
-        if len(chosen) < count:
-            raise UsageError(
-                f"there are {len(enough)} reviews of {tokens} tokens; {(other + 1) * count} are "
-                "asked for"
-            )
+        chosen = spread_out(enough, count, other, f"reviews of {tokens} tokens")
         rows = [torch.cat((row[: tokens - 1], row[-1:])) for row in chosen]
         return open_model(name), torch.stack(rows)
 
