@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -227,6 +228,19 @@ def test_importing_the_package_draws_nothing_in():
     code = "import sparing.report, sys; print({'matplotlib', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_page_says_which_code_measured(tmp_path):
+    folder = write(tmp_path / "run")
+    later = make.record("latency_ms", 1.0, "ms")
+    log = RecordLog(folder / "records.jsonl")
+    log.append([replace(later, commit="f" * 12, cell="analysis")])
+    write_report(folder)
+    assert "They were measured at" not in (folder / "report.md").read_text()
+    log.append([replace(later, commit="f" * 12)])
+    write_report(folder)
+    told = "They were measured at 2 commits: 0123456789ab, ffffffffffff."
+    assert told in (folder / "report.md").read_text()
 
 
 def test_what_the_meter_noted_stands_on_page_and_twin_once(tmp_path):

@@ -79,6 +79,9 @@ def notices(run: Run, results: Results) -> list[str]:
     return [*found, *dict.fromkeys(noted), *record_notices(run)]
 
 
+NOT_MEASURED = ("analysis", "arithmetic")  # cells that follow from others, or from the paper
+
+
 def record_notices(run: Run) -> list[str]:
     """What any run's data and records may carry that weakens its numbers."""
     found = []
@@ -88,11 +91,18 @@ def record_notices(run: Run) -> list[str]:
     found += [str(note) for note in task.get("notes") or []]
     if run.failed:
         found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
-    machines = {record.machine for record in run.records if record.obtained != "paper"} - {""}
+    own = [r for r in run.records if r.obtained != "paper" and r.cell not in NOT_MEASURED]
+    machines, commits = ({getattr(r, name): r for r in own} for name in ("machine", "commit"))
+    machines.pop("", None)
+    commits.pop("", None)
     if len(machines) > 1:
         found.append(
             f"The records come from {len(machines)} machines: times between them do not compare."
         )
+    if len(commits) > 1:
+        found.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")
+    elif commits and run.config.get("commit") not in (None, *commits):
+        found.append(f"They were measured at commit {next(iter(commits))}.")
     if any(record.commit.endswith("+") for record in run.records):
         found.append("The code had changes that no commit holds when this was measured.")
     return found

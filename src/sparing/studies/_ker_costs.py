@@ -112,7 +112,7 @@ def _widened(value: float, interval: tuple[float, float] | None, members: int) -
     if interval is None or not min(value, *interval) > 0:
         return value, interval
     factor = norm.ppf((1 + simultaneous(members)) / 2) / norm.ppf(0.975)
-    low, high = (value * (float(end) / value) ** factor for end in interval)
+    low, high = (float(value * (float(end) / value) ** factor) for end in interval)
     return value, (low, high)
 
 
