@@ -193,6 +193,7 @@ def call_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Callable[[]
 
 def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
     """Raise ``UsageError`` unless the model reads what the task gives and knows its classes."""
+    from sparing.models._labels import require_order
     from sparing.models._shape import image_config
 
     wanted = "pixel_values" if task.kind == "image" else "input_ids"
@@ -215,6 +216,10 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
         larger_is_fine = field == "vocab_size" and task.tokenizer is not None
         if found < size or (found != size and not larger_is_fine):
             raise UsageError(f"{name} has {found} {words}, but task {task.name} has {size}")
+    if task.words is not None and task.tokenizer is None:
+        task.words.require_same(Path(name).expanduser())
+    if task.answer == "class":
+        require_order(model.config.id2label, task.labels, name)
     limit = token_limit(model)
     if task.kind == "tokens" and limit is not None and task.tokens > limit:
         raise UsageError(

@@ -74,7 +74,7 @@ def _facts(judged: Evaluation, task: Task, split: str, intervals: Intervals) -> 
         "scores": scores,
         "accuracy": scores.get("accuracy"),
         "loss": judged.loss,
-        "chance": task.chance,
+        "chance": task.chance_on(split),
         "notes": list(task.notes),
     }
 
@@ -89,7 +89,7 @@ def _print(judged: Evaluation, task: Task, split: str, intervals: Intervals) -> 
     for name, value in judged.scores.items():
         low, high = intervals[name]
         print(f"{name} {value:.4f} (95 % {low:.4f} to {high:.4f})")
-    print(f"loss {judged.loss:.4f}, chance level {task.chance:.4f} ({judged.metric})")
+    print(f"loss {judged.loss:.4f}, chance level {task.chance_on(split):.4f} ({judged.metric})")
 
 
 def score_intervals(judged: Evaluation, labels: Tensor) -> Intervals:

@@ -34,7 +34,7 @@ def run(
     """Measure latency, memory, arithmetic, throughput and energy, paired with dense attention."""
     counts = {"batch": batch, "threads": threads, "rounds": rounds, "heads": heads, "dim": dim}
     require_counts(**counts, **({} if tokens is None else {"tokens": tokens}))
-    if energy_seconds <= 0:
+    if not 0 < energy_seconds < float("inf"):
         raise UsageError(f"--energy-seconds must be above 0, got {energy_seconds}")
     how = How(batch, threads, rounds, energy_seconds)
     nothing: dict[str, Any] = {}

@@ -42,7 +42,7 @@ def run(
     place = output_dir or Path("runs") / f"{name}-{budget}"
     pieces = _pieces(module, name, cells, minutes)
     if plan:
-        _show(module, name, options, place, data, as_json)
+        _show(module, name, options, place, data, cells, as_json)
         return
     with progress_bar(quiet=as_json) as show:
         result = module.run(
@@ -78,12 +78,18 @@ def _pieces(module: Any, name: str, cells: str, minutes: float | None) -> dict[s
 
 
 def _show(
-    module: Any, name: str, options: Any, place: Path, data: Path | None, as_json: bool
+    module: Any,
+    name: str,
+    options: Any,
+    place: Path,
+    data: Path | None,
+    cells: str,
+    as_json: bool,
 ) -> None:
     """The cells and about how long they take."""
     if not hasattr(module, "plan"):
         raise UsageError(f"{name} tells no plan; its cells are kept as they finish")
-    plan = module.plan(options, place, data=data)
+    plan = module.plan(options, place, data=data).only(cells)
     if as_json:
         emit(plan.to_dict())
         return

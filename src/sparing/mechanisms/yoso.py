@@ -203,10 +203,10 @@ def _looked_up(
     planes: Float[Tensor, "heads hashes dim bits"],
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Values added up in their keys' buckets, found again in the queries', mean over the hashes."""
-    batch, heads, _, dim = q.shape
+    batch, heads, queries, dim = q.shape
     hashes, buckets = planes.shape[1], 2 ** planes.shape[3]
     flat = v.reshape(-1, dim)
-    total = q.new_zeros(q.shape[:3].numel(), dim)
+    total = q.new_zeros(batch * heads * queries, dim)
     rows = torch.arange(batch * heads, device=q.device).view(batch, heads, 1) * buckets
     for start in range(0, hashes, _AT_ONCE):
         some = planes[:, start : start + _AT_ONCE]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.folder import Folder
+from sparing.core.options import hints_of, require_type
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -53,9 +54,13 @@ def build_model(
             return pretrained(name_or_path, task)
     build = MODELS.load(name_or_path).build
     known = [option for option in inspect.signature(build).parameters if option != "task"]
-    for option in sizes:
+    hints = hints_of(build)
+    for option, value in sizes.items():
         if option not in known:
             raise UsageError(f"model {name_or_path} has no size {option!r}{nearest(option, known)}")
+        require_type(f"model {name_or_path}", option, value, hints.get(option, Any))
+        if option == "dropout" and not 0 <= value < 1:
+            raise UsageError(f"model {name_or_path}: dropout must be in [0, 1), got {value}")
     with quiet(), seeded(seed):
         model: PreTrainedModel = build(task, **sizes)
     return model

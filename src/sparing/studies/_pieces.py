@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.record import Record
@@ -24,6 +24,9 @@ class PlannedCell:
     done: bool
 
 
+Keyed = TypeVar("Keyed", Cell, PlannedCell)
+
+
 @dataclass(frozen=True)
 class Plan:
     """All cells of a run in their order; minutes are estimates but of those that are done.
@@ -38,6 +41,10 @@ class Plan:
     def minutes_left(self) -> float:
         """About how long the rest takes."""
         return sum((cell.minutes for cell in self.cells if not cell.done), 0.0)
+
+    def only(self, pattern: str) -> Plan:
+        """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+        return replace(self, cells=tuple(_fitting(self.cells, pattern)))
 
     def groups(self) -> dict[str, list[PlannedCell]]:
         """The cells by the first two parts of their keys: a task, and what is done on it."""
@@ -54,6 +61,10 @@ class Plan:
 
 def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:
     """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+    return _fitting(cells, pattern)
+
+
+def _fitting(cells: Sequence[Keyed], pattern: str) -> list[Keyed]:
     wanted = [cell for cell in cells if fnmatchcase(cell.key, pattern)]
     if not wanted:
         raise UsageError(f"no cell fits {pattern!r}{nearest(pattern, [c.key for c in cells])}")

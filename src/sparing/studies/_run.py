@@ -216,9 +216,11 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _is_bare(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether a run came to nothing yet; what a training has lies elsewhere."""
-    done = standing(folder)[1] or any((folder / name).exists() for name in OWNED_FOLDERS)
-    return not done and config.get("study") != "train"
+    """Whether a run came to nothing yet; what a training has lies around its folder."""
+    if config.get("study") == "train":
+        kept = ("result.json", "checkpoint-*", "seed-*/result.json", "seed-*/checkpoint-*")
+        return not any(True for name in kept for _ in folder.parent.glob(name))
+    return not standing(folder)[1] and not any((folder / n).exists() for n in OWNED_FOLDERS)
 
 
 def _apart(before: Any, now: Any) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import numpy as np
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
+from sparing.models._labels import require_order
 from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train._surroundings import generators_kept
@@ -92,7 +93,10 @@ class Models:
         kinds = config.get("architectures") or [""]
         named = str(kinds[0]).endswith(("ForSequenceClassification", "ForImageClassification"))
         # transformers leaves num_labels out of the file and writes the names of the classes
-        return named and len(config.get("id2label") or "01") == self.task.classes
+        own = named and len(config.get("id2label") or "01") == self.task.classes
+        if own:
+            require_order(config.get("id2label"), self.task.labels, self.source)
+        return own
 
     def require_source(self) -> None:
         """Raise ``UsageError`` or ``Unsupported`` for a source that cannot be made faster here."""

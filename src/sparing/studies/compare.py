@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ class Options:
         for name, values in (("mechanisms", self.mechanisms), ("seeds", self.seeds)):
             if len(set(values)) != len(values):
                 raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
+        self._require_sense()
         pretrained = self.model not in ("", *names())
         usual = default_recipe(self.task, pretrained=pretrained)
         object.__setattr__(self, "recipe", _carried(self.recipe, self.usual, usual))
@@ -64,6 +66,21 @@ class Options:
         object.__setattr__(self, "mechanisms", expand(self.mechanisms))
         if self.baseline not in self.mechanisms:
             object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
+
+    def _require_sense(self) -> None:
+        """Raise ``UsageError`` for numbers with which no cell could end."""
+        least = {name: getattr(self, name) for name in ("rounds", "thread_count")}
+        for name in ("lengths", "memory_lengths"):
+            least[name] = min(getattr(self, name), default=1)
+        for name, value in least.items():
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
+        for name in ("energy_seconds", "margin"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name, given in self.options.items():
+            if not isinstance(given, Mapping):
+                raise UsageError(f"options.{name} holds options, such as options.{name}.slots=32")
 
 
 def _carried(recipe: Recipe | None, before: Recipe | None, usual: Recipe) -> Recipe:

@@ -166,9 +166,13 @@ class Task:
 
         0 where answers are stretches of texts: no text answers many questions.
         """
+        return self.chance_on("test")
+
+    def chance_on(self, split: str) -> float:
+        """The same of another split."""
         if self.answer == "span":
             return 0.0
-        return metric(self.metric).chance(self.test.labels)
+        return metric(self.metric).chance(self.split(split).labels)
 
     @property
     def token_types(self) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sparing.core.errors import UsageError
 
+WORDS = "words.json"  # beside a model that was trained with words of its own: their numbers
 PAD, CLASS, FIRST_BYTE = 0, 1, 2
 FIRST_WORD = FIRST_BYTE + 256
 PIECE = re.compile(r"\w+|[^\w\s]")
@@ -22,6 +25,16 @@ class Words:
     """
 
     numbers: dict[str, int]
+
+    def require_same(self, folder: Path) -> None:
+        """Raise ``UsageError`` where a model in a folder was trained with other numbers."""
+        file = folder / WORDS
+        if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != self.numbers:
+            raise UsageError(
+                f"{folder} was trained with other words: they are made from a task's training "
+                "rows, so load the same rows as then (no other --set, files as they were), or "
+                "train with a pretrained model's tokenizer, which reads any text"
+            )
 
     @property
     def size(self) -> int:

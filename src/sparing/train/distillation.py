@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import Unsupported, UsageError
 from sparing.train.answers import label_loss, outputs_of, rows_of
 from sparing.train.recipe import Distillation
 
@@ -30,9 +32,13 @@ def distillation_loss(
     """
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     follow = weights.hidden_states > 0
-    answer = student(**inputs, output_hidden_states=follow)
+    asked = {"output_hidden_states": True} if follow else {}
+    if follow:
+        for name, model in (("model", student), ("teacher", teacher)):
+            _require_hidden_states(model, name)
+    answer = student(**inputs, **asked)
     with torch.no_grad():
-        goal = teacher(**inputs, output_hidden_states=follow)
+        goal = teacher(**inputs, **asked)
     own, followed = outputs_of(answer), outputs_of(goal)
     if own.shape != followed.shape:
         raise UsageError(
@@ -48,6 +54,18 @@ def distillation_loss(
         )
         loss = loss + weights.hidden_states * distance
     return loss
+
+
+def _require_hidden_states(model: nn.Module, name: str) -> None:
+    """Raise ``Unsupported`` for a model that keeps none, such as one that drops tokens."""
+    known = inspect.signature(model.forward).parameters
+    if "output_hidden_states" not in known and not any(
+        each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values()
+    ):
+        raise Unsupported(
+            f"the {name} gives no hidden states of all tokens: set "
+            "recipe.distillation.hidden_states to 0"
+        )
 
 
 def output_divergence(

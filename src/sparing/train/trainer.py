@@ -21,6 +21,7 @@ from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageEr
 from sparing.core.processor import multiplies_bfloat16
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
+from sparing.tasks._words import WORDS
 from sparing.train import _checkpoints
 from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
@@ -227,6 +228,8 @@ def _finish(
     model.save_pretrained(folder)
     if task.tokenizer is not None:
         task.tokenizer.save_pretrained(folder)
+    elif task.words is not None:
+        _checkpoints.write_json(folder / WORDS, task.words.numbers)
     _checkpoints.write_json(folder / RESULT, asdict(result))
     _checkpoints.clear(folder, keep=best_step)
     return result
@@ -282,13 +285,15 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     if run.exists():
         found = _checkpoints.read_json(run)
         found.setdefault(DATA, description[DATA])  # what older versions did not tell
-        for name, value in description.items():
-            if found.get(name) != value:
-                raise CheckpointError(
-                    f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
-                    f"{value!r}; choose another folder or start afresh with resume='never'"
-                )
-        return
+        other = [name for name, value in description.items() if found.get(name) != value]
+        if not other:
+            return
+        if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
+            name = other[0]
+            raise CheckpointError(
+                f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
+                f"{description[name]!r}; choose another folder or start afresh with resume='never'"
+            )
     if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
         raise CheckpointError(f"{folder} holds a run without {RUN}: choose another folder")
     _checkpoints.write_json(run, description)

@@ -34,6 +34,8 @@ from sparing.transfer.registry import NAME, LayerState
 from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
 
 ENTRY_VERSION = 1
+# Seeds of layers lie so far apart that trainings with other seeds draw nothing that these drew.
+LAYER_SEEDS = 1000
 # What a module that was changed carries, and the part of the entry that tells of it.
 _MARKS = {"sparing_state": "swap", "sparing_hook": "patches"}
 
@@ -61,7 +63,7 @@ def swap(
     (all that it can serve when None); or a plan ``{"0-2": "window", "3-": ("linear", {...})}``.
     ``tokens`` is the longest sequence (the model's position limit unless given). A swap replaces an
     earlier one. Call it before the optimizer is built: mechanisms may bring parameters of their
-    own. Where a mechanism draws, layer i draws with its ``seed`` + i. The model gets its own
+    own. Where a mechanism draws, layer i draws with its ``seed`` + 1000 i. The model gets its own
     configuration object. Raises ``UsageError`` for unknown names,
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
@@ -243,7 +245,7 @@ def _with_own_seed(assignment: Assignment, index: int) -> Assignment:
     seed = assignment.options.get("seed", seed)
     if not isinstance(seed, int) or assignment.options.get("sharing") == "layerwise":
         return assignment
-    return replace(assignment, options={**assignment.options, "seed": seed + index})
+    return replace(assignment, options={**assignment.options, "seed": seed + LAYER_SEEDS * index})
 
 
 def _start(placement: Placement) -> SwappedLayer:

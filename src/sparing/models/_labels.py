@@ -1,0 +1,23 @@
+"""Whether a classifier's classes stand in the order in which a task numbers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparing.core.errors import UsageError
+
+
+def require_order(named: Mapping[Any, str] | None, labels: Sequence[str], name: str) -> None:
+    """Raise ``UsageError`` where the same class names stand in another order.
+
+    ``named`` are a configuration's classes by number. Names that the task does not have, such as
+    LABEL_0, tell nothing.
+    """
+    own = [str(named[key]) for key in sorted(named, key=int)] if named else []
+    plain, wanted = ([label.strip().lower() for label in each] for each in (own, labels))
+    if plain != wanted and sorted(plain) == sorted(wanted):
+        raise UsageError(
+            f"{name} answers in the order {', '.join(own)}, the task numbers {', '.join(labels)}: "
+            "put the rows of its last layer, and id2label, in the task's order"
+        )
