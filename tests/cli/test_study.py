@@ -21,7 +21,8 @@ def test_a_plan_shows_the_cells_and_starts_none(command, tmp_path):
     assert found["cells"][0]["key"] == "arithmetic"
     assert found["minutes_left"] == pytest.approx(sum(c["minutes"] for c in found["cells"]))
     part = command(*SMALL, *folder, "--plan", "--cells", "digits/*", "--json").json["cells"]
-    assert [cell for cell in found["cells"] if cell["key"].startswith("digits/")] == part
+    keys = [cell["key"] for cell in found["cells"]]
+    assert [cell["key"] for cell in part] == [key for key in keys if key.startswith("digits/")]
     nothing = command(*SMALL, *folder, "--plan", "--cells", "nosuch*")
     assert (nothing.code, "no cell fits 'nosuch*'" in nothing.error) == (2, True)
     assert not (tmp_path / "run").exists()

@@ -170,7 +170,7 @@ def test_teachers_that_do_not_match_are_refused():
             super().__init__()
             self.answer = answer
 
-        def forward(self, output_hidden_states):
+        def forward(self, output_hidden_states=False):
             return self.answer(output_hidden_states)
 
     batch = {"labels": torch.zeros(2, dtype=torch.long)}
