@@ -76,6 +76,14 @@ def test_other_settings_are_another_run(command, compared):
     ended = command(*SMALL_COMPARE, "--set", "margin=0.5", "--output-dir", folder)
     assert ended.code == 2
     assert "holds another run: margin was 0.01, is 0.5" in ended.error
+    ended = command(*SMALL_COMPARE, "--seeds", "2", "--set", "margin=0.5", "--output-dir", folder)
+    assert "seeds was [0], is [0, 1], and margin differ" in ended.error
+
+
+def test_another_study_is_named(command, compared):
+    folder, _ = compared
+    ended = command("study", "hugginggreen", "--budget", "quick", "--output-dir", folder)
+    assert (ended.code, "holds a run of compare, not of hugginggreen" in ended.error) == (2, True)
 
 
 def test_a_second_process_is_refused(command, compared):
@@ -281,3 +289,15 @@ def test_a_model_without_attention_is_one_line(command, tmp_path):
     ended = command("compare", "digits", "--set", "model=regnet", "--output-dir", tmp_path / "run")
     assert ended.code == 2
     assert "a model of type regnet has no attention to compare" in ended.err
+
+
+def test_a_pretrained_model_brings_its_own_tokenizer(command, bert, tmp_path):
+    rows = tmp_path / "rows.csv"
+    lines = [f"good film {n},{n % 2}" for n in range(60)]
+    rows.write_text("text,label\n" + "\n".join(lines) + "\n")
+    rest = [part.replace("patch_size=4", "max_tokens=24") for part in SMALL_COMPARE[2:]]
+    folder = tmp_path / "run"
+    ended = command("compare", rows, "--model", bert, *rest, "--output-dir", folder)
+    assert ended.code == 0, ended.err
+    identity = json.loads((folder / "config.json").read_text())["identity"]
+    assert identity["task_options"] == {"max_tokens": 24, "tokenizer": str(bert)}

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import SMALL, SMALL_COMPARE
 
+PRUNE = ("prune", "./nowhere", "--task", "digits", "--heads", "0.5", "--output-dir", "out")
 LINFORMER = ("compare", "digits", "--mechanisms", "linformer")
 
 
@@ -90,6 +91,11 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         (["measure", "window", "--set", "radius=-1"], "radius"),
         (["measure", "window", "--against", "softmax"], "--against takes a model"),
         (["measure", "./nowhere"], "there is no such folder"),
+        (["measure", "./nowhere", "--heads", "4"], "--heads and --dim are a mechanism's"),
+        (["calculate", "1 + 2", "--seed", "3"], "--seed belongs to --train"),
+        ([*PRUNE, "--steps", "2"], "--steps is of the training between stages"),
+        ([*PRUNE, "--learning-rate", "1e-3"], "--learning-rate is of the training"),
+        ([*PRUNE, "--precision", "fast"], "--precision is of the training"),
         (["show", "softmax", "--heads", "0"], "must be a positive integer, got 0"),
         (["list", "tasks", "--traits"], "--traits belongs to mechanisms"),
         (["train"], "Missing"),

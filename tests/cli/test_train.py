@@ -170,7 +170,9 @@ def test_a_run_knows_its_own_tokenizer_wherever_it_is_read(
     ended = command("train", rows, "--model", base, *TEXTS, "--output-dir", tmp_path / "run")
     assert ended.code == 0, ended.err
     shutil.rmtree(base)
-    assert command("evaluate", tmp_path / "run", "--json").json["accuracy"]["count"] == 12
+    judged = command("evaluate", tmp_path / "run", "--json").json
+    assert judged["accuracy"]["count"] == 12
+    assert not any("changed" in note for note in judged["notes"])
 
 
 def test_mended_data_is_not_answered_by_the_old_model(command, bert, tmp_path):
@@ -180,3 +182,28 @@ def test_mended_data_is_not_answered_by_the_old_model(command, bert, tmp_path):
     rows.write_text(rows.read_text().replace("film 7,1", "film 7,0"))
     ended = command(*given)
     assert (ended.code, "the files of rows have changed since" in ended.err) == (2, True)
+    judged = command("evaluate", tmp_path / "run", "--json").json
+    assert any("the data has changed since" in note for note in judged["notes"])
+
+
+def test_overwriting_leaves_nothing_of_the_training_before(command, tmp_path):
+    folder = tmp_path / "run"
+    given = ("train", "digits", *SMALL, "--output-dir", folder)
+    assert command(*given).code == 0
+    other = command(*given, "--seeds", "2")
+    assert (other.code, "--overwrite" in other.error) == (2, True)
+    assert command(*given, "--seeds", "2", "--overwrite").code == 0
+    assert not list(folder.glob("*.safetensors")), "one seed's model would be taken for the two's"
+    assert len(list(folder.glob("seed-*/*.safetensors"))) == 2
+    again = command(*given, "--overwrite", "--json")
+    assert (again.code, again.json["seeds"][0]["seed"]) == (0, 0)
+    assert not list(folder.glob("seed-*/*.safetensors"))
+
+
+def test_overwriting_spares_what_the_training_begins_from(command, trained, copy_of):
+    folder = copy_of(trained)
+    given = ("train", "digits", *SMALL, "--output-dir", folder, "--overwrite")
+    for part in ("--model", "--distil-from"):
+        ended = command(*given, part, folder)
+        assert (ended.code, "would drop" in ended.error) == (2, True)
+    assert list(folder.glob("*.safetensors"))

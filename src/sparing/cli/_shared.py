@@ -18,7 +18,7 @@ from sparing.core.errors import SparingError, UsageError, is_full
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-RESUMABLE = ("compare", "search", "slim", "study", "train")
+RESUMABLE = ("compare", "prune", "search", "slim", "study", "train")
 P = ParamSpec("P")
 R = TypeVar("R")
 

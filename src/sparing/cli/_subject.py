@@ -13,7 +13,7 @@ from typing import Any
 from sparing.core.errors import SparingError, UsageError
 
 DENSE = "softmax"
-USUAL_TOKENS = 512
+USUAL_TOKENS, USUAL_HEADS, USUAL_DIM = 512, 12, 64
 Call = Callable[[], object]
 
 
@@ -63,18 +63,21 @@ def find_subject(
     name: str,
     against: str,
     options: dict[str, Any],
-    shape: tuple[int, int],
+    shape: tuple[int | None, int | None],
     tokens: int | None,
     how: How,
 ) -> Subject:
-    """What ``name`` stands for; ``shape`` is heads and dim, for a mechanism.
+    """What ``name`` stands for; ``shape`` is heads and dim of a mechanism, where given.
 
     Raises ``UsageError`` for what does not belong to a mechanism, or to a model.
     """
     if is_mechanism(name):
         if against:
             raise UsageError(f"a mechanism is measured against {DENSE}; --against takes a model")
-        return cores(name, options, *shape, tokens or USUAL_TOKENS, how)
+        heads, dim = shape[0] or USUAL_HEADS, shape[1] or USUAL_DIM
+        return cores(name, options, heads, dim, tokens or USUAL_TOKENS, how)
+    if shape != (None, None):
+        raise UsageError("--heads and --dim are a mechanism's, and a model has its own already")
     if options:
         raise UsageError("--set takes a mechanism's options, and a model has its own already")
     return models(name, against, tokens, how)

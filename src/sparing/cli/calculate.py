@@ -54,7 +54,7 @@ def run(
     explain: Explain = False,
     prove: Prove = False,
     train: Train = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the training.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the training; default 0.")] = None,
     web: Web = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any.")] = 0,
     models: Models = None,
@@ -68,6 +68,8 @@ def run(
     _refuse_contradictions(expressions, model, prove, train)
     if not web and (port or models):
         raise UsageError("--port and --models belong to --web")
+    if seed is not None and train is None:
+        raise UsageError("--seed belongs to --train")
     if web:
         if expressions or explain or prove or train or as_json:
             raise UsageError("--web shows a page: of the others only --model, --models and --port")
@@ -76,7 +78,7 @@ def run(
         show_page(_calculator(model), models, port)
         return
     if train is not None:
-        _train(train, seed)
+        _train(train, seed or 0)
         model = train
     if prove:
         _prove(_calculator(model), as_json)

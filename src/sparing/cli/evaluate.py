@@ -39,7 +39,7 @@ def run(
     """Judge a saved model on a task: its metrics with intervals, and on how many examples."""
     from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
-    from sparing.studies._task import load_for, task_of
+    from sparing.studies._task import load_for, task_of, with_warning
     from sparing.train import evaluate
     from sparing.transfer.opening import open_model
 
@@ -50,6 +50,7 @@ def run(
         raise UsageError(f"{path} does not say what it was trained for: name a --task")
     loaded, options = load_for(task, apply(given, settings or []), path, data)
     require_fit(model, loaded, path)
+    loaded = with_warning(loaded, task, options, path)
     with progress_bar(quiet=as_json) as show:
         judged = evaluate(model, loaded, split, on_progress=show)
     if not math.isfinite(judged.loss):

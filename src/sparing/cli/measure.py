@@ -21,8 +21,13 @@ def run(
     ] = None,
     batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
     against: Annotated[str, typer.Option(help="Another model to measure a model against.")] = "",
-    heads: Annotated[int, typer.Option(help="Heads of a mechanism.")] = 12,
-    dim: Annotated[int, typer.Option(help="Features of one head of a mechanism.")] = 64,
+    heads: Annotated[
+        int | None, typer.Option(help="Heads of a mechanism; default 12.", show_default=False)
+    ] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option(help="Features of one head of a mechanism; default 64.", show_default=False),
+    ] = None,
     threads: Annotated[int, typer.Option(help="Threads to measure on.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds of paired latency.")] = 20,
     energy_seconds: Annotated[float, typer.Option(help="Seconds of each energy window.")] = 0.5,
@@ -32,8 +37,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Measure latency, memory, arithmetic, throughput and energy, paired with dense attention."""
-    counts = {"batch": batch, "threads": threads, "rounds": rounds, "heads": heads, "dim": dim}
-    require_counts(**counts, **({} if tokens is None else {"tokens": tokens}))
+    given = {"tokens": tokens, "heads": heads, "dim": dim}
+    chosen = {name: count for name, count in given.items() if count is not None}
+    require_counts(batch=batch, threads=threads, rounds=rounds, **chosen)
     if not 0 < energy_seconds < float("inf"):
         raise UsageError(f"--energy-seconds must be above 0, got {energy_seconds}")
     how = How(batch, threads, rounds, energy_seconds)

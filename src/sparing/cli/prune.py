@@ -16,7 +16,7 @@ import typer
 
 from sparing.cli._saving import require_new, save_model
 from sparing.cli._shared import Json, emit, progress_bar, verb
-from sparing.core.errors import CheckpointError
+from sparing.core.errors import CheckpointError, UsageError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparing.train.recipe import Precision
     from sparing.transfer.pruning import PruneReport
 
+STAGES = 5
 TIMED_EXAMPLES, TIMED_SECONDS = 8, 30.0
 
 
@@ -41,17 +42,18 @@ def run(
         int, typer.Option(min=1, help="Training examples that importance is measured on.")
     ] = 512,
     steps: Annotated[
-        int, typer.Option(min=1, help="Stages that are trained between, of equal shares.")
-    ] = 5,
+        int | None,
+        typer.Option(min=1, help="Stages that are trained between, of equal shares; default 5."),
+    ] = None,
     epochs_between: Annotated[
         int, typer.Option(min=0, help="Epochs of training after each stage; 0 trains nothing.")
     ] = 0,
     learning_rate: Annotated[
-        float, typer.Option(min=0, help="The rate of that training; 0 takes the task's.")
-    ] = 0.0,
+        float | None, typer.Option(min=0, help="The rate of that training; default: the task's.")
+    ] = None,
     precision: Annotated[
         str, typer.Option(help="Of that training: auto, fast, float32, bfloat16 or float16.")
-    ] = "auto",
+    ] = "",
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -64,9 +66,19 @@ def run(
     Stages that were interrupted go on with the same command.
     """
     require_new(output_dir)
-    recipe = _recipe(task, epochs_between, learning_rate, precision)
-    cut = _Cut(heads, step, examples, steps, recipe)
+    if not epochs_between:
+        _require_no_training(steps=steps, learning_rate=learning_rate, precision=precision)
+    recipe = _recipe(task, epochs_between, learning_rate, precision or "auto")
+    cut = _Cut(heads, step, examples, steps or STAGES, recipe)
     _prune(model, task, cut, output_dir, data, settings or [], as_json)
+
+
+def _require_no_training(**given: object) -> None:
+    """Raise ``UsageError`` for an option of a training that there will not be."""
+    for name, value in given.items():
+        if value not in (None, ""):
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is of the training between stages: --epochs-between 1")
 
 
 @dataclass(frozen=True)
@@ -139,9 +151,8 @@ def _removed(
     )
 
 
-def _recipe(task: str, epochs: int, rate: float, precision: str) -> Recipe | None:
+def _recipe(task: str, epochs: int, rate: float | None, precision: str) -> Recipe | None:
     """How what is left is trained on after a stage; None for no training at all."""
-    from sparing.core.errors import UsageError, nearest
     from sparing.train.recipe import PRECISIONS, default_recipe
 
     if precision not in PRECISIONS:

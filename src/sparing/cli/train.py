@@ -45,18 +45,16 @@ def run(
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.slots=32 or recipe.batch_size=32."),
     ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on a task, with its attention swapped if you like; goes on where it stopped."""
     plan = _plan(task, model, settings or [], epochs, precision, track)
-    plan = replace(
-        plan,
-        mechanism=mechanism,
-        layers=layers,
-        seeds=seed_list(seeds),
-        distil_from=distil_from,
-    )
-    _train(_checked(plan), output_dir, data, as_json)
+    chosen = {"mechanism": mechanism, "layers": layers, "distil_from": distil_from}
+    plan = _checked(replace(plan, seeds=seed_list(seeds), **chosen))
+    if overwrite:
+        _require_elsewhere(plan, output_dir)
+    _train(plan, output_dir, data, as_json, overwrite=overwrite)
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,9 @@ def _checked(plan: Plan) -> Plan:
     return plan
 
 
-def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool) -> None:
+def _train(
+    plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool
+) -> None:
     """Train every seed of the plan in its folder and say how well each does."""
     from sparing.models import default_model
     from sparing.studies._run import open_run, write_atomically
@@ -124,7 +124,10 @@ def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool) -> None:
     teacher = _teacher(plan, task)
     _refuse_strangers(folder)
     identity = json.loads(json.dumps(asdict(plan), default=str))
-    with open_run(folder / STATE, base_config("train", identity, [task])):
+    config = base_config("train", identity, [task])
+    with open_run(folder / STATE, config, overwrite=overwrite):
+        if overwrite:
+            _drop_trainings(folder)
         if swapped and not as_json:
             print(swapped["text"])
         runs = []
@@ -140,6 +143,22 @@ def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool) -> None:
         emit(outcome)
     else:
         _print(outcome)
+
+
+def _require_elsewhere(plan: Plan, folder: Path) -> None:
+    """Raise ``UsageError`` where overwriting would drop the model that is begun or learned from."""
+    for name in (plan.model, plan.distil_from):
+        place = Path(name).expanduser().resolve()
+        if name and place.is_dir() and place.is_relative_to(folder.expanduser().resolve()):
+            raise UsageError(f"--overwrite would drop {name}, which this training begins from")
+
+
+def _drop_trainings(folder: Path) -> None:
+    """Remove every training here: a model that another plan left would be taken for this one's."""
+    from sparing.train.trainer import drop_training
+
+    for place in (folder, *folder.glob("seed-*")):
+        drop_training(place)
 
 
 def _refuse_strangers(folder: Path) -> None:

@@ -196,6 +196,9 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
     if not (folder / "config.json").exists():
         return
     there = read_config(folder)
+    study = there.get("study", config.get("study"))
+    if study != config.get("study"):
+        raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
     before, now = there["identity"], config["identity"]
     told = there.get(DATA) or {}  # older versions did not tell
     changed = [
@@ -204,14 +207,15 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
     if changed and not _is_bare(folder, config):
         raise UsageError(
             f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
-            "choose another folder, or begin this one anew"
+            "choose another folder, or begin this one anew with --overwrite"
         )
-    different = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    different = [key for key in {**now, **before} if before.get(key) != now.get(key)]
     if different and not _is_bare(folder, config):
         was, now_is = _apart(before.get(different[0]), now.get(different[0]))
+        more = f", and {', '.join(different[1:])} differ" if different[1:] else ""
         raise UsageError(
-            f"{folder} holds another run: {different[0]} was {was}, is {now_is}; choose another "
-            "folder, or begin this one anew"
+            f"{folder} holds another run: {different[0]} was {was}, is {now_is}{more}; choose "
+            "another folder, or begin this one anew with --overwrite"
         )
 
 

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from sparing.tasks import Examples, Task
 
 
+CHANGED = (
+    "the data has changed since this model was trained: what it is judged on may be what it "
+    "learned from"
+)
+
+
 def load_for(
     name: str, options: Mapping[str, Any], model: str, data: Path | None
 ) -> tuple[Task, dict[str, Any]]:
@@ -63,24 +69,38 @@ def _has_tokenizer(model: str, *, own: bool = False) -> bool:
 
 def task_of(model: str) -> str:
     """The task that the training which left a model's folder was on; "" where none did."""
-    return next((task for task, _ in _trainings(model)), "")
+    return next((task for task, *_ in _trainings(model)), "")
+
+
+def with_warning(task: Task, name: str, options: Mapping[str, Any], model: str) -> Task:
+    """The task, with a note where its data is not what this model was trained on."""
+    for named, trained_on, digests in _trainings(model):
+        # the tokenizer lies at another path since, beside the model
+        if named == name and {**trained_on, "tokenizer": 0} == {**options, "tokenizer": 0}:
+            if digests.get(task.name, task.digest) != task.digest:
+                return replace(task, notes=(*task.notes, CHANGED))
+            break
+    return task
 
 
 def _remembered(task: str, model: str) -> dict[str, Any]:
     """The task's options in the training that left this model's folder; empty where none did."""
-    return next((dict(options) for named, options in _trainings(model) if named == task), {})
+    return next((dict(options) for named, options, _ in _trainings(model) if named == task), {})
 
 
-def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tasks, with their options, of the trainings in a model's folder and around it."""
-    if not model:
+def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
+    """The tasks, options and digests of data of the trainings in a model's folder and around it."""
+    from sparing.models import names
+
+    if not model or model in names():
         return
     folder = Path(model).expanduser()
     for place in (folder / "training", folder.parent / "training"):
         try:
-            identity = json.loads((place / "config.json").read_text(encoding="utf-8"))["identity"]
-            task, options = identity["task"], identity["task_options"]
+            config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+            task, options = config["identity"]["task"], config["identity"]["task_options"]
+            digests = dict(config.get("data") or {})
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if isinstance(task, str) and isinstance(options, dict):
-            yield task, options
+            yield task, options, digests

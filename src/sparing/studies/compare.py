@@ -17,7 +17,8 @@ from sparing.studies._arms import DENSE, expand, family_of, resolve_options
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
-from sparing.tasks import Task, load_task
+from sparing.studies._task import load_for
+from sparing.tasks import Task
 from sparing.train import Recipe, default_recipe
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -130,8 +131,8 @@ def run(
     Finished cells are never repeated. Raises ``UsageError`` for unknown names and for a folder
     that holds another run; a cell that fails is noted in the result, and the others go on.
     """
-    task = load_task(options.task, data=data, **options.task_options)
-    options = replace(options, model=options.model or default_model(task))
+    task, given = load_for(options.task, options.task_options, options.model, data)
+    options = replace(options, model=options.model or default_model(task), task_options=given)
     resolved = resolve_options(options.mechanisms, options.options, task.tokens)
     config = base_config("compare", _identity(options, resolved), [task])
     config |= _described(options, task, resolved, folder.name)

@@ -105,7 +105,8 @@ def last_good(folder: Path, model: nn.Module) -> tuple[Path | None, list[str]]:
         notes.append(f"{path.name} passed over: {reason}")
     if notes:
         raise CheckpointError(
-            f"{folder}: no checkpoint can be used; {notes[0]}; start afresh with resume='never'"
+            f"{folder}: no checkpoint can be used; {notes[0]}; start afresh with resume='never', "
+            "on the command line --overwrite"
         )
     return None, notes
 

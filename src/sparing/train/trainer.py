@@ -279,9 +279,7 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
         raise UsageError(f"resume must be 'auto' or 'never', got {resume!r}")
     run = folder / RUN
     if resume == "never":
-        _checkpoints.clear(folder)
-        for name in (RESULT, RUN, METRICS):
-            (folder / name).unlink(missing_ok=True)
+        _drop_record(folder)
     if run.exists():
         found = _checkpoints.read_json(run)
         found.setdefault(DATA, description[DATA])  # what older versions did not tell
@@ -292,11 +290,27 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
             name = other[0]
             raise CheckpointError(
                 f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
-                f"{description[name]!r}; choose another folder or start afresh with resume='never'"
+                f"{description[name]!r}; choose another folder or start afresh with resume='never', "
+                "on the command line --overwrite"
             )
     if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
         raise CheckpointError(f"{folder} holds a run without {RUN}: choose another folder")
     _checkpoints.write_json(run, description)
+
+
+def drop_training(folder: Path) -> None:
+    """Remove a training from its folder, and the model that it left; elsewhere nothing."""
+    if not (folder / RUN).is_file():
+        return
+    for name in ("config.json", _checkpoints.WEIGHTS):
+        (folder / name).unlink(missing_ok=True)
+    _drop_record(folder)
+
+
+def _drop_record(folder: Path) -> None:
+    _checkpoints.clear(folder)
+    for name in (RESULT, METRICS, RUN):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
