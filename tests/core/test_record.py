@@ -45,3 +45,12 @@ def test_a_foreign_line_is_named(tmp_path):
 def test_numbers_that_are_none_are_refused():
     with pytest.raises(ValueError, match="JSON"):
         _one(math.nan).to_json()
+
+
+@pytest.mark.parametrize("spoilt", ["NaN", "Infinity", '"fast"', "[1]"])
+def test_a_line_with_a_number_that_is_none_is_named(tmp_path, spoilt):
+    log = RecordLog(tmp_path / "records.jsonl")
+    log.append([_one(), _one(3.25)])
+    log.path.write_text(log.path.read_text().replace("3.25", spoilt))
+    with pytest.raises(DataError, match="line 2 is not a record"):
+        log.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -48,6 +49,11 @@ class Record:
 
 def _from_dict(entry: dict[str, Any]) -> Record:
     interval = entry.get("interval")
+    for number in (entry.get("value"), *(interval or ())):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(number)  # none was written: it would not be judged, and fail later
+        if not isinstance(number, int | float | None):
+            raise TypeError(number)
     return Record(**{**entry, "interval": tuple(interval) if interval else None})
 
 

@@ -91,12 +91,20 @@ def trade(group: Group, results: GreenResults) -> Plot:
 
 def _limits(axes: Axes, points: list[tuple[str, Record, Record]]) -> None:
     """Wide enough for every point and most of every interval; from few pairs some are endless."""
-    xs = [energy.value or 1.0 for _, energy, _ in points]
-    ys = [100 * (difference.value or 0.0) for *_, difference in points]
-    low, high = min([*xs, 1.0]), max([*xs, 1.0])
-    axes.set_xlim(low - 0.12 * (high - low + 0.1), high + 0.12 * (high - low + 0.1))
-    low, high = min([*ys, 0.0]), max([*ys, 0.0])
-    axes.set_ylim(low - 0.2 * (high - low + 1), high + 0.2 * (high - low + 1))
+    axes.set_xlim(*_span([energy for _, energy, _ in points], 1.0, 1.0))
+    axes.set_ylim(*_span([difference for *_, difference in points], 0.0, 100.0))
+
+
+def _span(found: list[Record], nothing: float, scale: float) -> tuple[float, float]:
+    """From the lowest to the highest end, each at most the points' own spread beyond them."""
+    values = [nothing, *(record.value or nothing for record in found)]
+    low, high = min(values), max(values)
+    reach = high - low + 1 / scale
+    ends = [end for record in found for end in record.interval or ()]
+    lowest = max(min([low, *ends]), low - reach)
+    highest = min(max([high, *ends]), high + reach)
+    room = 0.08 * (highest - lowest)
+    return scale * (lowest - room), scale * (highest + room)
 
 
 def _cross(sheet: Sheet, axes: Axes, arm: str, energy: Record, difference: Record) -> None:
