@@ -108,3 +108,21 @@ def test_texts_have_no_masked_form():
     )
     with pytest.raises(Unsupported, match="texts"):
         masked_form(transformers.BertForSequenceClassification(config))
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_the_pooler_is_renewed_with_the_layer_below_it(layers):
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+    )
+    model = transformers.BertForSequenceClassification(config)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    renew_layers(model, layers)
+    changed = {n for n, value in model.state_dict().items() if not torch.equal(before[n], value)}
+    assert ("bert.pooler.dense.weight" in changed) == bool(layers)
+    assert "classifier.weight" in changed
+    assert not any(name.startswith("bert.embeddings") for name in changed)

@@ -50,7 +50,11 @@ def run(
 ) -> None:
     """Train a model on a task, with its attention swapped if you like; goes on where it stopped."""
     plan = _plan(task, model, settings or [], epochs, precision, track)
-    chosen = {"mechanism": mechanism, "layers": layers, "distil_from": distil_from}
+    chosen: dict[str, Any] = {
+        "mechanism": mechanism,
+        "layers": layers,
+        "distil_from": distil_from,
+    }
     plan = _checked(replace(plan, seeds=seed_list(seeds), **chosen))
     if overwrite:
         _require_elsewhere(plan, output_dir)
@@ -109,9 +113,7 @@ def _checked(plan: Plan) -> Plan:
     return plan
 
 
-def _train(
-    plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool
-) -> None:
+def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool) -> None:
     """Train every seed of the plan in its folder and say how well each does."""
     from sparing.models import default_model
     from sparing.studies._run import open_run, write_atomically

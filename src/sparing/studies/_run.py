@@ -140,13 +140,15 @@ class Run:
 
 @contextmanager
 def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -> Iterator[Run]:
-    """Open a run's folder for this process alone, new or continued.
+    """Open a run's folder for this process alone, new or continued; transformers' bars are hidden.
 
     Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
     ``DataError`` when its files are corrupt.
     """
+    from sparing.models._quiet import quiet
+
     _refuse_strangers(folder)
-    with held_alone(folder, "run"):
+    with held_alone(folder, "run"), quiet():
         if overwrite:
             if (folder / "config.json").exists():
                 read_config(folder)  # only a run may be overwritten

@@ -290,8 +290,8 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
             name = other[0]
             raise CheckpointError(
                 f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
-                f"{description[name]!r}; choose another folder or start afresh with resume='never', "
-                "on the command line --overwrite"
+                f"{description[name]!r}; choose another folder or start afresh with "
+                "resume='never', on the command line --overwrite"
             )
     if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
         raise CheckpointError(f"{folder} holds a run without {RUN}: choose another folder")

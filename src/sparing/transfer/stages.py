@@ -84,7 +84,8 @@ def freeze_layers(model: PreTrainedModel, layers: int) -> None:
 def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
     """Draw the weights of the last layers and of all heads anew, as a new model's.
 
-    Raises ``UsageError`` for a number of layers that the model has not.
+    With a layer goes the pooler above it, which learned to read what that layer gave. Raises
+    ``UsageError`` for a number of layers that the model has not.
     """
     _, found = _layers(model)
     if not 0 <= layers <= len(found):
@@ -93,7 +94,11 @@ def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
         fresh = type(model)(copy.deepcopy(model.config))
     for old, new in zip(found[::-1][:layers], _layers(fresh)[1][::-1], strict=False):
         old.load_state_dict(new.state_dict())
-    encoder = family_of(model.config).base(model)
+    family = family_of(model.config)
+    encoder = family.base(model)
+    if layers and getattr(encoder, "pooler", None) is not None:
+        state = family.base(fresh).get_submodule("pooler").state_dict()
+        encoder.get_submodule("pooler").load_state_dict(state)
     below = {id(part) for part in encoder.modules()}
     for name, part in model.named_children():
         if id(part) not in below:
