@@ -93,33 +93,22 @@ def test_what_drops_tokens_has_no_hidden_states_to_follow(command, tmp_path, tra
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("verb", "setting", "words"),
     [
-        ("sizes.layers=a", "layers must be a whole number"),
-        ("sizes.layers=1.5", "layers must be a whole number"),
-        ("sizes.width=none", "width must be a whole number"),
-        ("sizes.dropout=2", "dropout must be in [0, 1)"),
-        ("recipe.learning_rate=1e999", "learning_rate must be above 0 and finite"),
+        ("train", "sizes.layers=a", "layers must be a whole number"),
+        ("train", "sizes.layers=1.5", "layers must be a whole number"),
+        ("train", "sizes.width=none", "width must be a whole number"),
+        ("train", "sizes.dropout=2", "dropout must be in [0, 1)"),
+        ("train", "recipe.learning_rate=1e999", "learning_rate must be above 0 and finite"),
+        ("compare", "thread_count=0", "thread_count must be at least 1"),
+        ("compare", "rounds=0", "rounds must be at least 1"),
+        ("compare", "lengths=0", "lengths must be at least 1"),
+        ("compare", "energy_seconds=-1", "energy_seconds must be above 0"),
+        ("compare", "margin=-1", "margin must be above 0"),
     ],
 )
-def test_sizes_and_rates_of_no_sense_are_refused(command, tmp_path, setting, words):
-    ended = command("train", "digits", "--set", setting, "--output-dir", tmp_path / "run")
-    assert ended.code == 2
-    assert words in ended.error
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("thread_count=0", "thread_count must be at least 1"),
-        ("rounds=0", "rounds must be at least 1"),
-        ("lengths=0", "lengths must be at least 1"),
-        ("energy_seconds=-1", "energy_seconds must be above 0"),
-        ("margin=-1", "margin must be above 0"),
-    ],
-)
-def test_a_comparison_that_could_not_end_does_not_begin(command, tmp_path, setting, words):
-    ended = command("compare", "digits", "--set", setting, "--output-dir", tmp_path / "run")
+def test_what_could_not_end_or_begin_is_refused(command, tmp_path, verb, setting, words):
+    ended = command(verb, "digits", "--set", setting, "--output-dir", tmp_path / "run")
     assert ended.code == 2
     assert words in ended.error
     assert not (tmp_path / "run").exists()
