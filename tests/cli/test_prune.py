@@ -87,3 +87,17 @@ def test_a_folder_beside_that_is_not_its_own_is_left_alone(command, dense, tmp_p
     assert (ended.code, "holds no pruning" in ended.err) == (2, True)
     assert command(*given).code == 0
     assert (beside / "mine.txt").is_file()
+
+
+def test_an_interrupted_pruning_in_stages_says_that_it_goes_on(
+    command, dense, tmp_path, monkeypatch
+):
+    def stopped(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparing.transfer.gradual.prune_gradually", stopped)
+    monkeypatch.setattr("sparing.transfer.pruning.prune", stopped)
+    given = ("prune", dense, *TASK, "--heads", "0.5", "--output-dir", tmp_path / "pruned")
+    assert "goes on from there" not in command(*given).error
+    ended = command(*given, "--steps", "2", "--epochs-between", "1")
+    assert (ended.code, "goes on from there" in ended.error) == (130, True)

@@ -18,7 +18,8 @@ from sparing.core.errors import SparingError, UsageError, is_full
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-RESUMABLE = ("compare", "prune", "search", "slim", "study", "train")
+KEPT = "kept"  # what a verb that is not always resumable raises KeyboardInterrupt with
+RESUMABLE = ("compare", "search", "slim", "study", "train")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -30,9 +31,9 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             kept = "; what was finished is kept, the same command goes on from there"
-            resumable = function.__module__.rpartition(".")[2] in RESUMABLE
+            resumable = function.__module__.rpartition(".")[2] in RESUMABLE or KEPT in stop.args
             _say("interrupted" + (kept if resumable else ""))
             raise typer.Exit(INTERRUPTED) from None
         except UsageError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sparing.cli._saving import require_new, save_model
-from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli._shared import KEPT, Json, emit, progress_bar, verb
 from sparing.core.errors import CheckpointError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -138,17 +138,20 @@ def _removed(
     if cut.recipe is None:
         batches = labelled_batches(task, cut.examples)
         return prune(model, cut.heads, batches, step=cut.step, on_progress=show)
-    return prune_gradually(
-        model,
-        task,
-        cut.heads,
-        recipe=cut.recipe,
-        stages=cut.stages,
-        folder=stages,
-        examples=cut.examples,
-        step=cut.step,
-        on_progress=show,
-    )
+    try:
+        return prune_gradually(
+            model,
+            task,
+            cut.heads,
+            recipe=cut.recipe,
+            stages=cut.stages,
+            folder=stages,
+            examples=cut.examples,
+            step=cut.step,
+            on_progress=show,
+        )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(KEPT) from None
 
 
 def _recipe(task: str, epochs: int, rate: float | None, precision: str) -> Recipe | None:
