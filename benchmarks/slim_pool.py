@@ -5,7 +5,7 @@
 Nothing is run: each ``slim-TASK-seed-SEED-MACHINE-DATE`` below the folder is one finished run.
 Speeds are over the fastest dense form, in our fastest engine, averaged on a logarithmic scale, a
 task counting as much as another. Accuracy is compared example by example and pooled over tasks by
-their test examples, with both examples and seeds drawn anew (``sparing.measure.pooling``).
+their test examples, with examples and seeds both as random effects (``sparing.measure.pooling``).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 
 from pages import put_between
 from sparing.core.record import Record, RecordLog
+from sparing.core.rounding import rounded_down
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
 from sparing.studies._run import write_atomically
@@ -132,7 +133,7 @@ def summary(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Pa
         told.append(
             f"{NAMED[arm]} over {total.runs} runs and {total.examples:,} test examples: "
             f"{', '.join(parts)}, at {100 * total.value:+.2f} points of accuracy, with 95 % "
-            f"confidence above {100 * total.bound:+.2f}"
+            f"confidence above {_above(total)}"
         )
         if arm == STATIC:
             told += _beside(folders, arm)
@@ -151,9 +152,14 @@ def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
     low, high = (100 * end for end in gap.interval)
     return [
         f"{NAMED[OURS]} over the same {ours.runs} runs: at {100 * ours.value:+.2f} points, above "
-        f"{100 * ours.bound:+.2f}; less the {NAMED[arm]} {100 * gap.value:+.2f} ({low:+.2f} to "
+        f"{_above(ours)}; less the {NAMED[arm]} {100 * gap.value:+.2f} ({low:+.2f} to "
         f"{high:+.2f}, 95 %)"
     ]
+
+
+def _above(total: PooledDifference) -> str:
+    """The lower bound in points, rounded so that what is said stays true."""
+    return f"{rounded_down(100 * total.bound, 2):+.2f}"
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:

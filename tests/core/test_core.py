@@ -112,6 +112,12 @@ def test_a_mask_that_is_changed_in_place_hides_what_it_says_now():
     assert mask.opened(4, 4) is mask.opened(4, 4)
     keep[0, 2:] = False
     assert mask.opened(4, 4).flatten().tolist() == [True, True, False, False]
+    with torch.inference_mode():
+        keep = torch.ones(1, 4, dtype=torch.bool)
+        mask = Mask(keep)
+        assert mask.opened(4, 4) is mask.opened(4, 4)
+        keep[0, 2:] = False
+        assert mask.opened(4, 4).flatten().tolist() == [True, True, False, False]
     causal = Mask(causal=True)
     for size in range(1, 9):
         causal.opened(size, size)

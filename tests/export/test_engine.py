@@ -128,6 +128,8 @@ def changed(**parts):
         ({name: value[:, :0] for name, value in texts(3, 6).items()}, "nothing to answer"),
         (changed(attention_mask=torch.zeros(3, 6, dtype=torch.long)), "begin with a real token"),
         (changed(attention_mask=texts(3, 6)["attention_mask"].flip(1)), "pads go to the right"),
+        (changed(attention_mask=torch.ones(1, 6, dtype=torch.long)), r"shape \(1, 6\), not of"),
+        (changed(attention_mask=torch.ones(3, 4, dtype=torch.long)), r"shape \(3, 4\), not of"),
     ],
 )
 def test_wrong_inputs_are_refused(chain, inputs, message):

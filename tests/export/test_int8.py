@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 
 import onnx
@@ -147,6 +148,14 @@ def test_wrong_settings_are_refused(segments):
         quantise(segments, segments[0].parent)
     with pytest.raises(UsageError, match="no exported segment"):
         quantise([segments[0].with_name("none.onnx")], segments[0].parent / "new")
+
+
+def test_segments_of_one_name_would_be_one_file(segments, tmp_path):
+    copy = tmp_path / "other" / segments[0].name
+    copy.parent.mkdir()
+    shutil.copy(segments[0], copy)
+    with pytest.raises(UsageError, match="two segments are called"):
+        quantise([segments[0], copy], tmp_path / "new")
 
 
 def test_a_shift_by_hand():

@@ -173,6 +173,11 @@ def test_the_bound_of_bounded_losses_is_where_their_p_value_is_delta():
     assert hoeffding_bentkus_p_value(10, 500, found.upper_bound) == pytest.approx(0.1)
 
 
+def test_losses_that_could_not_be_larger_have_no_bound_below_one():
+    found = calibrate(np.full((300, 1), 0.9999), epsilon=0.05)
+    assert found.setting is None
+
+
 def test_early_answers_leave_at_the_first_sure_exit():
     confidences = np.array([[0.6, 0.9, 0.5], [0.99, 0.2, 0.3], [0.1, 0.2, 0.3]])
     labels = np.array([[0, 1, 2], [0, 1, 2], [0, 1, 2]])

@@ -128,6 +128,18 @@ def test_one_counter_under_two_dies_counts_once_and_two_counters_twice(powercap)
     }
 
 
+def test_memory_of_two_dies_under_one_counter_counts_once(powercap):
+    for die in (0, 1):
+        powercap.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 800_000_000)
+        powercap.zone(f"intel-rapl:{die}:0", "dram", 100_000_000)
+    reader = RaplReader(powercap.root)
+    reader.start()
+    for die in (0, 1):
+        powercap.set(f"intel-rapl:{die}", 810_000_000)
+        powercap.set(f"intel-rapl:{die}:0", 102_000_000)
+    assert joules(reader) == {"package-0-die-0": 10.0, "package-0-die-0 dram": 2.0}
+
+
 def test_counters_that_wrap_around_are_unwrapped_at_every_poll(powercap):
     powercap.zone("intel-rapl:0", "package-0", RANGE_UJ - 1_000_000)
     reader = RaplReader(powercap.root)

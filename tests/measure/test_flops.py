@@ -16,6 +16,7 @@ from sparing.core.mask import Mask
 from sparing.core.workload import Workload
 from sparing.layers.attention import Attention
 from sparing.measure.flops import ModelFlops, _fused_formulas, count_flops, model_flops
+from sparing.measure.steps import count_steps
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 3, 10, 14, 8
 PRODUCT = 2 * BATCH * HEADS * QUERIES * KEYS * DIM
@@ -174,5 +175,9 @@ def test_layers_that_run_as_one_operator_are_counted():
     linear = 2 * 2 * 32 * (4 * 64 * 64 + 2 * 64 * 128)
     assert found == linear + 2 * 2 * (2 * 32 * 32 * 64)
     assert told == 2 * 5 * 3 * 4 * 32 * (16 + 32)
+    with torch.no_grad():
+        assert sum(step.flops for step in count_steps(lambda: layer(x))) == found
+    assert model_flops(layer, {"src": x}).total == found
+    assert model_flops(recurrent, {"input": steps}).total == told
     assert torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mkldnn.enabled

@@ -20,36 +20,43 @@ def test_tasks_count_by_their_examples():
 def test_copies_of_a_seed_add_no_certainty():
     one = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], (1, 500), p=[0.05, 0.9, 0.05])
     alone, thrice = pool_differences([one]), pool_differences([np.repeat(one, 3, 0)])
-    assert thrice.value == alone.value
-    assert thrice.bound == pytest.approx(alone.bound, abs=0.002)
-    error = one.std() / np.sqrt(500)
-    assert alone.bound == pytest.approx(one.mean() - 1.645 * error, abs=0.003)
+    assert thrice.value == pytest.approx(alone.value)
+    assert thrice.bound == pytest.approx(alone.bound)
+    error = one.std(ddof=1) / np.sqrt(500)
+    assert alone.bound == pytest.approx(one.mean() - 1.648 * error, abs=1e-4)
 
 
-def test_seeds_that_differ_widen_the_interval():
+def test_a_variance_from_three_seeds_counts_as_one():
     gaps = np.zeros((3, 2000))
     gaps[0], gaps[1] = 0.02, -0.02
     found = pool_differences([gaps])
     assert found.value == pytest.approx(0)
-    assert found.bound < -0.005
+    error = 0.02 / np.sqrt(3)  # Student's quantiles with two degrees of freedom
+    assert found.bound == pytest.approx(-2.920 * error, rel=1e-3)
+    assert found.interval == pytest.approx((-4.303 * error, 4.303 * error), rel=1e-3)
 
 
+@pytest.mark.parametrize("of_seeds", [0.0, 0.02, 1.0])
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_the_bound_holds_as_often_as_it_says(seeds):
-    generator, missed, trials = np.random.default_rng(1), 0, 300
-    for trial in range(trials):
+def test_the_bound_holds_as_often_as_it_says(seeds, of_seeds):
+    generator, missed, outside, trials = np.random.default_rng(1), 0, 0, 600
+    for _ in range(trials):
         tasks = []
         for examples in (150, 400):
             of_example = generator.normal(0, 1, examples)
             of_both = generator.normal(0, 1, (seeds, examples))
-            of_seed = generator.normal(0, 0.02, (seeds, 1)) if seeds > 1 else 0.0
+            of_seed = generator.normal(0, of_seeds, (seeds, 1)) if seeds > 1 else 0.0
             tasks.append(of_example + of_both + of_seed)
-        missed += pool_differences(tasks, seed=trial, resamples=800).bound > 0
-    assert missed / trials <= 0.08
+        found = pool_differences(tasks)
+        missed += found.bound > 0
+        outside += not found.interval[0] <= 0 <= found.interval[1]
+    assert 0.02 <= missed / trials <= 0.08
+    assert 0.02 <= outside / trials <= 0.08
 
 
 @pytest.mark.parametrize(
-    "tasks", [[], [np.zeros((0, 3))], [np.zeros(3)], [np.array([[np.nan, 0.0]])]]
+    "tasks",
+    [[], [np.zeros((0, 3))], [np.zeros((2, 1))], [np.zeros(3)], [np.array([[np.nan, 0.0]])]],
 )
 def test_what_cannot_be_pooled_is_refused(tasks):
     with pytest.raises(UsageError, match=r"pooling needs|not finite"):

@@ -268,3 +268,12 @@ def test_wrong_pairs_are_refused(statistic):
 def test_ratios_of_nothing_are_refused():
     with pytest.raises(UsageError, match="above zero"):
         median_ratio([0.0, 1.0], [1.0, 1.0])
+
+
+def test_a_loss_of_the_margin_itself_is_not_shown_to_be_less():
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(generator.integers(50, 3000))
+        right, lost = generator.integers(count // 2, count, 5), int(generator.integers(1, 6))
+        ours, theirs = (right - lost) / count, right / count
+        assert non_inferiority(ours.tolist(), theirs.tolist(), lost / count) >= 0.05

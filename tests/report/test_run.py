@@ -85,11 +85,24 @@ def test_a_torn_last_line_is_left_out(folder):
     assert len(read_run(folder).records) == whole
 
 
-def test_what_is_not_finite_is_no_value(folder):
-    line = {"name": "latency_ms", "value": float("nan"), "unit": "ms", "obtained": "measured"}
+@pytest.mark.parametrize(
+    "spoilt", [{"value": float("nan")}, {"interval": [1.0]}, {"commit": 5}, {"machine": ["x"]}]
+)
+def test_a_record_that_no_run_wrote_is_refused(folder, spoilt):
+    line = {"name": "latency_ms", "value": 1.0, "unit": "ms", "obtained": "measured"}
     with (folder / "records.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    assert read_run(folder).records[-1].value is None
+        file.write(json.dumps({**line, **spoilt}) + "\n")
+    with pytest.raises(DataError, match=r"line \d+ is not a record"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("spoilt", [{"value": 1e400}, {"interval": [None, 1]}, {"target": []}])
+def test_a_goal_with_a_number_that_is_none_is_named(folder, spoilt):
+    goal = {"name": "faster", "target": 1.0, "value": 2.0, "interval": [1.5, 2.5], **spoilt}
+    content = json.dumps({"goals": [goal]}).replace("Infinity", "1e400")
+    (folder / "goals.json").write_text(content)
+    with pytest.raises(DataError, match="'faster' has a number that is none"):
+        read_run(folder)
 
 
 def test_text_loses_what_would_break_a_page():

@@ -10,6 +10,14 @@ from tests.report import records as make
 FAST, SLOW, SAME = (0.5, (0.45, 0.55)), (1.5, (1.4, 1.6)), (1.0, (0.95, 1.05))
 
 
+def test_the_attention_core_alone_decides_nothing():
+    records, config = situation({"a": (None, "equivalent")})
+    place = {"arm": "a", "scope": "attention", "tokens": 4096, "batch": 1}
+    records.append(make.record("latency_ratio", FAST[0], "ratio", FAST[1], **place))
+    found = decide(records, config)
+    assert (found.decision, found.arm) == ("undecided", None)
+
+
 def situation(arms, crossings=(), shares=True):
     """A run of softmax and arms given as name -> (ratio and interval, word for the accuracy)."""
     found = []

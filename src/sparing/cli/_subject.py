@@ -151,7 +151,7 @@ def models(name: str, against: str, tokens: int | None, how: How) -> Subject:
         baseline = against if against != name else f"{against} again"
         arms[baseline] = _model_arm(against, other, False, length, how)
     elif is_swapped(model):
-        other, baseline = copy.deepcopy(model), "dense"
+        other, baseline = copy.deepcopy(model), "dense" if name != "dense" else "dense itself"
         unswap(other)
         arms[baseline] = _model_arm(name, other, True, length, how)
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._quantities import measure
+from sparing.cli._quantities import MOST, measure
 from sparing.cli._settings import apply
 from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.cli._subject import How, find_subject, require_counts
@@ -67,13 +67,19 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row(label, *(column.get(label, "") for column in columns))
     Console().print(table)
     if "attention_share" in facts:
-        share, gain = facts["attention_share"]["value"], facts["largest_gain"]["value"]
-        print(
-            f"attention takes {share:.0%} of {facts['baseline']} at this length: no attention can "
-            f"make the whole more than {gain:.2f} times as fast"
-        )
+        print(_limit(facts))
     for line in _sources(facts):
         print(line)
+
+
+def _limit(facts: dict[str, Any]) -> str:
+    """What no attention can exceed: one that takes no time at all, at the interval's far end."""
+    share, gain = facts["attention_share"], facts["largest_gain"]
+    told = f"attention takes {share['value']:.0%} of {facts['baseline']} at this length"
+    most, highest = (each["interval"][1] if each["interval"] else None for each in (share, gain))
+    if most is None or most >= MOST:
+        return told
+    return f"{told}: no attention can make the whole more than {highest:.2f} times as fast"
 
 
 def _column(arm: dict[str, Any]) -> dict[str, str]:
@@ -107,7 +113,9 @@ def _ratio(ratio: dict[str, Any] | None) -> str:
     """A ratio with its interval, or nothing for the baseline itself."""
     if ratio is None:
         return ""
-    low, high = ratio["interval"] or (ratio["value"],) * 2
+    if ratio["interval"] is None:
+        return f"{ratio['value']:.3f} (no interval)"
+    low, high = ratio["interval"]
     return f"{ratio['value']:.3f} ({low:.3f} to {high:.3f})"
 
 

@@ -34,7 +34,7 @@ class Folder:
 
         Raises ``UsageError`` with the nearest names when there is none.
         """
-        if "." in name:
+        if "." in name.strip(".") and not name.startswith("."):
             return self._load_foreign(name)
         if name not in self.names():
             raise UsageError(f"unknown {self.kind} {name!r}{nearest(name, self.names())}")

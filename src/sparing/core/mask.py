@@ -64,9 +64,9 @@ class Mask:
 
         Without causality one row serves all queries. Built once for layers of one size and device.
         """
-        traced = torch.compiler.is_compiling()
-        place = () if traced else (queries, keys, device, self._changes())
-        if not traced and place in self._opened:
+        state = None if torch.compiler.is_compiling() else self._state()
+        place = (queries, keys, device, state)
+        if state is not None and place in self._opened:
             return self._opened[place]
         rows = queries if self.causal else 1
         allowed = self.dense(rows, keys, device)
@@ -74,16 +74,22 @@ class Mask:
             return None
         if self.keep is not None:
             allowed = allowed | ~allowed.any(-1, keepdim=True)
-        if not traced:
+        if state is not None:
             self._opened.clear()
             self._opened[place] = allowed
         return allowed
 
-    def _changes(self) -> int:
-        """How often ``keep`` was changed in place; tensors of inference mode do not tell."""
-        if self.keep is None or self.keep.is_inference():
+    def _state(self) -> int | bytes | None:
+        """What differs after ``keep`` was changed in place; None where that cannot be told.
+
+        Tensors of inference mode do not count their changes: there the values themselves tell, on
+        a CPU; elsewhere looking at them would wait for the device.
+        """
+        if self.keep is None:
             return 0
-        return self.keep._version
+        if not self.keep.is_inference():
+            return self.keep._version
+        return self.keep.numpy().tobytes() if self.keep.device.type == "cpu" else None
 
     def sees_any(self, queries: int) -> Bool[Tensor, "batch queries_or_1"] | None:
         """Whether each query may see at least one key; None when all do (nothing is padded)."""

@@ -48,13 +48,25 @@ class Record:
 
 
 def _from_dict(entry: dict[str, Any]) -> Record:
+    """The record of a line; ``ValueError`` or ``TypeError`` where it is none that was written."""
     interval = entry.get("interval")
-    for number in (entry.get("value"), *(interval or ())):
-        if isinstance(number, float) and not math.isfinite(number):
-            raise ValueError(number)  # none was written: it would not be judged, and fail later
-        if not isinstance(number, int | float | None):
-            raise TypeError(number)
-    return Record(**{**entry, "interval": tuple(interval) if interval else None})
+    record = Record(**{**entry, "interval": tuple(interval) if interval else None})
+    texts = (record.name, record.unit, record.obtained, record.cell, record.machine, record.commit)
+    if not all(isinstance(text, str) for text in texts) or not isinstance(record.labels, dict):
+        raise TypeError(texts)
+    numbers = (record.value, *(record.interval or ()))
+    if not all(number is None or is_finite(number) for number in numbers):
+        raise ValueError(numbers)  # it would not be judged, and fail later
+    if record.interval is not None and (len(record.interval) != 2 or None in record.interval):
+        raise ValueError(record.interval)
+    return record
+
+
+def is_finite(value: object) -> bool:
+    """Whether this is a number that can be reckoned with: no bool, no NaN, not infinite."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class RecordLog:

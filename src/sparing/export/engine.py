@@ -149,6 +149,12 @@ class Chain:
         shape = next(iter(inputs.values())).shape
         if 0 in shape:
             raise UsageError(f"there is nothing to answer in inputs of shape {tuple(shape)}")
+        for name, value in inputs.items():
+            if value.shape[:2] != shape[:2]:
+                raise UsageError(
+                    f"{name} is of shape {tuple(value.shape)}, not of {tuple(shape)} as "
+                    f"{next(iter(inputs))} is"
+                )
         mask = inputs.get("attention_mask")
         if mask is None:
             return None

@@ -85,6 +85,8 @@ def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
         version = int(content["version"])
         segments = [folder / str(name) for name in content["segments"]]
         threshold, longest = float(content["threshold"]), content["longest"]
+        if longest is not None and (type(longest) is not int or longest < 1):
+            raise ValueError(f"longest is {longest!r}")
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error!r}") from error
     if version > VERSION:

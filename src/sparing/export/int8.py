@@ -143,6 +143,9 @@ def quantise(
             raise UsageError(f"no layer is named {pattern!r}{nearest(pattern, layers)}")
     if any(path.resolve().parent == folder.resolve() for path in segments):
         raise UsageError(f"{folder} holds the segments themselves: give another folder")
+    names = [path.name for path in segments]
+    if len(set(names)) < len(names):
+        raise UsageError(f"two segments are called {max(names, key=names.count)}: rename one")
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, path in enumerate(segments):

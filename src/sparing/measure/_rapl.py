@@ -145,6 +145,6 @@ def _without_mirrors(zones: list[_Zone]) -> list[_Zone]:
 def _mirrors(zone: _Zone, other: _Zone) -> bool:
     package, die, _ = zone.name.partition("-die-")
     same_package = bool(die) and other.name.startswith(package + die)
-    if not same_package or "dram" in zone.name or "dram" in other.name:
+    if not same_package or ("dram" in zone.name) != ("dram" in other.name):
         return False
     return abs(zone.first_uj - other.first_uj) <= MIRRORED_WITHIN_UJ

@@ -189,11 +189,12 @@ def _upper_bound(total: float, examples: int, delta: float, binary: bool) -> flo
         return 1.0
     if binary:  # Clopper and Pearson, 1934
         return float(stats.beta.ppf(1 - delta, total + 1, examples - total))
-    # At a risk of the mean itself the p-value is 1; it falls to 0 as the risk goes to 1.
-    return float(
-        optimize.brentq(
-            lambda risk: hoeffding_bentkus_p_value(total, examples, risk) - delta,
-            max(total / examples, 1e-12),
-            1 - 1e-12,
-        )
-    )
+    # At a risk of the mean itself the p-value is 1; it falls as the risk goes to 1.
+    highest = 1 - 1e-12
+
+    def above(risk: float) -> float:
+        return hoeffding_bentkus_p_value(total, examples, risk) - delta
+
+    if above(highest) > 0:
+        return 1.0
+    return float(optimize.brentq(above, max(total / examples, 1e-12), highest))

@@ -56,13 +56,13 @@ def count_flops(call: Callable[[], object]) -> int:
     PyTorch's own encoder layers and LSTMs, which run as one operator without a formula, take their
     long way meanwhile; products of quantised numbers are not counted.
     """
-    with _no_shortcuts(), FlopCounterMode(display=False, custom_mapping=_fused_formulas()) as count:
+    with no_shortcuts(), FlopCounterMode(display=False, custom_mapping=_fused_formulas()) as count:
         call()
     return int(count.get_total_flops())
 
 
 @contextmanager
-def _no_shortcuts() -> Iterator[None]:
+def no_shortcuts() -> Iterator[None]:
     """PyTorch's layers without the operators that do a whole layer, or a whole network, at once."""
     fast, library = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
@@ -90,6 +90,7 @@ def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:
             if isinstance(module, Mechanism):
                 tally.watch(module, stack)
         stack.enter_context(torch.no_grad())
+        stack.enter_context(no_shortcuts())
         counter = FlopCounterMode(display=False, custom_mapping=formulas)
         with counter:
             model(**inputs)

@@ -33,6 +33,7 @@ import torch.nn.functional as F
 from sparing.core.errors import SparingError, UsageError, nearest
 
 SAMPLE_EVERY_S = 0.001
+LOADING_BYTES = 2 << 20  # what loading code for a process's first call may take
 WEIGHT_FILES = (".safetensors", ".bin", ".pt")
 _FROM_KERNEL = "the kernel's highest resident set during the call, less the one before it"
 _FROM_LIFETIME = "the process's highest resident set ever, less the one before the call"

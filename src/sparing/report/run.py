@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import Record, RecordLog, is_finite
 
 Config = dict[str, Any]
 
@@ -37,12 +36,11 @@ def read_run(folder: Path) -> Run:
         )
     config = _read_json(folder / "config.json", dict)
     _check_config(config, folder / "config.json")
-    records = [_check_record(record, folder) for record in _read_records(folder)]
+    records = [replace(each, labels=clean(each.labels)) for each in _read_records(folder)]
     goals = _read_json(folder / "goals.json", dict, optional=True).get("goals", [])
     failed = _read_json(folder / "failed.json", list, optional=True)
-    return Run(
-        config, records, _dictionaries(goals, "goals.json"), _dictionaries(failed, "failed.json")
-    )
+    goals = _check_goals(_dictionaries(goals, "goals.json"))
+    return Run(config, records, goals, _dictionaries(failed, "failed.json"))
 
 
 def clean(value: Any) -> Any:
@@ -73,7 +71,7 @@ def _read_json(path: Path, kind: type, *, optional: bool = False) -> Any:
     if optional and not path.exists():
         return kind()
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_constant=_refuse)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -81,6 +79,10 @@ def _read_json(path: Path, kind: type, *, optional: bool = False) -> Any:
     if not isinstance(content, kind):
         raise DataError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}")
     return clean(content)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and infinities, which are no JSON
 
 
 def _read_records(folder: Path) -> list[Record]:
@@ -107,30 +109,16 @@ def _check_config(config: Config, path: Path) -> None:
             raise DataError(f"{path}: {name!r} must be a JSON object")
 
 
-def _check_record(record: Record, folder: Path) -> Record:
-    """The record with clean labels; what is not a finite number is no value."""
-    place = f"{folder / 'records.jsonl'}: record {record.name!r}"
-    if not isinstance(record.name, str) or not isinstance(record.labels, dict):
-        raise DataError(f"{place} has no name or no labels")
-    if not (record.value is None or _is_number(record.value)):
-        raise DataError(f"{place} has a value that is no number: {record.value!r}")
-    interval = record.interval
-    if interval is not None and (len(interval) != 2 or not all(map(_is_number, interval))):
-        raise DataError(f"{place} has an interval that is not two numbers")
-    finite = record.value is not None and math.isfinite(record.value)
-    spread = interval is not None and all(map(math.isfinite, interval))
-    return replace(
-        record,
-        value=float(record.value) if finite and record.value is not None else None,
-        interval=(float(interval[0]), float(interval[1]))
-        if interval and finite and spread
-        else None,
-        labels=clean(record.labels),
-    )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _check_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The goals, with values and intervals that are numbers or none."""
+    for goal in goals:
+        interval = goal.get("interval") or ()
+        told = (goal.get("value"), goal.get("target"))
+        numbers = [each for each in told if not isinstance(each, str | None)]
+        right = isinstance(interval, list | tuple) and len(interval) in (0, 2)
+        if not right or not all(map(is_finite, (*numbers, *interval))):
+            raise DataError(f"goals.json: {goal.get('name')!r} has a number that is none")
+    return goals
 
 
 def _dictionaries(entries: object, name: str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from sparing.report.slim_wording import (
     score_name,
     speed_interval,
     speed_text,
+    upper_share,
 )
 
 _KEPT = re.compile(r"(.*; float32: )(.+)")
@@ -116,7 +117,7 @@ def _promise(results: SlimResults) -> str:
     kept = float32 is not None and float32.labels.get("kept") is True
     seen = ", which its threshold was chosen on in float32," if kept else ""
     return (
-        f"One at a time, at most {wording.share(found.value)} of inputs are answered otherwise "
+        f"One at a time, at most {upper_share(found.value)} of inputs are answered otherwise "
         f"than by the dense model in float32, with "
         f"{wording.share(1 - number_of(found, 'delta'))} confidence "
         f"({found.labels.get('disagreements')} of {found.count} held-out inputs{seen} were). "

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparing.core.record import Record
+from sparing.core.rounding import rounded_down
 from sparing.report import wording
 from sparing.report.slim_results import Interval, SlimResults, Trial
 from sparing.report.slim_wording import (
     engine_name,
     per_cent,
     score_name,
-    small_share,
     speed_interval,
     speed_text,
     times,
+    upper_share,
 )
 
 
@@ -117,7 +118,7 @@ def _kept_words(results: SlimResults, goal: _Goal) -> str:
         return kept
     low, high = (_share(end) for end in goal.interval)
     if goal.met is True:
-        return f"{kept} (at least {low})"
+        return f"{kept} (at least {_share(rounded_down(goal.interval[0], 3))})"
     return f"{kept} ({low.removesuffix(' %')} to {high})"
 
 
@@ -185,7 +186,7 @@ def bound_words(found: Record) -> str:
     sure = per_cent(1 - delta) if isinstance(delta, float) else "unknown"
     seen = found.labels.get("disagreements")
     return (
-        f"with confidence {sure}, at most {small_share(found.value or 0.0)} of inputs like these "
+        f"with confidence {sure}, at most {upper_share(found.value or 0.0)} of inputs like these "
         f"are answered otherwise than by the dense model ({seen} of {found.count:,} held-out "
         "inputs were)"
     )

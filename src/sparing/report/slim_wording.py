@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sparing.core.rounding import rounded_up
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.slim_results import ENGINES, Interval, SlimResults
@@ -87,6 +88,13 @@ def per_cent(share: float) -> str:
 def small_share(share: float) -> str:
     """A share with two significant digits where it is below one per cent."""
     return wording.share(share, 1 if share >= 0.01 or share == 0 else 2)
+
+
+def upper_share(share: float) -> str:
+    """An upper bound as ``small_share`` writes shares, but never below what was shown."""
+    if share <= 0:
+        return small_share(share)
+    return small_share(rounded_up(share, 3 if share >= 0.01 else 4))
 
 
 def width_name(width: float) -> str:

@@ -93,7 +93,8 @@ def _judge(results: Results, arm: str, failed: Failed) -> _Judged:
     setting = results.setting("latency_ratio")
     latency = results.find("latency_ratio", arm=arm, **setting.labels()) if setting else None
     speed: Literal["faster", "slower", "unclear"] | None = None
-    if latency is not None and latency.interval is not None:
+    whole = setting is not None and setting.scope == "model"  # the core alone decides nothing
+    if whole and latency is not None and latency.interval is not None:
         low, high = latency.interval
         speed = "faster" if high < 1 else "slower" if low > 1 else "unclear"
         if wording.ratio(latency.value or 1.0, "faster", "slower") == wording.SAME:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sparing.core.record import Record
+from sparing.core.rounding import rounded_up
 from sparing.export.folder import DESCRIPTION
 from sparing.studies._exits import dense_flops
 from sparing.studies._run import Run, write_atomically
@@ -131,7 +132,8 @@ def _guarantee(bound: Record) -> str:
     Rows that a threshold was chosen on bound only the rate that it was chosen for.
     """
     kept = bool(bound.labels.get("kept"))
-    rate = f"{100 * float(str(bound.labels['epsilon'])):g}%" if kept else f"{bound.value:.1%}"
+    at_most = float(str(bound.labels["epsilon"])) if kept else rounded_up(bound.value or 0.0, 3)
+    rate = f"{100 * at_most:g}%"
     which = ", which its threshold was chosen on," if kept else ""
     return (
         f"With confidence {1 - float(str(bound.labels['delta'])):g} at most {rate} of inputs like "
@@ -156,8 +158,8 @@ def _int8_lines(records: list[Record]) -> list[str]:
     return [
         f"`{INT8}` is the same plan in INT8 for ONNX Runtime ({trial.labels['settings']}{trained})."
         f"{short} With confidence {1 - float(str(bound.labels['delta'])):g} at most "
-        f"{bound.value:.1%} of inputs, one at a time, are answered otherwise than by the dense "
-        f"model ({bound.labels['disagreements']} of {bound.count}{seen} were).",
+        f"{rounded_up(bound.value, 3):.1%} of inputs, one at a time, are answered otherwise than "
+        f"by the dense model ({bound.labels['disagreements']} of {bound.count}{seen} were).",
         "",
         INT8_LOADING,
         "",

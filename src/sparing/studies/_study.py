@@ -68,7 +68,8 @@ def base_config(study: str, identity: dict[str, Any], tasks: Iterable[Task] = ()
 
 def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:
     """Leave the goals beside the records."""
-    content = json.dumps({"goals": [goal.to_dict() for goal in goals]}, indent=2)
+    found = {"goals": [goal.to_dict() for goal in goals]}
+    content = json.dumps(found, indent=2, allow_nan=False)
     write_atomically(folder / "goals.json", content + "\n")
 
 
