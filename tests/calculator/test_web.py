@@ -184,3 +184,8 @@ def test_the_page_in_a_browser(speaking):
     assert page.count('<tr class="wrong">') == 3
     assert "After 0 epochs" in page
     assert page.count('<button type="button"') == 16 + 4
+
+
+def test_an_address_that_is_none_is_answered(speaking):
+    with running(speaking) as port:
+        assert asked(port, "http://[/")[0] == 400

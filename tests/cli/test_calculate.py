@@ -94,6 +94,8 @@ def test_a_network_that_cannot_be_proven_fails(command, tmp_path):
         (("--train", "x.bin"), ".safetensors"),
         (("--train", "x.safetensors", "--model", "y.safetensors"), "has no part"),
         (("--prove", "1+1"), "give it none"),
+        (("--prove", "--explain"), "--explain is for readers"),
+        (("--json", "--explain", "1+1"), "--explain is for readers"),
     ],
 )
 def test_mistakes_are_named(command, given, said):
@@ -199,3 +201,12 @@ def test_a_predictor_that_is_not_finite_is_refused(command, tmp_path):
     save_file(weights, place / FILE, {"format": "pt"})
     ended = command("calculate", "1 + 1", "--model", place)
     assert (ended.code, "weights are not finite" in ended.err) == (1, True)
+
+
+def test_a_line_that_is_no_text_is_no_sum(command, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(b"1 + 1\n\xff\n2+2\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", stream)
+    ended = command("calculate", "--json", "-")
+    found = [json.loads(line) for line in ended.out.splitlines()]
+    assert (ended.code, [line.get("exact") for line in found]) == (2, ["2", None, "4"])
+    assert "error" in found[1]

@@ -184,3 +184,16 @@ def test_what_cannot_be_scored_or_chosen_is_named():
             choose_patches(scores, count)
     with pytest.raises(UsageError, match="above 0"):
         choose_patches(scores, 2, "sampled", temperature=0.0)
+
+
+@pytest.mark.parametrize("score", SCORES[:4])
+def test_flat_patches_are_drawn_evenly(score):
+    levels = torch.rand(4, 4, generator=torch.Generator().manual_seed(0))
+    flat = levels.repeat_interleave(8, 0).repeat_interleave(8, 1).expand(1, 3, -1, -1)
+    scores = patch_scores(flat, (8, 8), score)
+    generator, drawn = torch.Generator().manual_seed(1), torch.zeros(16)
+    for _ in range(800):
+        noise = torch.rand(scores.shape, generator=generator)
+        drawn[choose_patches(scores, 4, "sampled", noise=noise)[0]] += 1
+    assert drawn.min() > 150  # 200 each, give or take 12
+    assert drawn.max() < 250

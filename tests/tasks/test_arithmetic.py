@@ -241,3 +241,8 @@ def test_it_is_a_task_of_characters_with_further_tests():
 def test_options_that_cannot_be(options, message):
     with pytest.raises(UsageError, match=message):
         load_task("arithmetic", **options)
+
+
+def test_a_stray_bracket_is_called_one():
+    with pytest.raises(UsageError, match="brackets are not read here"):
+        parse("1)+2")

@@ -413,3 +413,36 @@ def test_one_class_teaches_nothing(tmp_path):
         (place / "1.png").write_bytes(_picture())
     with pytest.raises(DataError, match="holds only cats; two classes and more"):
         load_task("image-folder", source=str(tmp_path))
+
+
+def test_a_picture_in_no_class_is_named(tmp_path):
+    root = _folder(tmp_path, count=2)
+    (root / "train" / "loose.png").write_bytes(_picture())
+    with pytest.raises(DataError, match=r"loose\.png stands in no class"):
+        load_task("image-folder", source=str(root))
+
+
+def test_a_test_split_without_labels_is_left_out(tmp_path):
+    root = _folder(tmp_path, ("train", "val"), count=2)
+    (root / "test").mkdir()
+    (root / "test" / "1.png").write_bytes(_picture())
+    task = load_task("image-folder", source=str(root), image_size=16, patch_size=4)
+    assert len(task.test) == 14
+    assert any("stand in no class's folder" in note for note in task.notes)
+
+
+def test_a_strip_is_cut_before_it_is_scaled():
+    strip = torch.randint(0, 256, (3, 2, 4001), dtype=torch.uint8)
+    middle = strip[:, :, 1992:2009]
+    torch.testing.assert_close(fitted(strip, 32), fitted(middle, 32), atol=0.2, rtol=0)
+    seen = []
+    resized = torch.nn.functional.interpolate
+
+    def watched(values, size, **more):
+        seen.append(size)
+        return resized(values, size, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparing.tasks._pictures.F.interpolate", watched)
+        fitted(strip, 224)
+    assert max(seen[0]) <= 5 * 224

@@ -131,3 +131,9 @@ def test_the_evaluator_agrees_with_the_published_expressions(name):
         rows = [line.rstrip("\n").split("\t") for line in file]
     assert len(rows) == 10_000
     assert all(evaluate(expression) == int(value) for value, expression in rows)
+
+
+@pytest.mark.parametrize("given", [{"examples": -3}, {"test_examples": 0}])
+def test_splits_have_an_expression_at_least(given):
+    with pytest.raises(UsageError, match="at least one expression"):
+        load_task("listops", **{**SMALL, **given})

@@ -147,3 +147,9 @@ def test_the_seed_decides_and_splits_are_streams_of_their_own():
 def test_what_cannot_be_drawn(given, message):
     with pytest.raises(UsageError, match=message):
         load_task("pathfinder", **{**SMALL, **given})
+
+
+@pytest.mark.parametrize("given", [{"dashes": -1}, {"distractors": -2}])
+def test_there_cannot_be_less_than_nothing(given):
+    with pytest.raises(UsageError, match="there cannot be -"):
+        load_task("pathfinder", **given)

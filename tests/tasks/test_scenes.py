@@ -68,3 +68,8 @@ def test_boxes_travel_with_their_images(scenes):
 def test_mistakes_get_one_clear_line(options, message):
     with pytest.raises(UsageError, match=message):
         load_task("scenes", **options)
+
+
+def test_a_seed_below_nothing_is_refused():
+    with pytest.raises(UsageError, match="seed must be 0 or more"):
+        load_task("scenes", seed=-1)

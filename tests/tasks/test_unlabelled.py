@@ -128,3 +128,18 @@ def test_rows_without_a_label_lose_nothing() -> None:
 
 def test_a_batch_without_any_label_loses_nothing() -> None:
     assert float(label_loss(torch.randn(2, 3), torch.full((2,), UNLABELLED))) == 0
+
+
+def test_held_out_texts_are_known_where_they_were_cut(tmp_path: Path) -> None:
+    place = save_tokenizer(tmp_path / "tokenizer")
+    folder = tmp_path / "own"
+    folder.mkdir()
+    held = "the held out text is a good one and a long one"
+    pairs = [(f"a good film number {n}", "a bad one", n % 2) for n in range(20)]
+    rows(folder / "train.tsv", pairs, "one\ttwo\tlabel")
+    rows(folder / "test.tsv", [(held, "a good", 1), ("a", "b", 0)], "one\ttwo\tlabel")
+    task = load_task(str(folder), tokenizer=str(place), max_tokens=12)
+    other = "another film that is good and bad and long and good"
+    texts = [f"{held}\t{other}", f"{other}\tthe number of one film is good", f"{other}\t{held}"]
+    more = with_unlabelled(task, [lines(tmp_path / "more.tsv", *texts)])
+    assert len(more.train) == len(task.train) + 1

@@ -96,3 +96,9 @@ def test_texts_cannot_be_augmented():
 def test_impossible_changes_are_named(options, words):
     with pytest.raises(UsageError, match=words):
         Augmentation(**options)
+
+
+def test_boxes_that_would_stay_behind_are_refused():
+    batch = {"pixel_values": images(), "boxes": torch.zeros(6, 4)}
+    with pytest.raises(UsageError, match="boxes stay where they are"):
+        Augmented(LabelLoss())(torch.nn.Identity(), batch, 0)

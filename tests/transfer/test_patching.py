@@ -270,3 +270,8 @@ def test_models_without_patches_are_refused(tmp_path):
     file.write_text(file.read_text().replace('"contrast"', '"contrasts"'))
     with pytest.raises(CheckpointError, match="contrast"):
         sparing.load(tmp_path)
+
+
+def test_means_for_other_channels_are_refused():
+    with pytest.raises(UsageError, match="mean has 2 numbers, the model's images 3 channels"):
+        select_patches(model(), "contrast", mean=(0.5, 0.4))

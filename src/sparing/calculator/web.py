@@ -168,7 +168,11 @@ class _Handler(BaseHTTPRequestHandler):
         if len(self.path) > LONGEST_REQUEST:
             self._send(HTTPStatus.REQUEST_URI_TOO_LONG, "text/plain", b"the sum is too long")
             return
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"this is no address")
+            return
         if asked.path in FILES:
             file = PAGE / FILES[asked.path]
             self._send(HTTPStatus.OK, TYPES[file.suffix], file.read_bytes())

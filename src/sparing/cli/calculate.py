@@ -66,6 +66,8 @@ def run(
     error instead, and the exit code is 2.
     """
     _refuse_contradictions(expressions, model, prove, train)
+    if explain and (prove or as_json):
+        raise UsageError("--explain is for readers: it has no part in --prove and --json")
     if not web and (port or models):
         raise UsageError("--port and --models belong to --web")
     if seed is not None and train is None:
@@ -152,6 +154,8 @@ def _prompted() -> Iterator[str]:
 def _lines(given: Iterable[str]) -> Iterator[str]:
     for each in given or [STDIN]:
         if each == STDIN:
+            if hasattr(sys.stdin, "reconfigure"):  # what is no text is no sum, and says so
+                sys.stdin.reconfigure(errors="backslashreplace")
             yield from (line.strip() for line in sys.stdin if line.strip())
         else:
             yield each

@@ -144,7 +144,7 @@ def _apply(values: list[int], operator: str) -> None:
 def parse(text: str) -> Expression:
     """A sum without brackets; raises ``UsageError`` for anything else."""
     found = list(tokens(text))
-    if _OPEN in found:
+    if not {_OPEN, ")"}.isdisjoint(found):
         raise UsageError(f"brackets are not read here: {_short(text)}")
     numbers = tuple(_integer(token, text) for token in found[::2])
     return Expression(numbers, tuple(found[1::2]))

@@ -15,6 +15,7 @@ from sparing.core.errors import DataError, UsageError
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, find, given_folder
 from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._splits import kept_together
 from sparing.tasks._table import (
     Answer,
     Row,
@@ -25,7 +26,7 @@ from sparing.tasks._table import (
     skipped_note,
 )
 from sparing.tasks._task import Task
-from sparing.tasks._text import Corpus, Reading, cut_rows, text_task
+from sparing.tasks._text import Corpus, Reading, text_task
 
 GLUE = "GLUE (Wang et al. 2018), arXiv 1804.07461"
 TestSplit = Literal["dev", "labelled"]
@@ -198,9 +199,14 @@ def glue_task(
 
 
 def _three_parts(rows: list[Row], seed: int) -> list[list[Row]]:
-    """Four tenths to test on, one to validate, the rest to train."""
-    tested, checked = len(rows) * 4 // 10, len(rows) // 10
-    return cut_rows(rows, (tested, checked, len(rows) - tested - checked), seed)
+    """Four tenths to test on, one to validate, the rest to train; no text is in two of them.
+
+    QNLI has its questions in pairs of rows with opposite labels: one to learn from would tell the
+    other's answer.
+    """
+    sizes = (len(rows) * 4 // 10, len(rows) // 10)
+    parts = kept_together([row.texts for row in rows], sizes, seed)
+    return [[rows[index] for index in part] for part in parts]
 
 
 class _Source:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 IN_MEMORY_BYTES = 2**30
+LONGEST_SIDE = 4  # times the shorter one: what is left after the cut does not see further
 WHITE_OF_16_BITS = 2**16 - 1
 
 
@@ -100,9 +101,17 @@ def _in_colour(picture: Image.Image, place: str) -> Image.Image:
     return picture.convert("RGB")
 
 
+def _near_square(pixels: UInt8[Tensor, "3 height width"]) -> UInt8[Tensor, "3 rows columns"]:
+    """The middle of a strip, whose ends would be scaled at great cost and cut off all the same."""
+    height, width = pixels.shape[-2:]
+    longest = LONGEST_SIDE * min(height, width)
+    top, left = max(0, height - longest) // 2, max(0, width - longest) // 2
+    return pixels[:, top : height - top, left : width - left]
+
+
 def fitted(pixels: UInt8[Tensor, "3 height width"], size: int) -> Float[Tensor, "3 size size"]:
     """Scaled so that the shorter side is ``size``, cut to the middle square, from -1 to 1."""
-    values = pixels.float() / 127.5 - 1
+    values = _near_square(pixels).float() / 127.5 - 1
     height, width = values.shape[-2:]
     if (height, width) == (size, size):
         return values

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 
 from sparing.core.errors import UsageError
@@ -39,13 +39,12 @@ def stratified(
     order = hashed_order(keys, seed)
     # Spread each class evenly over [0, 1): any stretch then holds all classes in proportion.
     ranks: dict[Hashable, int] = defaultdict(int)
-    counts: dict[Hashable, int] = defaultdict(int)
-    for label in labels:
-        counts[label] += 1
+    counts = Counter(labels)
+    phases = _phases(counts, sizes, seed)
     spread = []
     for position, index in enumerate(order):
         label = labels[index]
-        spread.append((Fraction(2 * ranks[label] + 1, 2 * counts[label]), position, index))
+        spread.append(((ranks[label] + phases[label]) / counts[label], position, index))
         ranks[label] += 1
     line = [index for _, _, index in sorted(spread)]
     place = {index: position for position, index in enumerate(order)}
@@ -54,3 +53,69 @@ def stratified(
         parts.append(sorted(line[start : start + size], key=place.__getitem__))
         start += size
     return parts
+
+
+def _phases(
+    counts: Mapping[Hashable, int], sizes: Sequence[int], seed: int
+) -> dict[Hashable, Fraction]:
+    """Where in its first step each class begins, from 0 to 1: in the middle.
+
+    Of a class so rare that the smallest part has no room for one of it, the beginning is drawn: in
+    the middle, all such classes would be kept from the first part alike.
+    """
+    smallest = min((size for size in sizes if size), default=0)
+    total = sum(counts.values())
+
+    def drawn(label: Hashable) -> Fraction:
+        digest = hashlib.blake2b(f"{seed}:{label!r}".encode(), digest_size=4).digest()
+        return Fraction(2 * int.from_bytes(digest, "big") + 1, 2**33)
+
+    return {
+        label: Fraction(1, 2) if count * smallest >= total else drawn(label)
+        for label, count in counts.items()
+    }
+
+
+def pooled_when_rare(values: Sequence[float], sizes: Sequence[int]) -> list[int | None]:
+    """Strata of numbers: each rounded value its own, all those too rare for a part together."""
+    rounded = [round(value) for value in values]
+    counts, smallest = Counter(rounded), min((size for size in sizes if size), default=0)
+    return [each if counts[each] * smallest >= len(rounded) else None for each in rounded]
+
+
+def kept_together(
+    texts: Sequence[Sequence[str]], sizes: Sequence[int], seed: int
+) -> list[list[int]]:
+    """Disjoint parts, the first ones of at most the given sizes, that share no text; the last
+    part gets what is left.
+
+    Examples that share one of their texts, directly or through others, go to the same part.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, group in enumerate(_connected(texts)):
+        groups[group].append(index)
+    members = list(groups.values())
+    order = hashed_order([min(texts[index][0] for index in group) for group in members], seed)
+    parts: list[list[int]] = [[] for _ in range(len(sizes) + 1)]
+    for place in order:
+        own = members[place]
+        room = [n for n, size in enumerate(sizes) if len(parts[n]) + len(own) <= size]
+        parts[room[0] if room else -1].extend(own)
+    return parts
+
+
+def _connected(texts: Sequence[Sequence[str]]) -> list[int]:
+    """For each example a member of its group that is the same for the whole group."""
+    above = list(range(len(texts)))
+
+    def root(index: int) -> int:
+        while above[index] != index:
+            above[index] = above[above[index]]
+            index = above[index]
+        return index
+
+    first: dict[str, int] = {}
+    for index, own in enumerate(texts):
+        for text in own:
+            above[root(index)] = root(first.setdefault(text, index))
+    return [root(index) for index in range(len(texts))]

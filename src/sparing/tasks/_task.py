@@ -80,6 +80,8 @@ class Examples(Dataset[dict[str, Tensor]]):
             row = self.inputs[index]
             seen = (20 * row.mean((-2, -1))).round().to(torch.int16) if coarse else row
             told.update(str(tuple(row.shape)).encode() + seen.contiguous().numpy().tobytes())
+        if self.boxes is not None:
+            told.update(self.boxes.contiguous().numpy().tobytes())
         return told.hexdigest()
 
     def subset(self, indices: Sequence[int]) -> Examples:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks._facts import Facts
-from sparing.tasks._splits import stratified
+from sparing.tasks._splits import pooled_when_rare, stratified
 from sparing.tasks._table import Row
 from sparing.tasks._task import Examples, Task
 from sparing.tasks._words import CLASS, FIRST_BYTE, PAD, Words, shortened, spaced, words_from
@@ -85,7 +85,7 @@ def text_task(
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
         raise UsageError(f"{name}: max_tokens must be at least {least}, got {reading.max_tokens}")
-    validation, train = _cut(corpus, reading)
+    validation, train = _cut(corpus, reading, answer)
     encoder = _encoder(train, reading)
     rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
     splits, notes = _splits(rows, encoder, answer, reading.max_tokens)
@@ -128,22 +128,27 @@ def _splits(
     return splits, notes
 
 
-def cut_rows(rows: Sequence[Row], sizes: Sequence[int], seed: int) -> list[list[Row]]:
+def cut_rows(
+    rows: Sequence[Row], sizes: Sequence[int], seed: int, answer: str = "class"
+) -> list[list[Row]]:
     """Disjoint parts of the given sizes: a function of the texts and the seed, not of the order."""
-    keys = ["\t".join(row.texts) for row in rows]
-    parts = stratified([round(row.label) for row in rows], keys, sizes, seed)
+    keys, labels = ["\t".join(row.texts) for row in rows], [row.label for row in rows]
+    if answer == "number":
+        parts = stratified(pooled_when_rare(labels, sizes), keys, sizes, seed)
+    else:
+        parts = stratified([round(label) for label in labels], keys, sizes, seed)
     return [[rows[index] for index in part] for part in parts]
 
 
-def _cut(corpus: Corpus, reading: Reading) -> tuple[Sequence[Row], Sequence[Row]]:
+def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], Sequence[Row]]:
     """The validation and the training rows."""
     whole = len(corpus.train)
     if corpus.validation is not None:
         kept = whole if reading.examples is None else reading.examples
-        return corpus.validation, cut_rows(corpus.train, (kept,), reading.seed)[0]
+        return corpus.validation, cut_rows(corpus.train, (kept,), reading.seed, answer)[0]
     held_out = min(VALIDATION, whole // 10)
     kept = whole - held_out if reading.examples is None else reading.examples
-    validation, train = cut_rows(corpus.train, (held_out, kept), reading.seed)
+    validation, train = cut_rows(corpus.train, (held_out, kept), reading.seed, answer)
     return validation, train
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,10 @@ def with_unlabelled(
     A source is the name of another task of texts, whose training labels are left out, or a file of
     one text a line (.txt or .tsv, also .gz; pairs stand beside each other, by a tab). Of each
     source ``most`` rows are taken, drawn by ``seed`` (0: all). Rows that share a whole text with
-    a held-out split of the task are left out and counted in its notes, and texts are cut to the
-    task's longest. Raises ``UsageError`` for a task that was not read with a pretrained tokenizer,
-    or whose answer is no class, and for sources that have no texts, or pairs where the task has
-    none; ``DataError`` for files that are missing or broken.
+    a held-out split of the task, or what was left of it, are left out and counted in its notes,
+    and texts are cut to the task's longest. Raises ``UsageError`` for a task that was not read
+    with a pretrained tokenizer, or whose answer is no class, and for sources that have no texts,
+    or pairs where the task has none; ``DataError`` for files that are missing or broken.
     """
     if not sources:
         return task
@@ -42,16 +44,12 @@ def with_unlabelled(
             f"task {task.name} takes no unlabelled texts: that needs classes to answer with and a "
             "pretrained model's tokenizer"
         )
-    held_out = set(_texts_of(task, (name for name in task.splits if name != "train")))
+    held_out = _Texts(task, (name for name in task.splits if name != "train"))
     kept, notes = [task.train], []
     for source in sources:
         rows = _rows_of(source, task, data)
         drawn = _drawn(rows, most, seed)
-        clean = [
-            place
-            for place, row in enumerate(drawn.inputs)
-            if held_out.isdisjoint(_segments(task, row))
-        ]
+        clean = [place for place, row in enumerate(drawn.inputs) if not held_out.share(row)]
         kept.append(drawn.subset(clean))
         notes.append(_note(source, len(clean), len(drawn)))
     return replace(task, train=_joined(kept), notes=(*task.notes, *notes))
@@ -137,10 +135,46 @@ def _encoded(task: Task, rows: Sequence[Sequence[str]]) -> Examples:
     )
 
 
-def _texts_of(task: Task, splits: Iterable[str]) -> Iterator[Segment]:
-    for name in splits:
-        for row in task.split(name).inputs:
-            yield from _segments(task, row)
+class _Texts:
+    """The texts of some splits, and whether a row has one of them, be it cut in one of the two.
+
+    A row as long as the task takes may have been cut, where its longest text ends: that one is
+    compared as far as it goes.
+    """
+
+    def __init__(self, task: Task, splits: Iterable[str]) -> None:
+        self.task = task
+        self.whole: set[Segment] = set()
+        self.begun: dict[int, set[Segment]] = defaultdict(set)
+        for name in splits:
+            for row in task.split(name).inputs:
+                whole, begun = self._read(row)
+                self.whole.update(whole)
+                for segment in begun:
+                    self.begun[len(segment)].add(segment)
+        everything = self.whole.union(*self.begun.values())
+        self.sorted = sorted(everything)
+
+    def _read(self, row: Tensor) -> tuple[list[Segment], list[Segment]]:
+        """The row's texts, and of them those that may have been cut."""
+        found = _segments(self.task, row)
+        longest = max(map(len, found), default=0)
+        if len(row) < self.task.tokens:
+            return found, []
+        return found, [segment for segment in found if len(segment) >= longest - 1]
+
+    def share(self, row: Tensor) -> bool:
+        """Whether one of the row's texts is one of these."""
+        found, begun = self._read(row)
+        if not self.whole.isdisjoint(found):
+            return True
+        if any(segment[:size] in cut for segment in found for size, cut in self.begun.items()):
+            return True
+        return any(map(self._begins, begun))
+
+    def _begins(self, segment: Segment) -> bool:
+        place = bisect_left(self.sorted, segment)
+        return place < len(self.sorted) and self.sorted[place][: len(segment)] == segment
 
 
 def _segments(task: Task, row: Tensor) -> list[Segment]:

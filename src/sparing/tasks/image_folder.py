@@ -34,8 +34,9 @@ def load(
     validation is cut from train. Without ``source`` the data folder itself has this layout. The
     shorter side is scaled to ``image_size`` and the middle kept; for a pretrained vision
     transformer give its own (224 and ``patch_size`` 16). More than 1 GiB of pixels is read picture
-    by picture. Files that are no pictures by their names are refused. Raises ``DataError`` naming
-    what is missing or cannot be read.
+    by picture. Files that are no pictures by their names are refused, and pictures in no class's
+    folder; but a whole test split without labels, as ImageNet's, is left out. Raises ``DataError``
+    naming what is missing or cannot be read.
     """
     root = Path(source).expanduser() if source or data is None else Path(data)
     if not source and data is None:
@@ -44,9 +45,7 @@ def load(
         root = Path(data) / source
     if not (root / "train").is_dir():
         raise DataError(f"task image-folder: {root} has no folder train")
-    held_out = [split for split in ("test", "val", "validation") if (root / split).is_dir()]
-    if not held_out:
-        raise DataError(f"task image-folder: {root} has no folder val or test")
+    held_out, notes = _held_out(root)
     labels = tuple(sorted(entry.name for entry in _folders(root / "train")))
     if len(labels) < 2:
         named = f"only {labels[0]}" if labels else "no folder of a class"
@@ -58,7 +57,19 @@ def load(
     validation = _part(root / held_out[1], labels) if len(held_out) > 1 else None
     sizes = Sizes(image_size, patch_size, examples, seed)
     facts = replace(FACTS, source=str(root))
-    return image_task(root.resolve().name, facts, labels, train, test, sizes, validation)
+    task = image_task(root.resolve().name, facts, labels, train, test, sizes, validation)
+    return replace(task, notes=(*task.notes, *notes))
+
+
+def _held_out(root: Path) -> tuple[list[str], tuple[str, ...]]:
+    """The folders of the test split and, where there is one, of validation; and a note."""
+    found = [split for split in ("test", "val", "validation") if (root / split).is_dir()]
+    if not found:
+        raise DataError(f"task image-folder: {root} has no folder val or test")
+    if "test" not in found or len(found) == 1 or _folders(root / "test"):
+        return found, ()
+    found.remove("test")  # as ImageNet is published
+    return found, ("test: its pictures stand in no class's folder, so val is tested on",)
 
 
 def _folders(place: Path) -> list[Path]:
@@ -68,6 +79,9 @@ def _folders(place: Path) -> list[Path]:
 def _part(place: Path, labels: tuple[str, ...]) -> Part:
     """The pictures of one split; every class must be one of the training split's."""
     found: list[tuple[str, Path, int]] = []
+    loose = [each.name for each in place.iterdir() if each.suffix.lower() in ENDINGS]
+    if loose:
+        raise DataError(f"{place / min(loose)} stands in no class's folder")
     for folder in sorted(_folders(place)):
         if folder.name not in labels:
             raise DataError(f"{folder} is no class of train{nearest(folder.name, labels)}")

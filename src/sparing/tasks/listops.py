@@ -71,7 +71,7 @@ def load(
     """
     _check_sizes(min_tokens, max_tokens, max_depth, max_arguments)
     bounds, seen = (min_tokens, max_tokens, max_depth, max_arguments), set[tuple[str, ...]]()
-    sizes = {"test": test_examples, "validation": validation_examples, "train": examples}
+    sizes = _checked(test=test_examples, validation=validation_examples, train=examples)
     splits = {
         split: _examples(random.Random(f"listops {split} {seed}"), size, bounds, seen)
         for split, size in sizes.items()
@@ -112,6 +112,12 @@ def evaluate(expression: str) -> int:
     if len(open_lists) != 1 or len(open_lists[0][1]) != 1:
         raise UsageError(f"listops: not one whole expression: {expression[:60]!r}")
     return open_lists[0][1][0]
+
+
+def _checked(**sizes: int) -> dict[str, int]:
+    if min(sizes.values()) < 1:
+        raise UsageError(f"listops: a split needs at least one expression, got {sizes}")
+    return sizes
 
 
 def _check_sizes(min_tokens: int, max_tokens: int, max_depth: int, max_arguments: int) -> None:

@@ -54,6 +54,8 @@ def load(
     """
     if image_size < SMALLEST:
         raise UsageError(f"pathfinder: image_size must be at least {SMALLEST}, got {image_size}")
+    if min(dashes, distractors) < 0:
+        raise UsageError(f"pathfinder: there cannot be {min(dashes, distractors)} of anything")
     long = dashes or image_size // 8 + 1
     others = distractors or image_size // 10
     curves = Curves(image_size, long, max(2, long // 3), others)

@@ -72,6 +72,8 @@ def _split(number: int, count: int, size: int, seed: int) -> Examples:
     """Scenes of the digits whose place in the collection leaves ``number`` by three."""
     from sklearn.datasets import load_digits
 
+    if seed < 0:
+        raise UsageError(f"scenes: seed must be 0 or more, got {seed}")
     chance = np.random.default_rng([seed, number])
     pictures, kinds = load_digits(return_X_y=True)
     own = np.arange(len(kinds)) % 3 == number

@@ -162,7 +162,10 @@ def _like_the_first(table: Table, wanted: _Columns) -> _Columns:
 def _answer(numbers: dict[str, int], wanted: _Columns, *, fixed: bool) -> Any:
     """How labels are read: numbers, or classes that only training rows may add to."""
     if wanted.answer == "number":
-        return number_between(float("-inf"), float("inf"))
+        import torch
+
+        most = torch.finfo(torch.float32).max  # what labels are kept in
+        return number_between(-most, most)
     if fixed:
         return numbers.get
     return lambda text: numbers.setdefault(text, len(numbers)) if text else None
@@ -253,7 +256,7 @@ def _labelled(found: _Found, wanted: _Columns, seed: int) -> tuple[tuple[str, ..
         share = len(train) // 5
         if not share:
             raise DataError(f"task text: {len(train)} rows are too few to cut a test split from")
-        test, train = cut_rows(train, (share, len(train) - share), seed)
+        test, train = cut_rows(train, (share, len(train) - share), seed, wanted.answer)
         found.notes.append(f"test: {share} rows cut from the training file")
     return labels, Corpus(train, test, rows.get("validation"), notes=tuple(found.notes))
 

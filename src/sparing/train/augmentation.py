@@ -90,8 +90,10 @@ class Augmented:
         return {**self.inner.describe(), "augmentation": asdict(self.augmentation)}
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
-        """The inner loss; raises ``UsageError`` for a batch without images."""
+        """The inner loss; ``UsageError`` for no images, and for boxes that would not move."""
         if "pixel_values" not in batch:
             raise UsageError("only images can be augmented")
+        if "boxes" in batch and (self.augmentation.flips or self.augmentation.shift):
+            raise UsageError("boxes stay where they are: set flips and shift to 0 for this task")
         changed = self.augmentation(batch["pixel_values"], step)
         return self.inner(model, {**batch, "pixel_values": changed}, step)

@@ -154,6 +154,7 @@ def select_patches(
     if isinstance(score, Selection) and options:
         raise UsageError("give a Selection, or a score with options, not both")
     embeddings, size = _embeddings(model)
+    _require_channels(selection, model)
     own_configuration(model)
     keep_all_patches(model)
     selector = PatchSelector(selection, size).train(model.training)
@@ -161,6 +162,15 @@ def select_patches(
     vars(embeddings)["sparing_hook"] = embeddings.register_forward_hook(_drop, with_kwargs=True)
     write_entry(model, ENTRY, [asdict(selection)])
     return selector
+
+
+def _require_channels(selection: Selection, model: PreTrainedModel) -> None:
+    """Raise ``UsageError`` where means or deviations are not for all channels, or for each."""
+    channels = getattr(getattr(model.config, "vision_config", model.config), "num_channels", None)
+    for name in ("mean", "deviation"):
+        count = len(getattr(selection, name))
+        if channels is not None and count not in (1, channels):
+            raise UsageError(f"{name} has {count} numbers, the model's images {channels} channels")
 
 
 def keep_all_patches(model: nn.Module) -> None:
