@@ -200,9 +200,9 @@ def write_summary(
     write_atomically(file, content + "\n")
 
 
-def recorded(root: Path, task: str, seed: int) -> Path:
+def recorded(root: Path, task: str, seed: int, prefix: str = "slim") -> Path:
     """The folder of one finished run."""
-    found = sorted(root.glob(f"slim-{task}-seed-{seed}-*"))
+    found = sorted(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
     if len(found) != 1:
         raise SystemExit(f"{root} holds {len(found)} runs of {task} with seed {seed}")
     for name in (RECORDS, FILE):
@@ -217,11 +217,13 @@ def main() -> None:
     parser.add_argument("records", type=Path, help="the folder that holds the runs")
     parser.add_argument("--tasks", default="sst2,mrpc,mpqa", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
+    parser.add_argument("--prefix", default="slim", help="what the runs' folders begin with")
     parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
     parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
-    folders = {task: [recorded(given.records, task, seed) for seed in seeds] for task in tasks}
+    root, prefix = given.records, given.prefix
+    folders = {task: [recorded(root, task, seed, prefix) for seed in seeds] for task in tasks}
     rows = [
         row
         for task, places in folders.items()
@@ -233,7 +235,7 @@ def main() -> None:
     if given.output is not None:
         write_summary(given.output, rows, folders)
     if given.page is not None:
-        put_between(given.page, "slim tasks", told)
+        put_between(given.page, f"{prefix} tasks", told)
 
 
 if __name__ == "__main__":
