@@ -167,9 +167,10 @@ def _raised(results: SlimResults, plan: Plan) -> str:
 
 def _kept_bars(plan: Plan, whole: Plan | None, number: int) -> tuple[Bar, ...]:
     place = number - 1
+    known = whole if whole and place < whole.layers else None  # records may have been lost
     return (
-        _kept(plan.heads[place], whole.heads[place] if whole else None),
-        _kept(plan.neurons[place], whole.neurons[place] if whole else None),
+        _kept(plan.heads[place], known.heads[place] if known else None),
+        _kept(plan.neurons[place], known.neurons[place] if known else None),
         Bar(_leaver_words(plan, number)),
     )
 
