@@ -218,16 +218,22 @@ def main() -> None:
     parser.add_argument("--tasks", default="sst2,mrpc,mpqa", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument("--prefix", default="slim", help="what the runs' folders begin with")
+    parser.add_argument("--partial", action="store_true", help="leave out runs that are not there")
     parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
     parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
     root, prefix = given.records, given.prefix
-    folders = {task: [recorded(root, task, seed, prefix) for seed in seeds] for task in tasks}
+    runs = [
+        (task, seed, recorded(root, task, seed, prefix))
+        for task in tasks
+        for seed in seeds
+        if not given.partial or any(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
+    ]
+    folders = {task: [place for one, _, place in runs if one == task] for task in tasks}
     rows = [
         row
-        for task, places in folders.items()
-        for seed, place in zip(seeds, places, strict=True)
+        for task, seed, place in runs
         for row in rows_of(RecordLog(place / RECORDS).read(), task, seed)
     ]
     told = show(rows, folders)

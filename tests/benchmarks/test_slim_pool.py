@@ -114,6 +114,16 @@ def test_recorded_runs_are_pooled_without_running_anything(
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
     with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
         slim_pool.main()
+    partial = [*called, "--seeds", "3,4", "--partial"]
+    monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial])
+    slim_pool.main()
+    assert capsys.readouterr().out == told
+    again = place.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
+    page.write_text("<!-- slim-again tasks: begin -->\n<!-- slim-again tasks: end -->\n")
+    monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial, "--prefix", "slim-again"])
+    slim_pool.main()
+    assert told in page.read_text()
+    place = again.rename(place)
     (place / FILE).unlink()
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):

@@ -300,7 +300,7 @@ def test_mnli_without_a_training_file_is_cut_from_its_dev_file(model_folder, tmp
     place = tmp_path / "glue" / "MNLI"
     place.mkdir(parents=True)
     kinds = ["entailment", "neutral", "contradiction"]
-    rows = [f"{n}\tthe film\tgood {n}\t{kinds[n % 3]}" for n in range(60)]
+    rows = [f"{n}\tthe film {n // 2}\tgood {n}\t{kinds[n % 3]}" for n in range(60)]
     text = "\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n"
     for name in ("dev_matched_1k.tsv", "dev_mismatched_1k.tsv"):
         (place / name).write_text(text)

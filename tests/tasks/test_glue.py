@@ -96,6 +96,15 @@ def test_a_missing_file_is_asked_for(tmp_path):
     assert "all cut from the dev file" in " ".join(task.notes)
 
 
+def test_a_dev_file_of_one_text_cannot_be_cut(tmp_path):
+    folder = glue_files.write(tmp_path, "qnli")
+    lines = [f"{n}\tone question\tsentence {n}\tentailment" for n in range(20)]
+    text = "\n".join(["index\tquestion\tsentence\tlabel", *lines]) + "\n"
+    (folder / "dev.tsv").write_text(text)
+    with pytest.raises(DataError, match="too many of its rows share a text"):
+        load_task("qnli", data=tmp_path, cut_dev=True)
+
+
 def test_mnli_has_two_tests(tmp_path):
     glue_files.write(tmp_path, "mnli")
     task = load_task("mnli", data=tmp_path)

@@ -206,6 +206,8 @@ def _three_parts(rows: list[Row], seed: int) -> list[list[Row]]:
     """
     sizes = (len(rows) * 4 // 10, len(rows) // 10)
     parts = kept_together([row.texts for row in rows], sizes, seed)
+    if not all(parts):
+        raise DataError("the dev file cannot be cut: too many of its rows share a text")
     return [[rows[index] for index in part] for part in parts]
 
 
