@@ -200,6 +200,17 @@ def test_overwriting_leaves_nothing_of_the_training_before(command, tmp_path):
     assert not list(folder.glob("seed-*/*.safetensors"))
 
 
+def test_overwriting_leaves_no_tokenizer_behind(command, bert, tmp_path):
+    rows, run = _rows(tmp_path / "rows.csv"), tmp_path / "run"
+    assert command("train", rows, "--model", bert, *TEXTS, "--output-dir", run).code == 0
+    assert (run / "tokenizer.json").is_file()
+    own = ("--model", "bert", *TEXTS, "--set", "sizes.layers=1", "--output-dir", run)
+    ended = command("train", rows, *own, "--overwrite")
+    assert ended.code == 0, ended.err
+    assert not list(run.glob("tokenizer*"))
+    assert command("evaluate", run).code == 0, "its own words, not the tokenizer of before"
+
+
 def test_overwriting_spares_what_the_training_begins_from(command, trained, copy_of):
     folder = copy_of(trained)
     given = ("train", "digits", *SMALL, "--output-dir", folder, "--overwrite")

@@ -197,3 +197,18 @@ def test_flat_patches_are_drawn_evenly(score):
         drawn[choose_patches(scores, 4, "sampled", noise=noise)[0]] += 1
     assert drawn.min() > 150  # 200 each, give or take 12
     assert drawn.max() < 250
+
+
+@pytest.mark.parametrize(
+    ("score", "step"),
+    [("contrast", 1), ("rms", 1), ("variance", 1), ("entropy", 15)],  # entropy has wide bins
+)
+def test_the_least_difference_of_a_picture_still_counts(score, step):
+    picture = torch.full((1, 1, 32, 32), 100 / 255)
+    picture[0, 0, 3, 3] = (100 + step) / 255  # one pixel of 1,024
+    scores = patch_scores(picture, (16, 16), score)
+    assert scores[0, 0] > 0
+    assert scores[0, 1:].eq(0).all()
+    noise = torch.full((1, 4), 0.5)
+    noise[0, 1] = 0.6  # a little luckier, which weighs less than the difference
+    assert choose_patches(scores, 1, "sampled", noise=noise).tolist() == [[0]]

@@ -17,7 +17,6 @@ LUMA = (0.299, 0.587, 0.114)
 BINS = 16
 # Keeps 0 / 0 out of black patches; far below what one step of 8 bits changes.
 EPSILON = 1e-6
-NOISE = 1e-6  # of a score in float32
 LN_2 = math.log(2.0)
 
 
@@ -141,8 +140,12 @@ def _variance(parts: Float[Tensor, "batch patches channels pixels"]) -> Tensor:
 
 
 def _squares(seen: Tensor) -> Tensor:
-    """Squared distances to the last axis' mean; std and var warn of batches without images."""
-    return (seen - seen.mean(-1, keepdim=True)).square()
+    """Squared distances to the last axis' mean; std and var warn of batches without images.
+
+    Of equal values exactly 0: what rounding leaves of their mean would tell flat patches apart.
+    """
+    flat = seen.amax(-1, keepdim=True) == seen.amin(-1, keepdim=True)
+    return (seen - seen.mean(-1, keepdim=True)).square().masked_fill(flat, 0.0)
 
 
 def _entropy(seen: Float[Tensor, "batch patches pixels"], bins: int) -> Tensor:
@@ -165,10 +168,8 @@ def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
 def _perturbed(scores: Tensor, temperature: float, floor: float, noise: Tensor | None) -> Tensor:
     """Logarithms of the weights plus Gumbel noise: their order is a draw without replacement."""
     low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
-    # Flat patches differ by rounding: what is no more than that is no difference.
-    flat = high - low <= NOISE * (1 + high.abs())
-    spread = (high - low).where(~flat, torch.ones_like(high))
-    weights = (scores - low).where(~flat, torch.zeros_like(scores)) / spread + floor
+    spread = (high - low).where(high > low, torch.ones_like(high))
+    weights = (scores - low) / spread + floor
     drawn = _uniform(scores, None) if noise is None else noise
     tiny = torch.finfo(drawn.dtype).tiny
     gumbel = -torch.log(-torch.log(drawn.clamp(tiny, 1 - torch.finfo(drawn.dtype).eps)))

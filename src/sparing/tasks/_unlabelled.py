@@ -152,8 +152,7 @@ class _Texts:
                 self.whole.update(whole)
                 for segment in begun:
                     self.begun[len(segment)].add(segment)
-        everything = self.whole.union(*self.begun.values())
-        self.sorted = sorted(everything)
+        self.sorted = sorted(self.whole)
 
     def _read(self, row: Tensor) -> tuple[list[Segment], list[Segment]]:
         """The row's texts, and of them those that may have been cut."""

@@ -21,6 +21,7 @@ from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageEr
 from sparing.core.processor import multiplies_bfloat16
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
+from sparing.tasks._text import VOCABULARIES
 from sparing.tasks._words import WORDS
 from sparing.train import _checkpoints
 from sparing.train._loop import Journal, Loop
@@ -302,8 +303,9 @@ def drop_training(folder: Path) -> None:
     """Remove a training from its folder, and the model that it left; elsewhere nothing."""
     if not (folder / RUN).is_file():
         return
-    for name in ("config.json", _checkpoints.WEIGHTS):
-        (folder / name).unlink(missing_ok=True)
+    left = ("config.json", "model*.safetensors*", "tokenizer*", WORDS, *VOCABULARIES)
+    for path in [path for name in left for path in folder.glob(name) if path.is_file()]:
+        path.unlink(missing_ok=True)
     _drop_record(folder)
 
 
