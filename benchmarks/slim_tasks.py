@@ -39,7 +39,6 @@ TASKS: dict[str, dict[str, Any]] = {
         "polish_epochs": 3,
     },
     "mrpc": {
-        "speed": 1.8,  # at half the widths 3,300 pairs do not bring back what is lost
         "task_options": {"test": "labelled"},
         "choose_on": "dev",
         "dense_epochs": 4,
@@ -125,7 +124,7 @@ def main() -> None:
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument(
-        "--speed", type=float, default=2.0, help="the speed to aim for, where a task has no own"
+        "--speed", type=float, default=1.8, help="the speed to aim for; polishing goes beyond it"
     )
     parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
     given = parser.parse_args()

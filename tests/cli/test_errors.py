@@ -73,6 +73,8 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         (["train", "digits", "--seeds", "a,b"], "--seeds takes whole numbers"),
         (["train", "digits", "--seeds", "1,1"], "names a seed twice"),
         (["train", "digits", "--set", "recipe.seed=4"], "give --seeds instead"),
+        (["slim", "vit", "--seed", "1", "--set", "seed=4"], "--set seed: give --seed instead"),
+        (["slim", "vit", "--set", "model=bert"], "give the first argument instead"),
         (["train", "digits", "--precision", "bfloat32"], "did you mean 'float32' or 'bfloat16'?"),
         (["train", "digits", "--precision", "float16"], "needs an accelerator"),
         (["train", "digits", "--layers", "0"], "name one with --mechanism"),

@@ -107,10 +107,11 @@ def trained(cost, score, good):
 @pytest.mark.parametrize(
     ("polished", "alone", "winner"),
     [
-        ((0.7, 0.9, True), (0.4, 0.8, True), "alone"),  # both good: the cheaper
-        ((0.2, 0.8, True), (0.3, 0.9, True), "polished"),
-        ((0.40, 0.90, True), (0.41, 0.91, True), "alone"),  # as dear: the better
-        ((0.40, 0.90, True), (0.40, 0.90, True), "polished"),
+        ((0.7, 0.9, True), (0.4, 0.8, True), "polished"),  # both good: the better
+        ((0.2, 0.8, True), (0.3, 0.9, True), "alone"),
+        ((0.4, 0.9, True), (0.3, 0.9, True), "alone"),  # as good: the cheaper
+        ((0.3, 0.9, True), (0.4, 0.9, True), "polished"),
+        ((0.4, 0.9, True), (0.4, 0.9, True), "polished"),
         ((0.2, 0.8, False), (0.6, 0.9, True), "alone"),
         ((0.6, 0.9, True), (0.2, 0.8, False), "polished"),
         ((0.2, 0.8, False), (0.9, 0.9, False), "alone"),

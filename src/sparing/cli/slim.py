@@ -10,6 +10,9 @@ import typer
 
 from sparing.cli._finish import finish_study
 from sparing.cli._shared import Json, progress_bar, verb
+from sparing.core.errors import UsageError
+
+OWN = ("model", "task", "speed", "floor", "epsilon", "epochs", "seed")  # said outside --set
 
 
 @verb
@@ -37,6 +40,7 @@ def run(
     from sparing.cli._settings import apply
     from sparing.studies import slim
 
+    _require_once(settings or [])
     options = replace(
         slim.BUDGETS["quick" if quick else "standard"],
         model=model,
@@ -53,3 +57,12 @@ def run(
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)
+
+
+def _require_once(settings: list[str]) -> None:
+    """Raise ``UsageError`` where ``--set`` would silently win over an option of the same name."""
+    for setting in settings:
+        name = setting.partition("=")[0].strip()
+        if name in OWN:
+            own = "the first argument" if name == "model" else f"--{name}"
+            raise UsageError(f"--set {name}: give {own} instead")

@@ -26,8 +26,6 @@ from sparing.transfer.opening import open_model
 POLISHED = f"{OURS} polished"
 # The share of answers that leaving earlier may change beside leaving as late as is affordable.
 CHANGED = 0.01
-# Arithmetic that is no further apart counts as the same.
-CLOSE = 0.05
 ALONE = "alone"
 # A fixed plan may cost so much more than what its exits are to bring it down to.
 EXITS_SAVE = 1.1
@@ -111,15 +109,16 @@ def polish(
 def better(polished: Trained, alone: Trained) -> Trained:
     """Which of the two is served, by the inputs that plans are chosen on.
 
-    The one that is good enough; of two that are, the cheaper, and where their arithmetic is within
-    a twentieth, the one with the better score; of two that are not, that one too.
+    The one that is good enough; else the one with the better score, and where that is the same,
+    the cheaper. Both take no more arithmetic than is allowed, so that both are fast enough; how
+    well they answer is what few inputs leave in doubt, and what speed beyond the target may buy.
     """
     if polished.good != alone.good:
         return polished if polished.good else alone
-    costs = (polished.final.cost_share, alone.final.cost_share)
-    if polished.good and abs(costs[0] - costs[1]) > CLOSE * max(costs):
-        return polished if costs[0] < costs[1] else alone
-    return alone if alone.final.score > polished.final.score else polished
+    ours, theirs = polished.final, alone.final
+    if ours.score != theirs.score:
+        return polished if ours.score > theirs.score else alone
+    return alone if theirs.cost_share < ours.cost_share else polished
 
 
 def _alone(steps: Steps, run: Run, share: float, tell: Telling) -> Trained:
