@@ -85,7 +85,8 @@ def test_the_front_rises_and_is_beaten_by_none(done):
     assert front == sorted(front, key=lambda point: point[1])
     floor = SMALL.floor * of_name(done, "dense_score")[0].value
     for point in points:
-        assert ("good" in point.labels) == point.labels["on_front"]
+        assert ("good" in point.labels) == ("contender" in point.labels)
+        assert "contender" in point.labels or not point.labels["on_front"]
         assert not point.labels["on_front"] or point.labels["good"] or point.value < floor
     shown = [p for p in points if p.labels["kind"] != "random" and p.labels["cost_share"] < 1]
     for share, score in front:

@@ -20,25 +20,27 @@ from sparing.tasks import Examples, load_task
 
 # A layer more costs a fifth more, is better by a twentieth, and slower: 5, 2.5, 1.7, 1.25 times.
 SHARES = {layers: 0.2 * layers for layers in (1, 2, 3, 4)}
+LEVELS = {layers: 0.7 + 0.05 * layers for layers in SHARES}
 
 
 class Recorded(Run):
     """A run of which only the surveyed plans are asked for."""
 
-    def __init__(self, good):
-        self.good = good
+    def __init__(self, good, beaten=()):
+        self.good, self.beaten = good, beaten
 
     def records(self):
-        """One plan for each depth, all of them on the front."""
+        """One plan for each depth, all on the front but those that much cheaper ones beat."""
         return [self.surveyed(layers, share) for layers, share in SHARES.items()]
 
     def surveyed(self, layers, share):
         plan = json.dumps(Plan((2,) * layers, (8,) * layers).to_dict())
-        labels = {"plan": plan, "cost_share": share, "on_front": True, "good": layers in self.good}
-        return Record("frontier_score", 0.7 + 0.05 * layers, "score", "measured", labels)
+        labels = {"plan": plan, "cost_share": share, "good": layers in self.good}
+        labels |= {"on_front": layers not in self.beaten, "contender": True}
+        return Record("frontier_score", LEVELS[layers], "score", "measured", labels)
 
 
-def chosen(monkeypatch, good, speed=1.5, polish_epochs=0):
+def chosen(monkeypatch, good, speed=1.5, polish_epochs=0, beaten=()):
     """Records by name and depth, each plan as fast as its arithmetic says."""
     steps = object.__new__(Steps)
     models = SimpleNamespace(polish_epochs=polish_epochs, rival=lambda: None)
@@ -49,7 +51,7 @@ def chosen(monkeypatch, good, speed=1.5, polish_epochs=0):
     monkeypatch.setattr(
         choosing, "_trial", lambda _, plan, *__: SpeedUp(1 / SHARES[plan.layers], None, 60)
     )
-    found = choosing.choose_plan(steps, Recorded(good))
+    found = choosing.choose_plan(steps, Recorded(good, beaten))
     return {
         record.name: (Plan.from_dict(json.loads(record.labels["plan"])).layers, record)
         for record in found
@@ -76,6 +78,14 @@ def test_what_is_fast_but_not_good_enough_is_chosen_only_to_be_trained_on(monkey
     assert as_it_is["chosen_plan"][0] == 4
     assert as_it_is["chosen_plan"][1].labels["reached"] is False
     assert "fallback_plan" not in as_it_is
+
+
+def test_what_only_a_much_cheaper_plan_beats_is_chosen_where_it_is_trained_on(monkeypatch):
+    trained_on = chosen(monkeypatch, good=(2, 3, 4), polish_epochs=3, beaten=(3,))
+    assert trained_on["chosen_plan"][0] == 3
+    assert trained_on["chosen_plan"][1].labels["reached"] is True
+    as_it_is = chosen(monkeypatch, good=(2, 3, 4), beaten=(3,))
+    assert as_it_is["chosen_plan"][0] == 2
 
 
 def test_a_cheaper_one_that_is_fast_and_good_enough_goes_before_a_slow_one(monkeypatch):

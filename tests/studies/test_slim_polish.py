@@ -11,10 +11,11 @@ import torch
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.studies._exits import Outcomes, dense_flops
-from sparing.studies._frontier import Point, Variant, points_of
+from sparing.studies._frontier import Point, Variant, best, contenders, points_of
 from sparing.studies._run import Run
 from sparing.studies._slim_cells import survey_plans
 from sparing.studies._slim_polish import Attempt, Trained, attempts, better, boldest_alike
+from sparing.studies._slim_static import fixed_plan
 from sparing.studies.slim import Options, steps_of
 from sparing.tasks import load_task
 
@@ -53,6 +54,36 @@ def test_a_shallow_plan_of_no_more_arithmetic_is_tried_first():
     assert first.plan.threshold == DEEP.threshold
     assert first.share == second.share == 0.65
     assert second.plan == DEEP
+
+
+@pytest.mark.parametrize(
+    ("most", "depth"),
+    [(0.62, 3), (0.58, 2), (0.9, 2), (0.1, 1)],  # near 0.6; only 0.4 fits; none near; none fits
+)
+def test_a_fixed_plan_is_the_best_of_those_that_cost_nearly_as_much(most, depth):
+    lucky = [0.7, 0.9, 0.8]  # the second is the best by chance, at two thirds of the third's cost
+    found = [replace(r, value=score) for r, score in zip(DEPTHS[:3], lucky, strict=True)]
+    assert fixed_plan(Recorded(*found, chosen(0.65)), most).labels["depth"] == depth
+
+
+@pytest.mark.parametrize(
+    ("costs", "scores", "kept"),
+    [
+        ((0.3, 0.4), (0.8, 0.9), (0.3, 0.4)),
+        ((0.3, 0.4), (0.9, 0.8), (0.3, 0.4)),  # only a much cheaper one beats it
+        ((0.33, 0.4), (0.9, 0.8), (0.33,)),
+        ((0.33, 0.4), (0.9, 0.9), (0.33,)),
+        ((0.4, 0.45, 0.55), (0.9, 0.88, 0.87), (0.4,)),  # by one that is beaten itself
+    ],
+)
+def test_contenders_are_what_no_plan_of_nearly_the_arithmetic_beats(costs, scores, kept):
+    points = [
+        Point("depth", Variant(1.0), DEEP, score, cost, 4.0)
+        for cost, score in zip(costs, scores, strict=True)
+    ]
+    found = contenders(points[::-1])
+    assert tuple(point.cost_share for point in found) == kept
+    assert [point for point in best(points) if point not in found] == []
 
 
 def test_a_shallow_plan_may_cost_what_its_exits_save():

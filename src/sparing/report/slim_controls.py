@@ -38,7 +38,7 @@ def _static(results: SlimResults) -> list[Block]:
     explain = (
         f"The control has {wording.count_of(plan.layers, 'layer')} of {range_of(plan.heads)} heads "
         f"and {range_of(plan.neurons)} neurons for every input: the best fixed plan of the survey "
-        f"that takes no more arithmetic than the chosen one ({per_cent(fixed.value or 0.0)} of "
+        f"that takes about the chosen one's arithmetic, no more ({per_cent(fixed.value or 0.0)} of "
         "dense), cut from the same dense model and distilled alone for as many steps. Positive is "
         "in favour of adapting; differences have their 90 % interval."
     )

@@ -23,6 +23,8 @@ from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
 Kind = Literal["exits", "depth", "random"]
+# Plans of at least this share of another's arithmetic are near it.
+NEAR = 0.8
 NARROW_ABOVE = (0.6, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -154,6 +156,21 @@ def best(points: Sequence[Point]) -> list[Point]:
         if not front or point.score > front[-1].score:
             front.append(point)
     return front
+
+
+def contenders(points: Sequence[Point]) -> list[Point]:
+    """Those that no cheaper one nearly as dear equals or beats in score, cheapest first.
+
+    Among them are those of ``best``, and dearer ones that much cheaper ones beat: on few inputs
+    such a lead may be chance, and what is dearer gains more from being trained on.
+    """
+    ordered = sorted(points, key=lambda each: (each.cost_share, -each.score))
+    found: list[Point] = []
+    for number, point in enumerate(ordered):
+        cheaper = (each for each in ordered[:number] if each.cost_share >= NEAR * point.cost_share)
+        if all(each.score < point.score for each in cheaper):
+            found.append(point)
+    return found
 
 
 def _point(

@@ -19,7 +19,7 @@ from sparing.measure.calibration import calibrate, upper_bound
 from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
 from sparing.measure.statistics import Difference
 from sparing.studies._exits import THRESHOLDS, Outcomes, decide, dense_flops, outcomes
-from sparing.studies._frontier import Point, Variant, best, random_control, survey
+from sparing.studies._frontier import Point, Variant, best, contenders, random_control, survey
 from sparing.studies._resampling import good_enough, score_difference
 from sparing.studies._run import Run
 from sparing.studies._slim_engines import Engines
@@ -77,13 +77,14 @@ def survey_plans(steps: Steps) -> list[Record]:
         seen[variant] = found
         leaving = [point for point in best(points) if point.kind == "exits"]
         controls += [random_control(steps.task, found, point, whole) for point in leaving]
-    front = best([point for point in every if point.cost_share < 1])
+    cut = [point for point in every if point.cost_share < 1]
+    front, candidates = best(cut), contenders(cut)
     dense = all_logits(steps, chosen_on, steps.models.rival())
-    good = [point for point in front if _is_good(steps, point, seen[point.variant], dense)]
+    good = [point for point in candidates if _is_good(steps, point, seen[point.variant], dense)]
     records = []
     for point in [*every, *controls]:
         record = point.record(on_front=point in front)
-        own = {"good": point in good} if point in front else {}
+        own = {"contender": True, "good": point in good} if point in candidates else {}
         records.append(replace(record, labels={**record.labels, **own}))
     score = metric(steps.task.metric).score(dense, chosen_on.labels)
     return [*records, Record("dense_score", score, "score", "measured", {"split": "choosing"})]
@@ -279,18 +280,26 @@ def front_of(run: Run) -> list[FrontierPoint]:
     return points_of(run, "frontier_score")
 
 
-def good_points(run: Run) -> list[FrontierPoint]:
-    """Those of them that are good enough, cheapest first."""
-    return points_of(run, "frontier_score", good=True)
+def contenders_of(run: Run) -> list[FrontierPoint]:
+    """The surveyed plans that none nearly as dear beats, cheapest first.
+
+    A survey from before they were marked has its front alone.
+    """
+    return points_of(run, "frontier_score", label="contender") or front_of(run)
 
 
-def points_of(run: Run, name: str, *, good: bool = False) -> list[FrontierPoint]:
-    """Those of the records of a name that nothing beats, cheapest first; ``good`` ones alone."""
+def good_points(run: Run, among: Sequence[FrontierPoint]) -> list[FrontierPoint]:
+    """Those of them that are good enough, in their order."""
+    good = points_of(run, "frontier_score", label="good")
+    return [point for point in among if point in good]
+
+
+def points_of(run: Run, name: str, *, label: str = "on_front") -> list[FrontierPoint]:
+    """Those of the records of a name that have a label, cheapest first."""
     points = [
         FrontierPoint(_plan(record), float(str(record.labels["cost_share"])), record.value)
         for record in run.records()
-        if record.name == name and record.labels["on_front"]
-        if not good or record.labels.get("good")
+        if record.name == name and record.labels.get(label)
     ]
     return sorted(points, key=lambda point: point.cost_share)
 

@@ -13,14 +13,14 @@ from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
 from sparing.studies._run import Run
-from sparing.studies._slim_cells import DENSE, OURS, Steps, front_of, good_points
+from sparing.studies._slim_cells import DENSE, OURS, Steps, contenders_of, front_of, good_points
 from sparing.studies._slim_engines import Runs
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples
 from sparing.transfer.adaptive import FrontierPoint
 
 SAMPLE = 60
-MOST_TRIALS = 5
+MOST_TRIALS = 6
 
 
 def choose_plan(steps: Steps, run: Run) -> list[Record]:
@@ -30,9 +30,11 @@ def choose_plan(steps: Steps, run: Run) -> list[Record]:
     Where none is fast enough, the fastest that is good enough is taken, and where none is that, the
     best. Good enough is what loses no more than the floor allows, or more by no more than one
     standard error of the paired difference. A plan that is fast but not good enough yet is chosen
-    where it will be trained on; what is good enough already is then recorded beside it.
+    where it will be trained on; what is good enough already is then recorded beside it. Where plans
+    are trained on, the front has those too that only much cheaper plans beat.
     """
-    front, good = front_of(run), good_points(run)
+    front = contenders_of(run) if steps.models.polish_epochs else front_of(run)
+    good = good_points(run, front)
     inputs = sample(steps, steps.parts[0], SAMPLE)
     dense = steps.engines.dense(steps.models.rival())
 

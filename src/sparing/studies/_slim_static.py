@@ -7,6 +7,7 @@ import json
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
+from sparing.studies._frontier import NEAR
 from sparing.studies._run import Run
 from sparing.studies._slim_cells import STATIC, Steps
 from sparing.studies._slim_models import Telling
@@ -33,9 +34,10 @@ def train_static(steps: Steps, run: Run, tell: Telling) -> list[Record]:
 
 
 def fixed_plan(run: Run, most: float | None = None) -> Record:
-    """The best surveyed plan without exits that costs no more than ``most``, or the cheapest.
+    """The best surveyed plan without exits that costs nearly ``most`` and no more.
 
-    Unless given, that is what the chosen plan costs. Raises ``UsageError`` where nothing was
+    Where none is near, it is the best that costs no more, and where none is, the cheapest.
+    Unless given, ``most`` is what the chosen plan costs. Raises ``UsageError`` where nothing was
     surveyed or chosen.
     """
     chosen = next((record for record in run.records() if record.name == "chosen_plan"), None)
@@ -46,7 +48,8 @@ def fixed_plan(run: Run, most: float | None = None) -> Record:
     affordable = [record for record in fixed if _cost(record) <= most]
     if not affordable:
         return min(fixed, key=_cost)
-    return max(affordable, key=lambda record: (record.value or 0.0, -_cost(record)))
+    near = [record for record in affordable if _cost(record) >= NEAR * most] or affordable
+    return max(near, key=lambda record: (record.value or 0.0, -_cost(record)))
 
 
 def exits_of(run: Run) -> list[int]:
