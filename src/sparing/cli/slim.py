@@ -40,7 +40,6 @@ def run(
     from sparing.cli._settings import apply
     from sparing.studies import slim
 
-    _require_once(settings or [])
     options = replace(
         slim.BUDGETS["quick" if quick else "standard"],
         model=model,
@@ -52,17 +51,18 @@ def run(
     )
     if epochs:
         options = replace(options, epochs=epochs)
-    options = apply(options, settings or [])
+    options = apply(options, _checked(settings or []))
     folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)
 
 
-def _require_once(settings: list[str]) -> None:
-    """Raise ``UsageError`` where ``--set`` would silently win over an option of the same name."""
+def _checked(settings: list[str]) -> list[str]:
+    """The settings, unless one would silently win over an option of the same name."""
     for setting in settings:
         name = setting.partition("=")[0].strip()
         if name in OWN:
             own = "the first argument" if name == "model" else f"--{name}"
             raise UsageError(f"--set {name}: give {own} instead")
+    return settings
