@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.models import build_model
 from sparing.studies import _ada_arms as arms
 from sparing.studies import _ada_options, adaattention
+from sparing.studies import _ada_patterns as patterns
 from sparing.studies import _ada_plan as plans
 from sparing.studies import _ada_scores as kept
 from sparing.studies import _ada_speed as speed
@@ -156,6 +159,56 @@ def test_a_claim_on_all_tasks_waits_for_all_of_them(tmp_path, tasks, seeds, met)
         records.append(Record("score_difference", 0.0, "score", "measured", own, (0.0, 0.0), seeds))
     goals = adaattention.judge(records, options, works)
     assert next(goal for goal in goals if "on the tasks' texts" in goal.name).met == met
+
+
+@pytest.mark.parametrize(("seeds", "met"), [((0,), "undecided"), ((0, 1, 2), True)])
+def test_one_seed_decides_no_accuracy(tmp_path, seeds, met):
+    options = replace(SMALL, seeds=seeds)
+    works = _ada_options.works_of(options, tmp_path, None)[0]
+    found = [
+        Record("score_difference", 0.01, "score", "measured", labels, (0.005, 0.015), count)
+        for labels, count in (
+            ({"arm": "slim", "task": "digits"}, len(seeds)),
+            ({"arm": "slim", "task": "every"}, 1),
+        )
+    ]
+    goals = adaattention.judge(found, options, works)
+    assert next(g for g in goals if g.name.startswith("ours: loses at most")).met == met
+
+
+def test_only_arms_that_learn_to_spend_less_are_ended_as_printed(tmp_path, monkeypatch):
+    monkeypatch.setattr(arms.Work, "open", lambda *_: None)
+    monkeypatch.setattr(arms, "evaluate", lambda *_: SimpleNamespace(score=0.9))
+    work = work_of(load_task("digits"), tmp_path)
+    watched = {arm.name for arm in arms.ARMS if arms._auxiliary(work, arm, 0).baseline == 0.9}
+    assert {"adaptive", "global", "weight-0.1", "literal-loss"} <= watched
+    spared = {"full", "prune", "linformer", "bigbird", "skip", "slim", "random", "uniform"}
+    assert not watched & {*spared, "weight-0", "prune-gradual"}
+
+
+def test_one_size_that_is_set_leaves_the_others(tmp_path):
+    options = replace(SMALL, tasks=("digits",), sizes={"layers": 3})
+    [work] = _ada_options.works_of(options, tmp_path, None)[0]
+    assert work.sizes == {**_ada_options.IMAGE_SIZES, "layers": 3}
+
+
+def test_another_model_of_the_same_name_is_another_run(tmp_path):
+    places = [tmp_path / name / "base" for name in "ab"]
+    for layers, place in enumerate(places, start=1):
+        build_model("vit", load_task("digits"), width=16, layers=layers).save_pretrained(place)
+    options = replace(SMALL, sizes={}, image_model=str(places[0]))
+    adaattention.run(options, tmp_path / "run", cells="arith*")
+    other = replace(options, image_model=str(places[1]))
+    with pytest.raises(UsageError, match="the model base have changed"):
+        adaattention.run(other, tmp_path / "run", cells="arith*")
+
+
+def test_places_without_tokens_have_no_record():
+    places = torch.full((1, 2, patterns.INNER_PLACES + 2), 0.5)  # one layer, two texts
+    places[..., 2] = torch.nan
+    told = [record.labels["place"] for record in patterns._place_records([places], {})]
+    assert len(told) == patterns.INNER_PLACES + 1
+    assert "part 2" not in told
 
 
 def test_models_stand_in_the_configuration_by_name_alone(tmp_path):

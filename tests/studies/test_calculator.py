@@ -15,7 +15,7 @@ from sparing.studies import _value_analysis as analysis
 from sparing.studies import _value_claims as claims
 from sparing.studies import _value_judging as judging
 from sparing.studies import calculator
-from sparing.studies._value_arms import ARMS, PUBLISHED
+from sparing.studies._value_arms import ARMS, FNN2, LSTM, PUBLISHED
 from sparing.studies._value_options import Options
 from sparing.tasks._published import corrected
 
@@ -58,6 +58,22 @@ def test_claims_are_goals_and_two_seeds_may_not_decide_them(ended):
     assert len(ended.goals) == len(claims.CLAIMS)
     told = json.loads((ended.folder / "goals.json").read_text())["goals"]
     assert [goal["name"] for goal in told] == [goal.name for goal in ended.goals]
+
+
+@pytest.mark.parametrize(("others", "met"), [(PUBLISHED, True), ((FNN2, LSTM), "undecided")])
+def test_the_best_of_all_is_told_only_beside_all(others, met):
+    records = [
+        Record("mean_error", value, "", "measured", {"arm": arm, "seed": seed, "set": "long"})
+        for arm in {LSTM, *others}
+        for seed, value in enumerate([1.0, 1.1, 0.9, 1.0, 1.05])
+    ]
+    ours = [r for r in records if r.labels["arm"] == LSTM]
+    rest = [replace(r, value=r.value + 5) for r in records if r not in ours]
+    found = {goal.name.partition(":")[0]: goal for goal in claims.judge([*ours, *rest])}
+    best = next(goal for name, goal in found.items() if "predict longer expressions" in name)
+    assert (best.value, best.met) == (pytest.approx(5.0), met)
+    worse = [replace(r, value=r.value - 10) for r in rest]  # one is enough to lose to
+    assert claims.judge([*ours, *worse])[list(found.values()).index(best)].met is False
 
 
 def test_a_finished_run_is_not_trained_again(ended, monkeypatch):

@@ -74,11 +74,24 @@ def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
     records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
     value, interval = ker_scores.above_the_best(records)  # linear's own mean over both is 0.75
     assert value == pytest.approx(0.847 - 0.903, abs=1e-3)
-    assert interval[1] < 0
+    assert interval[1] < 0  # one rival is enough to lose to, whatever the others would come to
     plain = [
         replace(r, labels={**r.labels, "question": "pretrained", "stage": "plain"}) for r in records
     ]
     assert ker_scores.best_transfer(plain)[0] == value
+
+
+def test_the_best_of_all_is_told_only_beside_all():
+    low = {arm: [0.6, 0.61, 0.6] for arm in ker_scores.ARENA_RIVALS}
+    dense = {"softmax": [0.8, 0.81, 0.8], "uniform": [0.5] * 3}
+    table = next(c for c in claims.CLAIMS if c.text.startswith("Table 5"))
+    for missing, told in (("", True), ("reformer", False)):
+        arms = {arm: found for arm, found in low.items() if arm != missing}
+        records = scores(**dense, kerformer=[0.7, 0.71, 0.7], **arms)
+        records += analysis.analyse(records, {"t": 0.5})
+        value, interval = table.measure(records)
+        assert value == pytest.approx(0.1)
+        assert (interval is not None) == told
 
 
 @pytest.mark.parametrize(("clean", "measured"), [([0.8, 0.79, 0.8], True), ([0.5] * 3, False)])

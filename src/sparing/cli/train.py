@@ -126,7 +126,7 @@ def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwr
     teacher = _teacher(plan, task)
     _refuse_strangers(folder)
     identity = json.loads(json.dumps(asdict(plan), default=str))
-    config = base_config("train", identity, [task])
+    config = base_config("train", identity, [task], [plan.model, plan.distil_from])
     with open_run(folder / STATE, config, overwrite=overwrite):
         if overwrite:
             _drop_trainings(folder)

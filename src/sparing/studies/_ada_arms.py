@@ -39,6 +39,7 @@ SKIP_KEPT, SKIP_AFTER = 0.5, 2
 PRUNED = 0.5
 FLOOR = 0.995
 BATCH = 32
+LEARNED_SCORES = ("token", "pooled", "global")
 IMPORTANCE_EXAMPLES = 512
 
 
@@ -61,6 +62,12 @@ class Arm:
     weight: float = WEIGHT
     everywhere: bool = False
     rotated: bool = False
+
+    @property
+    def learns_scores(self) -> bool:
+        """Whether training may spend less and less on it, so that its end is watched."""
+        learned = self.options.get("scores", "token") in LEARNED_SCORES
+        return self.mechanism == "adaptive" and learned and self.weight > 0
 
     def fits(self, answer: str) -> bool:
         """Whether there is a form of it for such answers: tokens are dropped by classifiers."""
@@ -172,7 +179,9 @@ class Work:
         """A trained model, in evaluation mode; raises ``UsageError`` before its training."""
         place = self.place(arm, seed)
         if not (place / "config.json").is_file():
-            raise UsageError(f"{arm} of seed {seed} on {self.name} is not there: its cell failed")
+            raise UsageError(
+                f"{arm} of seed {seed} on {self.name} is not there: its cell failed or was left out"
+            )
         return open_model(str(place)).eval()
 
     def build(self, seed: int) -> PreTrainedModel:
@@ -223,7 +232,13 @@ def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
 
 
 def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
-    """The printed schedule, held against the dense model's validation score."""
+    """The printed schedule; where scores are learned, held against the dense model's validation.
+
+    The printed rule ends a training that falls below 95 % and keeps the last validation above, not
+    the best. On arms without a loss that rises it would only cut what has not yet recovered.
+    """
+    if not arm.learns_scores:
+        return Auxiliary(weight=arm.weight, last_weight=arm.last_weight)
     found = evaluate(work.open(DENSE, seed), work.task, "validation")
     return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=found.score)
 
@@ -286,7 +301,6 @@ def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dic
     """The adaptive form of ``slim``: distilled as long, its plan chosen on half of validation."""
     place = work.place(OURS, seed)
     dense = str(work.place(DENSE, seed))
-    recipe = replace(recipe, auxiliary=Auxiliary())
     draw = Draw()
     models = Models(dense, work.task, place, recipe, recipe, draw, seed)
     result = models.train_adaptive(lambda fraction, text: None)

@@ -197,7 +197,7 @@ def works_of(
         task = _limited(task, most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
-        sizes = options.sizes or usual
+        sizes = {**usual, **options.sizes}
         works.append(Work(name, task, folder, model, sizes, _length(options, name)))
     return works, told
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -136,6 +137,8 @@ def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[R
     names = ["first", *(f"part {n}" for n in range(1, INNER_PLACES + 1)), "last"]
     for layer, row in enumerate(mean.tolist(), start=1):
         for name, value in zip(names, row, strict=True):
+            if math.isnan(value):
+                continue  # no text has a token there
             own: dict[str, Label] = {**labels, "layer": layer, "place": name}
             yield Record("pattern_place", value, "share", "measured", own)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import sys
@@ -19,6 +20,8 @@ from sparing.studies._run import DATA, Failure, write_atomically
 
 if TYPE_CHECKING:
     from sparing.tasks import Task
+
+WEIGHTS = ("*.safetensors", "*.bin")
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,14 @@ class StudyResult:
         }
 
 
-def base_config(study: str, identity: dict[str, Any], tasks: Iterable[Task] = ()) -> dict[str, Any]:
+def base_config(
+    study: str, identity: dict[str, Any], tasks: Iterable[Task] = (), models: Iterable[str] = ()
+) -> dict[str, Any]:
     """What every run's configuration holds: its identity, data, machine, versions and command.
 
-    Of the tasks a digest is kept: with other files a run is another one. Program and paths stand
-    there by their last part alone: a folder of this machine helps nobody elsewhere.
+    Of the tasks, and of ``models`` that are folders, a digest is kept: with other files a run is
+    another one. Program and paths stand there by their last part alone: a folder of this machine
+    helps nobody elsewhere.
     """
     facts = machine()
     program = Path(sys.argv[0]).name
@@ -56,7 +62,7 @@ def base_config(study: str, identity: dict[str, Any], tasks: Iterable[Task] = ()
     return {
         "study": study,
         "identity": identity,
-        DATA: {task.name: task.digest for task in tasks},
+        DATA: {task.name: task.digest for task in tasks} | _weights(models),
         "machine": facts,
         "machine_id": machine_id(facts),
         "commit": commit(),
@@ -64,6 +70,22 @@ def base_config(study: str, identity: dict[str, Any], tasks: Iterable[Task] = ()
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "sparing_version": __version__,
     }
+
+
+def _weights(models: Iterable[str]) -> dict[str, str]:
+    """Digests of the weights of the models that are folders here."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(filter(None, models)):
+        folder = Path(name).expanduser()
+        told = hashlib.blake2b(digest_size=8)
+        files = sorted(path for kind in WEIGHTS for path in folder.glob(kind))
+        for path in files:
+            with path.open("rb") as file:
+                told.update(hashlib.file_digest(file, "blake2b").digest())
+        if files:
+            known = f"the model {folder.resolve().name}"  # two may have one name
+            found[known] = found.get(known, "") + told.hexdigest()
+    return found
 
 
 def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:

@@ -80,8 +80,10 @@ def _leaning(values: Values) -> Record | None:
 def _beside_all(pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]]) -> Record | None:
     """The least of several differences: above a bound only where all are, below it where one is.
 
-    One of many is easily below by chance: the upper ends are of intervals that hold at once.
+    One of many is easily below by chance: the upper ends are of intervals that hold at once. Where
+    one of them was not measured, the others can refute a claim but not support it.
     """
+    asked = len(pairs)
     pairs = [pair for pair in pairs if all(pair)]
     one, all_ = (1 - 0.05 / (len(CLAIMS) * count) for count in (1, max(1, len(pairs))))
     found = [record for pair in pairs if (record := paired(*pair, confidence=one))]
@@ -91,7 +93,9 @@ def _beside_all(pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]]
     if not found or not lows or not highs:
         return found[0] if found else None
     least = min(found, key=lambda record: float(record.value or 0.0))
-    return replace(least, interval=(min(lows), min(highs)), count=min(r.count for r in found))
+    told = len(pairs) == asked or min(highs) < 0
+    interval = (min(lows), min(highs)) if told else None
+    return replace(least, interval=interval, count=min(r.count for r in found))
 
 
 def _over_the_best(values: Values) -> Record | None:
@@ -100,9 +104,13 @@ def _over_the_best(values: Values) -> Record | None:
     Accumulators do not count: the sum is built into them.
     """
     ours = values.by_seed("bounded_score", FNN2)
-    arms = [a for a in values.arms if not a.startswith("FNN") and a not in OF_ANOTHER_KIND]
-    others = [values.by_seed("bounded_score", arm) for arm in arms]
-    return _beside_all([(ours, found) for found in others if None not in found])
+    arms = dict.fromkeys([*PUBLISHED, *values.arms])
+    others = {arm: values.by_seed("bounded_score", arm) for arm in arms if _is_rival(arm)}
+    return _beside_all([(ours, found) for found in others.values() if None not in found])
+
+
+def _is_rival(arm: str) -> bool:
+    return not arm.startswith("FNN") and arm not in OF_ANOTHER_KIND
 
 
 def _best_of_all(ours: str, name: str, group: str) -> Measure:

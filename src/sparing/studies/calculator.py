@@ -49,7 +49,8 @@ def run(
         for name in options.trained
     }
     identity = plain({**asdict(options), "networks": networks})
-    config = base_config("calculator", identity) | _described(options, folder.name)
+    config = base_config("calculator", identity, models=[options.language_model])
+    config |= _described(options, folder.name)
     planned = _cells(options, folder)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)

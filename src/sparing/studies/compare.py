@@ -134,7 +134,7 @@ def run(
     task, given = load_for(options.task, options.task_options, options.model, data)
     options = replace(options, model=options.model or default_model(task), task_options=given)
     resolved = resolve_options(options.mechanisms, options.options, task.tokens)
-    config = base_config("compare", _identity(options, resolved), [task])
+    config = base_config("compare", _identity(options, resolved), [task], [options.model])
     config |= _described(options, task, resolved, folder.name)
     arms = _arms(options, task, resolved, folder, data)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here

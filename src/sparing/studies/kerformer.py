@@ -66,7 +66,9 @@ def run(
     works, told = _works(options, folder, data)
     identity = plain({**asdict(options), "tasks": told})
     del identity["needs"]
-    config = base_config("kerformer", identity, [work.task for work in works])
+    config = base_config(
+        "kerformer", identity, [work.task for work in works], [options.pretrained.model]
+    )
     config |= _described(options, works, folder.name, data)
     planned = _cells(options, works, folder, data)
     config["cells"] = [cell.key for cell in planned]

@@ -86,7 +86,7 @@ def run(
     loaded = _loaded(options, folder, data)
     identity = plain({**asdict(options), "tasks": loaded.told})
     learned = [work.task for work in loaded.works.values()]
-    config = base_config("linformer", identity, learned)
+    config = base_config("linformer", identity, learned, [options.pretrained])
     config |= _described(options, loaded, folder.name)
     planned = _cells(options, loaded, folder, data)
     config["cells"] = [cell.key for cell in planned]

@@ -187,7 +187,8 @@ def run(
             del identity[name]  # so that runs from before there was this option go on
     steps = steps_of(options, task, folder, data)
     steps.models.require_source()
-    config = base_config("slim", plain(identity), [task]) | _described(options, steps, folder)
+    config = base_config("slim", plain(identity), [task], [options.model])
+    config |= _described(options, steps, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
         failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
         records = opened.records()
