@@ -15,6 +15,7 @@ import torch
 
 import sparing
 from sparing.cli.evaluate import wilson
+from sparing.cli.train import _mean
 from tests.cli.conftest import SMALL
 
 
@@ -66,6 +67,25 @@ def test_several_seeds_have_a_folder_each_and_a_mean(command, tmp_path):
     assert "mean of 2 seeds" in shown.out
     judged = command("evaluate", tmp_path / "run" / "seed-3", "--task", "digits", "--json")
     assert judged.json["accuracy"]["value"] == values[1]
+
+
+def test_the_same_command_on_another_model_is_another_training(command, tmp_path):
+    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    assert command("train", "digits", *SMALL, "--output-dir", base).code == 0
+    arguments = ("train", "digits", *SMALL, "--model", base, "--output-dir", tuned)
+    assert command(*arguments).code == 0
+    assert command(*arguments).code == 0  # read back
+    again = ("train", "digits", *SMALL, "--seeds", "7,", "--overwrite", "--output-dir", base)
+    assert command(*again).code == 0
+    ended = command(*arguments)
+    assert ended.code == 2
+    assert "the model base have changed since" in ended.error
+
+
+def test_seeds_are_no_more_alike_than_by_steps_of_a_score():
+    found = _mean([0.9, 0.9], 0.01)
+    low, high = found["interval"]
+    assert low < 0.9 < high
 
 
 def test_learning_from_a_dense_teacher(command, tmp_path):

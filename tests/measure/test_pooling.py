@@ -13,8 +13,15 @@ def test_tasks_count_by_their_examples():
     small, large = np.full((2, 100), -0.5), np.full((3, 300), 0.1)
     found = pool_differences([small, large])
     assert found.value == pytest.approx((100 * -0.5 + 300 * 0.1) / 400)
-    assert found.interval == pytest.approx((found.value, found.value))
+    assert (found.interval[0] + found.interval[1]) / 2 == pytest.approx(found.value)
     assert (found.examples, found.runs) == (400, 5)
+
+
+def test_few_equal_answers_are_not_certain():
+    found = pool_differences([np.zeros((2, 60))])
+    assert found.value == 0
+    assert found.bound == pytest.approx(0.05 ** (1 / 60) - 1)  # 0.95 of such shares would show
+    assert found.interval[1] == -found.interval[0] > -found.bound
 
 
 def test_copies_of_a_seed_add_no_certainty():

@@ -22,7 +22,7 @@ from sparing.report.green_tables import (
     stage_blocks,
 )
 from sparing.report.run import Run
-from sparing.studies._green_analysis import analyse
+from sparing.studies._green_analysis import _plateau, analyse, groups
 from tests.report import records as make
 from tests.report.green_records import config, measured, picture, records
 from tests.report.test_page import HOSTILE
@@ -135,6 +135,17 @@ def test_the_plateau_is_the_gain_of_the_last_quarter():
     still = read(records(learning=True))
     assert any("still gains +5.0" in notice for notice in notices(still))
     assert not any("still gains" in notice for notice in notices(read()))
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_short_training_that_still_gains_is_not_at_its_plateau(epochs):
+    curves = [r for r in measured(learning=True) if r.name == "curve"]
+    cut = [{**r.labels, "told": json.dumps(json.loads(r.labels["told"])[:epochs])} for r in curves]
+    short = [replace(r, labels=labels) for r, labels in zip(curves, cut, strict=True)]
+    found = next(group for group in groups(short, {}) if group.question == "patches")
+    [gain] = _plateau(found)
+    assert gain.value > 0.049
+    assert not gain.labels["at_plateau"]
 
 
 def test_a_dense_model_that_still_learns_gives_no_saving():

@@ -10,6 +10,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.measure.statistics import unseen
 from sparing.models import build_model
 from sparing.studies import _ada_arms as arms
 from sparing.studies import _ada_options, adaattention
@@ -18,7 +19,6 @@ from sparing.studies import _ada_plan as plans
 from sparing.studies import _ada_scores as kept
 from sparing.studies import _ada_speed as speed
 from sparing.studies._ada_analysis import analyse
-from sparing.studies._resampling import unseen
 from sparing.studies._run import Cell
 from sparing.tasks import load_task
 from tests.studies.test_adaattention import SMALL

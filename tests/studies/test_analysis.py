@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 from sparing.core.record import Record
+from sparing.studies import compare
 from sparing.studies._analysis import analyse
 from sparing.studies._resampling import score_difference
+from sparing.tasks import load_task
 
 
 def _accuracy(arm, seed, value):
@@ -86,6 +89,17 @@ def test_the_crossover_holds_from_there_on(curve, crossover):
     (found,) = _analyse([_ratio("linear", *point) for point in curve])
     assert found.value == crossover
     assert found.labels["longest_tokens"] == curve[-1][0]
+
+
+@pytest.mark.parametrize(("lowest", "met"), [(0.5, False), (0.6, True)])
+def test_one_seed_at_chance_is_enough_to_say_that_not_every_seed_learned(lowest, met):
+    task = load_task("digits")
+    options = replace(compare.BUDGETS["quick"], mechanisms=("softmax",))
+    records = [
+        Record("accuracy", task.chance + above, "share", "measured", {"arm": "softmax", "seed": n})
+        for n, above in enumerate((lowest - 0.5, 0.4, 0.4))
+    ]
+    assert compare._judge(records, options, task)[0].met is met
 
 
 def test_of_many_arms_none_is_better_by_chance():

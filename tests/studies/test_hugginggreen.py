@@ -100,6 +100,21 @@ def test_boxes_are_scored_with_patches_chosen_and_with_all(done):
     assert [r.labels["rival"] for r in rivals] == ["random"]
 
 
+def test_what_is_set_for_all_tasks_goes_before_a_budgets_own():
+    quick = hugginggreen.BUDGETS["quick"]
+    assert quick.recipe("digits", 0).epochs == quick.trained["digits"]["epochs"]
+    found = replace(quick, epochs=1, learning_rate=0.5).recipe("digits", 0)
+    assert (found.epochs, found.learning_rate) == (1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("trained", {}), ("task_options", {}), ("questions_of", ())]
+)
+def test_settings_of_no_task_are_refused(setting, value):
+    with pytest.raises(UsageError, match=rf"{setting}.digts: .*did you mean 'digits'"):
+        replace(hugginggreen.BUDGETS["quick"], **{setting: {"digts": value}})
+
+
 def test_a_task_without_boxes_is_refused(tmp_path):
     with pytest.raises(UsageError, match="digits has no boxes; scenes has"):
         hugginggreen.run(replace(SMALL, box_tasks=("digits",)), tmp_path / "run")

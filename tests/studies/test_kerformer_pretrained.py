@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from sparing.core.errors import DataError, UsageError
+from sparing.measure.statistics import unseen
 from sparing.studies import _ker_pretrained as pretrained
 from sparing.studies._ker_answers import answers_record, paired_records, right_of
 from sparing.studies._ker_pretrained import PretrainedOptions, notes, pretrained_cells
@@ -248,11 +249,15 @@ def test_pairs_of_answers_are_told_with_how_sure_they_are():
 
 def test_equal_answers_are_no_gain():
     labels = {"task": "t", "stage": "warm", "seed": 0}
-    records = [answers_record([True, False] * 9, {**labels, "arm": a}) for a in ("rfa", "uniform")]
-    found = paired_records(records)
-    assert [(r.name, r.value, r.interval) for r in found] == [
-        ("gain_over_uniform", 0.0, (0.0, 0.0))
-    ]
+    for count in (18, 36):
+        right = [True, False] * (count // 2)
+        records = [answers_record(right, {**labels, "arm": arm}) for arm in ("rfa", "uniform")]
+        [found] = paired_records(records)
+        assert (found.name, found.value) == ("gain_over_uniform", 0.0)
+        if count < 30:
+            assert found.interval is None  # too few to say how sure
+        else:
+            assert found.interval == pytest.approx((-unseen(36, 0.95), unseen(36, 0.95)))
 
 
 def test_without_a_model_nothing_runs_and_the_page_says_so(tmp_path):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
+import sys
 
 import pytest
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Record
 from sparing.studies._goals import Goal
+from sparing.studies._pieces import clocked
 from sparing.studies._run import Cell, open_run, read_config
 from sparing.studies._study import base_config
 
@@ -66,6 +69,39 @@ def test_a_failed_cell_is_noted_and_tried_again(tmp_path):
     _, failures = _do(tmp_path, [_cell("bad", calls), _cell("good", calls)])
     assert failures == []
     assert calls == ["bad", "good", "bad"]
+
+
+def test_what_failed_stays_noted_while_other_cells_are_done(tmp_path):
+    calls = []
+
+    def noted():
+        return [each["cell"] for each in json.loads((tmp_path / "failed.json").read_text())]
+
+    _do(tmp_path, [_cell("bad", calls, error=UsageError("no"))])
+    _do(tmp_path, [_cell("good", calls)])
+    assert noted() == ["bad"]
+    _do(tmp_path, [_cell("bad", calls), _cell("good", calls)])
+    assert noted() == []
+
+
+def test_an_error_that_nobody_expected_ends_its_cell_alone(tmp_path):
+    calls = []
+    records, failures = _do(
+        tmp_path, [_cell("bad", calls, error=IndexError("out of range")), _cell("good", calls)]
+    )
+    assert [(f.cell, f.error) for f in failures] == [("bad", "IndexError: out of range")]
+    assert [r.cell for r in records] == ["good"]
+
+
+def test_the_work_of_child_processes_is_counted():
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+
+    def work():
+        subprocess.run([sys.executable, "-c", busy], check=True)
+        return []
+
+    [told] = clocked(Cell("one", work)).work()
+    assert told.labels["core_s"] >= 0.4
 
 
 def test_interruption_keeps_what_is_finished(tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp
@@ -97,6 +99,12 @@ def test_a_cheaper_one_that_is_fast_and_good_enough_goes_before_a_slow_one(monke
 def test_where_none_is_fast_enough_the_fastest_good_one_is_taken_else_the_best(monkeypatch):
     assert chosen(monkeypatch, good=(3, 4), speed=9.0)["chosen_plan"][0] == 3
     assert chosen(monkeypatch, good=(), speed=9.0)["chosen_plan"][0] == 4
+
+
+def test_nothing_to_cut_is_said(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "SHARES", {})
+    with pytest.raises(UsageError, match="nothing to cut"):
+        chosen(monkeypatch, good=())
 
 
 def test_the_example_for_export_is_the_two_longest_inputs(tmp_path):

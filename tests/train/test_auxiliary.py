@@ -16,10 +16,12 @@ from tests.train.small import equal, token_model, token_task, weights
 
 def test_the_printed_schedule():
     weight_at = Auxiliary().weight_at
-    assert [weight_at(done) for done in (0.0, 0.099, 0.1, 0.5, 0.95)] == [0, 0, 0.01, 0.01, 0.01]
-    assert weight_at(0.975) == pytest.approx(0.03)
-    assert weight_at(1.0) == pytest.approx(0.05)
-    assert Auxiliary(rise_share=0.0, warmup_share=0.0).weight_at(1.0) == 0.01
+    found = [weight_at(step, 1000) for step in (0, 99, 100, 500, 949)]
+    assert found == [0, 0, 0.01, 0.01, pytest.approx(0.01)]
+    assert weight_at(974, 1000) == pytest.approx(0.03)
+    assert weight_at(999, 1000) == pytest.approx(0.05)
+    assert [weight_at(step, 10) for step in (0, 1, 8, 9)] == [0, 0.01, 0.01, 0.05]  # short, too
+    assert Auxiliary(rise_share=0.0, warmup_share=0.0).weight_at(9, 10) == 0.01
     printed = adaptive_recipe(0.9)
     assert (printed.learning_rate, printed.batch_size, printed.epochs) == (5e-5, 32, 4)
     assert printed.auxiliary.baseline == 0.9

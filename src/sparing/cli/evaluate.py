@@ -98,7 +98,7 @@ def score_intervals(judged: Evaluation, labels: Tensor) -> Intervals:
 
     They speak of other examples for this one model, not of other seeds.
     """
-    shares = ("accuracy", "top5", "exact_match")
+    shares = ("accuracy", "top5", "exact_match", "exact")
     return {
         name: wilson(round(value * judged.count), judged.count)
         if name in shares

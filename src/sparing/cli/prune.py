@@ -186,7 +186,7 @@ def _judged(
 
 def _scores(before: Evaluation, after: Evaluation) -> dict[str, dict[str, Any]]:
     """Each metric of both; accuracy with the interval of the paired difference over examples."""
-    from sparing.measure.statistics import mean_difference
+    from sparing.measure.statistics import mean_difference, with_unseen
 
     rows: dict[str, dict[str, Any]] = {
         name: {"before": before.scores[name], "after": value}
@@ -194,8 +194,9 @@ def _scores(before: Evaluation, after: Evaluation) -> dict[str, dict[str, Any]]:
     }
     if "accuracy" in rows and before.right is not None and after.right is not None:
         ours, theirs = ([float(each) for each in judged.correct] for judged in (after, before))
-        difference = mean_difference(ours, theirs)
-        rows["accuracy"] |= {"difference": difference.value, "interval": difference.interval}
+        gap = mean_difference(ours, theirs)
+        interval = gap.interval and with_unseen(gap.interval, gap.count)
+        rows["accuracy"] |= {"difference": gap.value, "interval": interval}
     return rows
 
 

@@ -278,7 +278,8 @@ def _outcome(
     plan: Plan, task: Task, folder: Path, swapped: dict[str, Any], runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Everything a reader of ``--json`` gets."""
-    mean = _mean([run["score"] for run in runs])
+    step = 1 / max(1, len(task.test))
+    mean = _mean([run["score"] for run in runs], step)
     right = [run["accuracy"] for run in runs if run["accuracy"] is not None]
     return {
         "task": task.name,
@@ -292,15 +293,15 @@ def _outcome(
         "distance_before_training": swapped.get("distance"),
         "seeds": runs,
         "score": mean,
-        "accuracy": _mean(right) if right else None,
+        "accuracy": _mean(right, step) if right else None,
     }
 
 
-def _mean(values: list[float]) -> dict[str, Any]:
-    """The mean over seeds with its interval."""
+def _mean(values: list[float], step: float) -> dict[str, Any]:
+    """The mean over seeds with its interval; seeds are no more alike than by steps of a score."""
     from sparing.measure.statistics import mean_difference
 
-    mean = mean_difference(values, [0.0] * len(values))
+    mean = mean_difference(values, [0.0] * len(values), resolution=step)
     return {"mean": mean.value, "interval": mean.interval, "count": mean.count}
 
 

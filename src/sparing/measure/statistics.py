@@ -109,6 +109,22 @@ def mean_difference(
     return Difference(float(differences.mean()), interval, len(differences))
 
 
+def unseen(count: int, confidence: float) -> float:
+    """The largest share of inputs that may well differ where none of so many did.
+
+    Resampling gives an interval without width there. One-sided, at half of what the confidence
+    leaves: (1 - share) ** count is as likely as that.
+    """
+    return float(1 - ((1 - confidence) / 2) ** (1 / count))
+
+
+def with_unseen(interval: Interval, count: int, confidence: float = 0.95) -> Interval:
+    """A resampled interval of a share; one without width widened by what was not seen."""
+    low, high = interval
+    reach = unseen(count, confidence) if low == high else 0.0
+    return low - reach, high + reach
+
+
 def verdict(difference: Difference, margin: float, *, higher_is_better: bool = True) -> Verdict:
     """What an interval says: inside the margin, on one side of zero, or neither.
 

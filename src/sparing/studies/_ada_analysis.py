@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from sparing.core.record import Label, Record
+from sparing.measure.statistics import unseen
 from sparing.studies._ada_arms import FULL, Work
 from sparing.studies._ada_cells import INT8
 from sparing.studies._ada_scores import kept_answers, printed_metric, score_of
-from sparing.studies._resampling import unseen
 
 RESAMPLES, SLOW = 2_000, 4
 # Means: over the tasks that run every arm, over all tasks of an arm, and over GLUE's alone.

@@ -316,8 +316,9 @@ def _plateau(group: Group) -> list[Record]:
     """
     gains = []
     for curve in group.curves(DENSE).values():
-        before = curve[: max(1, round(LAST_QUARTER * len(curve)))]
-        gains.append(max(e["score"] for e in curve) - max(e["score"] for e in before))
+        before = curve[: min(len(curve) - 1, round(LAST_QUARTER * len(curve)))]
+        best, sooner = (max((e["score"] for e in part), default=0.0) for part in (curve, before))
+        gains.append(best - sooner)
     if not gains:
         return []
     found = mean_difference(gains, [0.0] * len(gains))

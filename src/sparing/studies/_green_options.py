@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError, nearest, require_choice
 from sparing.layers.patches import SCORES, WAYS
-from sparing.studies._task import limited, load_for
+from sparing.studies._task import limited, load_for, require_tasks
 from sparing.tasks import Examples, Task, options_of
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
@@ -122,6 +122,8 @@ class Options:
             raise UsageError(f"margin must be above 0, got {self.margin}")
         if any(not 0 < keep < 1 if isinstance(keep, float) else keep < 2 for keep in self.keeps):
             raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
+        for name in ("trained", "task_options", "questions_of", "unlabelled"):
+            require_tasks(name, getattr(self, name), (*self.tasks, *self.box_tasks))
         for task, given in self.trained.items():
             for name in given:
                 if name not in TRAINED:
@@ -137,8 +139,8 @@ class Options:
         own, given = default_recipe(task), self.trained.get(task, {})
         return replace(
             own,
-            epochs=given.get("epochs") or self.epochs or own.epochs,
-            learning_rate=given.get("learning_rate") or self.learning_rate or own.learning_rate,
+            epochs=self.epochs or given.get("epochs") or own.epochs,
+            learning_rate=self.learning_rate or given.get("learning_rate") or own.learning_rate,
             batch_size=given.get("batch_size") or self.batch_size,
             precision=self.precision,
             patience=None,

@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
+from sparing.measure.statistics import with_unseen
 from sparing.studies._long_arms import UNIFORM
 
 ANSWERS = "answers"
 TEACHER = "teacher"
 DENSE_MODEL = "dense"
 RESAMPLES = 2000
+FEWEST_EXAMPLES = 30  # for an interval over examples
 Bits = npt.NDArray[np.bool_]
 Seeds = Mapping[int, Bits]
 
@@ -95,6 +97,7 @@ def _paired(
         spread = one / np.maximum(other, 1 / len(first))
     else:
         value, spread = first.mean() - second.mean(), one - other
-    low, high = np.quantile(spread, (0.025, 0.975))
-    interval = (float(low), float(high))
+    low, high = (float(end) for end in np.quantile(spread, (0.025, 0.975)))
+    few = len(first) < FEWEST_EXAMPLES
+    interval = None if few else with_unseen((low, high), len(first))
     return Record(name, float(value), "share", "measured", labels, interval, len(first))

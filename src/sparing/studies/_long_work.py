@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
-from sparing.studies._task import limited, load_for
+from sparing.studies._task import limited, load_for, require_tasks
 from sparing.tasks import Examples, Task
 from sparing.tasks._files import given_folder
 from sparing.train import Recipe, default_recipe
@@ -57,6 +57,8 @@ class TaskOptions:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.margin > 0:
             raise UsageError(f"margin must be above 0, got {self.margin}")
+        for name in ("trained", "task_options", "arms_of"):
+            require_tasks(name, getattr(self, name), self.tasks)
         for task, given in self.trained.items():
             for name in given:
                 if name not in TRAINED:

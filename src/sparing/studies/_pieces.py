@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.record import Record
+from sparing.measure.energy import process_cpu_seconds
 from sparing.studies._run import Cell, Failure, Progress, Run
 
 TIME = "cell_time_s"
@@ -93,9 +94,9 @@ def clocked(cell: Cell) -> Cell:
     """The cell, which also tells how long it took: later plans rest on it."""
 
     def do() -> list[Record]:
-        start, used = time.perf_counter(), time.process_time()
+        start, used = time.perf_counter(), process_cpu_seconds()  # children work too
         records = cell.work()
-        took, core = time.perf_counter() - start, time.process_time() - used
+        took, core = time.perf_counter() - start, process_cpu_seconds() - used
         return [*records, Record(TIME, took, "s", "measured", {"core_s": core})]
 
     return replace(cell, work=do)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from sparing.core.errors import UsageError
-from sparing.measure.statistics import Difference
+from sparing.measure.statistics import Difference, with_unseen
 from sparing.tasks._scores import metric
 
 RESAMPLES = 2_000
@@ -44,18 +44,7 @@ def score_difference(
         spread = torch.tensor(found, dtype=torch.float64)
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
     low, high = spread.double().quantile(ends).tolist()
-    if low == high:
-        low, high = value - unseen(len(labels), confidence), value + unseen(len(labels), confidence)
-    return Difference(value, (low, high), len(labels))
-
-
-def unseen(count: int, confidence: float) -> float:
-    """The largest share of inputs that may well differ where none of so many did.
-
-    Resampling gives an interval without width there. One-sided, at half of what the confidence
-    leaves: (1 - share) ** count is as likely as that.
-    """
-    return float(1 - ((1 - confidence) / 2) ** (1 / count))
+    return Difference(value, with_unseen((low, high), len(labels), confidence), len(labels))
 
 
 def good_enough(

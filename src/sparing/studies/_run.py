@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -113,18 +114,32 @@ class Run:
                 self._do_one(cell)
             done += cell.weight
         on_progress(1.0, "done")
-        failed = [vars(failure) for failure in self.failures]
+        tried = {cell.key for cell in cells}
+        failed = [*self._failed_before(tried), *(vars(failure) for failure in self.failures)]
         write_atomically(self.folder / "failed.json", json.dumps(failed, indent=2) + "\n")
         return self.failures
+
+    def _failed_before(self, tried: set[str]) -> list[dict[str, str]]:
+        """What failed in an earlier call and was neither done since nor tried in this one."""
+        now = {failure.cell for failure in self.failures} | tried | self.finished()
+        try:
+            before = json.loads((self.folder / "failed.json").read_text(encoding="utf-8"))
+            return [each for each in before if each["cell"] not in now]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
 
     def _do_one(self, cell: Cell) -> None:
         try:
             self.keep(cell.key, cell.work())  # a record that is not finite is refused here
-        except (SparingError, RuntimeError, ValueError) as error:
+        except Exception as error:
             if is_full(error) or is_full(error.__cause__):
                 raise
-            line = str(error).strip().splitlines() or [type(error).__name__]
-            self.failures.append(Failure(cell.key, line[0]))
+            if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
+                traceback.print_exc()
+            line = str(error).strip().splitlines() or [""]
+            known = isinstance(error, SparingError | RuntimeError | ValueError) and line[0]
+            told = line[0] if known else f"{type(error).__name__}: {line[0]}".rstrip(": ")
+            self.failures.append(Failure(cell.key, told))
 
     def _drop_torn_cells(self) -> None:
         entries = self.log.read()

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
@@ -35,6 +36,10 @@ def choose_plan(steps: Steps, run: Run) -> list[Record]:
     """
     front = contenders_of(run) if steps.models.polish_epochs else front_of(run)
     good = good_points(run, front)
+    if not front:
+        raise UsageError(
+            "no surveyed plan is cheaper than the dense model: there is nothing to cut"
+        )
     inputs = sample(steps, steps.parts[0], SAMPLE)
     dense = steps.engines.dense(steps.models.rival())
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sparing.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from sparing.tasks import Examples, Task
@@ -54,6 +56,16 @@ def limited(
             parts: dict[str, Any] = {split: draw(whole, most)}
             task = replace(task, **parts, notes=(*task.notes, note))
     return task
+
+
+def require_tasks(setting: str, given: Iterable[str], own: Iterable[str]) -> None:
+    """Raise ``UsageError`` where a setting is for a task that there is not; paths are ``own``."""
+    from sparing.tasks import names
+
+    known = [*names(), *own]
+    for task in given:
+        if task not in known:
+            raise UsageError(f"{setting}.{task}: unknown task {task!r}{nearest(task, known)}")
 
 
 def _has_tokenizer(model: str, *, own: bool = False) -> bool:

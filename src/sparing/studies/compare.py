@@ -201,10 +201,10 @@ def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResu
         if record.name == "accuracy" and record.labels.get("arm") == options.baseline
     ]
     above = [record.value - task.chance for record in dense if record.value is not None]
-    lowest = (min(above), max(above)) if above else None
+    least = min(above, default=None)
     every = Goal(f"{options.baseline} above chance in every seed", 0.05, "share")
-    judged = every.judge(min(above, default=None), lowest)
-    goals = [replace(judged, interval=None)]  # a range over seeds, not an interval of a mean
+    judged = every.judge(least, None if least is None else (least, least))
+    goals = [replace(judged, interval=None)]  # one seed is enough to fail, and all must pass
     for arm in options.mechanisms:
         if arm == options.baseline:
             continue

@@ -212,7 +212,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         score = mean_score(log)
         if score is not None:
             self.journal.head_scores.append(score)
-        weight = self.recipe.auxiliary.weight_at(step / self.state.max_steps)
+        weight = self.recipe.auxiliary.weight_at(step, self.state.max_steps)
         return with_auxiliary(loss, log, weight)
 
     def training_step(

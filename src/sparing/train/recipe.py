@@ -67,12 +67,12 @@ class Auxiliary:
         if not 0 < self.floor_share <= 1:
             raise UsageError(f"auxiliary.floor_share must be in (0, 1], got {self.floor_share}")
 
-    def weight_at(self, done: float) -> float:
-        """The weight when the share ``done`` of all steps has been taken."""
-        if done < self.warmup_share:
+    def weight_at(self, step: int, steps: int) -> float:
+        """The weight in a step, counted from 0, of so many; the last one has ``last_weight``."""
+        if step < self.warmup_share * steps:
             return 0.0
-        rest = 1 - done
-        if rest >= self.rise_share:
+        rest = 1 - (step + 1) / steps
+        if not self.rise_share or rest >= self.rise_share:
             return self.weight
         return self.last_weight + (self.weight - self.last_weight) * rest / self.rise_share
 
