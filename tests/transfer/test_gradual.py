@@ -51,6 +51,12 @@ def test_heads_go_in_equal_stages_and_each_is_trained(done):
     assert f"{report.stages[1].after:.4f} after" in lines[3]
 
 
+def test_each_stage_sees_the_data_in_another_order(tmp_path):
+    pruned(tmp_path / "p")
+    told = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("p/stage-*/run.json"))]
+    assert [run["recipe.seed"] for run in told] == [RECIPE.seed, RECIPE.seed + 1]
+
+
 def test_what_comes_out_saves_and_loads(done, tmp_path):
     own, _ = done
     own.save_pretrained(tmp_path)

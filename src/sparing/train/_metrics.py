@@ -30,4 +30,6 @@ class MetricsFile:
                     kept.append(line + "\n")
             except (ValueError, KeyError, TypeError):
                 continue
-        self.path.write_text("".join(kept))
+        torn = self.path.with_name(self.path.name + ".part")
+        torn.write_text("".join(kept))
+        torn.replace(self.path)

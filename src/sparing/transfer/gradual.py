@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,8 @@ def prune_gradually(
             place = folder / f"stage-{number}"
             score = _remove_to(model, task, goal / total, batches, step, place)
             tell = _within(on_progress, number - 1, stages)
-            result = train(model, task, recipe, output_dir=place, on_progress=tell)
+            own = replace(recipe, seed=recipe.seed + number - 1)  # another order of the same data
+            result = train(model, task, own, output_dir=place, on_progress=tell)
             found.append(PruneStage(total - goal, score, result.validation_score, result))
     name, fewer = type(model).__name__, before - size_of(model)
     return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(found))
