@@ -53,6 +53,21 @@ def test_at_full_width_nothing_changes(model, batches):
     assert torch.allclose(logits(same, batches), logits(model, batches), atol=1e-8)
 
 
+def test_gates_and_confidence_heads_come_along(model, batches):
+    model.encoder.add_gates("skim", (1,))
+    model.encoder.add_confidences((2,))
+    smaller = narrow_heads(model, batches, query_dim=4, value_dim=8)
+    assert len(smaller.encoder.gates) == len(model.encoder.gates) == 1
+    assert len(smaller.encoder.confidences) == len(model.encoder.confidences) == 1
+
+
+def test_modes_of_single_modules_are_left(model, batches):
+    model.train()
+    model.embeddings.eval()
+    narrow_heads(model, batches, query_dim=4, value_dim=8)
+    assert (model.training, model.embeddings.training) == (True, False)
+
+
 @pytest.mark.parametrize(("query_dim", "value_dim"), [(4, 8), (8, 4), (5, 3)])
 def test_less_costs_less_and_stays_near(model, batches, query_dim, value_dim):
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -243,10 +243,10 @@ def test_selections_that_cannot_be(options, words):
 
 
 def test_more_patches_than_there_are():
-    selected = model()
-    select_patches(selected, keep=17, **RAW)
+    whole = model()
     with pytest.raises(UsageError, match="16 patches"):
-        selected(**pictures())
+        select_patches(whole, keep=17, **RAW)
+    assert selector_of(whole) is None
 
 
 def test_models_without_patches_are_refused(tmp_path):

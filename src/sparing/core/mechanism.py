@@ -191,7 +191,8 @@ def without_autocast(device_type: str) -> AbstractContextManager[object]:
     Autocast would turn a product of what was widened to float32 back into half precision. Entered
     only where autocast is on: an exported graph would carry the region along.
     """
-    if torch.is_autocast_enabled(device_type):
+    known = torch.amp.is_autocast_available(device_type)  # the meta device has none
+    if known and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
 

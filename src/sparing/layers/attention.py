@@ -16,7 +16,8 @@ class Attention(nn.Module):
     """Projects to queries, keys and values, mixes with a mechanism, projects back.
 
     ``width`` is the layer's width, divided among ``heads``; ``mechanism`` a name, with ``options``
-    its own; ``tokens`` the longest sequence, for mechanisms that need it. With
+    its own; ``tokens`` the longest sequence, for mechanisms that need it. Mechanisms that draw have
+    a ``seed``: give each layer of a stack another one, as ``swap`` does, or all draw alike. With
     ``mechanism="softmax"`` and the same weights it computes what ``torch.nn.MultiheadAttention``
     (``batch_first=True``) computes, but takes a ``Mask`` and has no attention weights to return.
 

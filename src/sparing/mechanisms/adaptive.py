@@ -138,7 +138,12 @@ class Adaptive(Mechanism):
         else:
             widths = self._cut.widths(self._own_scores()).tolist()
         rows = {"token": work.batch * work.keys, "pooled": work.batch}.get(self.scores, 0)
-        products = sum(2 * pairs * (width + (width if values else dim)) for width in widths)
+        # no fused kernel takes narrower queries than values and skips what causality hides
+        square = work.batch * work.queries * work.keys
+        products = 0
+        for width in widths:
+            seen = square if width < dim and not values else pairs
+            products += 2 * seen * (width + (width if values else dim))
         scorer = self.scorer.flops(rows) if self._from_input else 0
         copies = 0 if len(set(widths)) == 1 else 3
         numbers = work.rows * work.queries * dim * (1 + copies)

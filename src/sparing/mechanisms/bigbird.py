@@ -91,7 +91,8 @@ class Bigbird(Mechanism):
         if random_blocks == 0:
             self.traits = replace(type(self).traits, random=False)
         generator = torch.Generator().manual_seed(seed)
-        draws = torch.randint(2**32, (heads.count, random_blocks), generator=generator)
+        shape = (heads.count, random_blocks)
+        draws = torch.randint(2**32, shape, generator=generator, device="cpu")
         self.register_buffer("draws", draws)
 
     def mix(

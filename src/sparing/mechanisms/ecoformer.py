@@ -164,7 +164,7 @@ class Ecoformer(Mechanism):
         self, head: int, rows: Float[Tensor, "tokens dim"], neighbours: int, steps: int
     ) -> None:
         generator = torch.Generator().manual_seed(self.seed)
-        chosen = rows[torch.randperm(len(rows), generator=generator)[:_LABELLED]]
+        chosen = rows[torch.randperm(len(rows), generator=generator, device="cpu")[:_LABELLED]]
         centres = _coarse(chosen[torch.arange(self.anchors) % len(chosen)])
         sigma = _coarse(_distances(rows, centres).mean())
         sigma = sigma.where(sigma > 0, 1.0)

@@ -80,7 +80,8 @@ class GaussianKeys(Mechanism):
         self.seed = seed
         self.traits = dataclasses.replace(type(self).traits, random=components > 1)
         generator = torch.Generator().manual_seed(seed)
-        shifts = torch.randn(components, heads.count, heads.dim, generator=generator) / 2
+        shape = (components, heads.count, heads.dim)
+        shifts = torch.randn(shape, generator=generator, device="cpu") / 2
         shifts[0] = 0
         self.shifts = nn.Parameter(shifts)
         if mixture == "soft":

@@ -159,7 +159,8 @@ class Linformer(Mechanism):
         shape = (heads.count,) * per_head + (self.slots, heads.tokens)
         generator = torch.Generator().manual_seed(self.seed)
         key, value = (
-            torch.randn(shape, generator=generator) / math.sqrt(self.slots) for _ in range(2)
+            torch.randn(shape, generator=generator, device="cpu") / math.sqrt(self.slots)
+            for _ in range(2)
         )
         return key, value if apart else None
 

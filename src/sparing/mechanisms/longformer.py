@@ -151,7 +151,7 @@ class Longformer(Mechanism):
         inner, width = self.heads.count * self.heads.dim, self.heads.width or 0
         generator = torch.Generator().manual_seed(self.seed)
         for name in ("q", "k", "v"):
-            drawn = torch.rand((inner, width), generator=generator) * 2 - 1
+            drawn = torch.rand((inner, width), generator=generator, device="cpu") * 2 - 1
             self.register_parameter(f"global_{name}", nn.Parameter(drawn / math.sqrt(width)))
         for name in ("q", "v"):
             self.register_parameter(f"global_{name}_bias", nn.Parameter(torch.zeros(inner)))

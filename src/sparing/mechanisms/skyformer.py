@@ -73,7 +73,7 @@ class Skyformer(Mechanism):
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
         # Whole numbers: a fraction would be another one in half precision.
-        places = torch.randint(2**_PLACE_BITS, (landmarks,), generator=generator)
+        places = torch.randint(2**_PLACE_BITS, (landmarks,), generator=generator, device="cpu")
         self.register_buffer("places", places)
 
     def mix(

@@ -16,13 +16,16 @@ from sparing.core.workload import Cost, Workload
 class Softmax(Mechanism):
     """Scaled dot-product attention, fused: no square of scores is ever stored.
 
+    A square of what may be seen is, one byte a pair, where causality comes with pads or with
+    queries that are not the first ones: the kernel takes either a mask or causality.
+
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q_i . k_j / sqrt(dim).
 
     Symbols: i runs over queries, j over the keys that i may see; ``dropout`` is the share of
     weights dropped while training.
 
-    Cost: 4 dim flops for each visible pair, memory linear in the tokens. It is the limit itself:
-    every other mechanism is measured against it.
+    Cost: 4 dim flops for each visible pair, memory linear in the tokens but for that mask. It is
+    the limit itself: every other mechanism is measured against it.
 
     Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1. What differs: a query that may see
     no key returns zeros, where implementations return zeros or NaN depending on the kernel.

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
 PREFIX = "checkpoint-"
 
 
-def save_weights(model: nn.Module, folder: Path) -> None:
-    """Write the model's state under its own names, what is shared once.
+def save_weights(model: nn.Module, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
+    """Write the model's state, or the one given, under its own names, what is shared once.
 
     transformers' ``save_pretrained`` renames some weights to older layouts (ViT's, for one), which
     Trainer reads back without renaming, matching nothing and saying nothing; so checkpoints are
@@ -29,7 +30,7 @@ def save_weights(model: nn.Module, folder: Path) -> None:
     """
     kept: dict[str, Tensor] = {}
     seen: set[tuple[object, ...]] = set()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in (model.state_dict() if state is None else state).items():
         if _place(tensor) not in seen:
             kept[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             seen.add(_place(tensor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from sparing.transfer.families import family_of, head_form, layer_form, layer_si
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
+from sparing.transfer.swap import entry_of
 
 ENTRY_VERSION = 1
 
@@ -160,20 +161,32 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         first = 0 if positions.padding_idx is None else positions.padding_idx + 1
         return int(positions.num_embeddings) - first
 
-    def save_pretrained(self, save_directory: str | Path) -> None:
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        is_main_process: bool = True,
+        state_dict: Mapping[str, Tensor] | None = None,
+        **_: Any,
+    ) -> None:
         """Write configuration and weights into a folder; ``sparing.load`` reads them.
+
+        Takes what transformers' Trainer hands over: other processes than the main one write
+        nothing, and a ``state_dict`` goes before the model's own. What else there is (sizes of
+        shards, formats) does not apply.
 
         Unlike transformers' own it renames nothing, so that what is read is what was written. A
         model that stood in the folder is there until the new one is written whole; its
         configuration goes first, so that no two models' files are ever read together.
         """
+        if not is_main_process:
+            return
         folder = Path(save_directory)
         self._write_entry()
         self.config.architectures = [type(self).__name__]
         self.config.dtype = self.dtype
         part = folder / "saving.part"
         shutil.rmtree(part, ignore_errors=True)
-        save_weights(self, part)
+        save_weights(self, part, state_dict)
         self.config.save_pretrained(part)
         (folder / "config.json").unlink(missing_ok=True)
         for name in (WEIGHTS, "config.json"):
@@ -286,7 +299,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     sizes = layer_sizes(config)
     places = range(min(2, len(sizes)), len(sizes) + 1) if exits is None else exits
     entry = {"sizes": [size.to_list() for size in sizes], "exits": sorted({*places, len(sizes)})}
-    carried = getattr(config, NAME, None) or {}
+    carried = entry_of(dense)
     setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
     with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
         adaptive = AdaptiveClassifier(config)

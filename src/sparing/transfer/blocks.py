@@ -15,7 +15,7 @@ from sparing.transfer.layers import (
     has_position_bias,
     projection_names,
 )
-from sparing.transfer.registry import NAME
+from sparing.transfer.swap import entry_of
 
 # Where the output projection stands, seen from the attention module or from its parent.
 _OUTPUTS = ("o_proj", "out_proj", "out_lin", "../output.dense")
@@ -62,8 +62,7 @@ def find_blocks(model: nn.Module) -> list[Block]:
 
 def removed_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
     """The heads that were pruned from each block, by the numbers that they had at first."""
-    entry = getattr(getattr(model, "config", None), NAME, None) or {}
-    return {row["layer"]: tuple(row["heads"]) for row in entry.get("pruned", ())}
+    return {row["layer"]: tuple(row["heads"]) for row in entry_of(model).get("pruned", ())}
 
 
 def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> Block:

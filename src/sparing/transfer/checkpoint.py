@@ -8,6 +8,7 @@ rename them, as it does for some families), and accepts nothing missing or left 
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +49,8 @@ def load(path: str | Path) -> PreTrainedModel:
     if entry is None:
         whole, told = _read_weights(kind, folder, tolerant=True)
         # left over is much that the hub has: heads of another training, buffers of another version
-        _refuse_differences({**told, "unexpected_keys": ()}, folder)
+        left = [name for name in told.get("unexpected_keys") or () if f".{NAME}." in str(name)]
+        _refuse_differences({**told, "unexpected_keys": left}, folder)
         return whole
     rows = _check_entry(entry, folder)
     try:
@@ -159,10 +161,12 @@ def _read_weights(
     """
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
+    how: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": tolerant}
     try:
-        return kind.from_pretrained(  # type: ignore[no-any-return]
-            folder, output_loading_info=True, ignore_mismatched_sizes=tolerant
-        )
+        model, told = kind.from_pretrained(folder, **how)
+        if _has_no_pooler(kind, told):
+            model, told = kind.from_pretrained(folder, add_pooling_layer=False, **how)
+        return model, told
     except (SparingError, MemoryError):
         raise
     except Exception as error:  # a spoilt configuration ends in any
@@ -172,6 +176,14 @@ def _read_weights(
         raise CheckpointError(f"{folder}: {what}: {lines[0]}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
+
+
+def _has_no_pooler(kind: type[PreTrainedModel], told: Mapping[str, Any]) -> bool:
+    """Whether all that is missing is a pooler that the class may be built without."""
+    missing = [str(name) for name in told.get("missing_keys") or ()]
+    builders = [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]
+    known = any("add_pooling_layer" in inspect.signature(each).parameters for each in builders)
+    return known and bool(missing) and all(name.startswith("pooler.") for name in missing)
 
 
 def _refuse_differences(found: Mapping[str, Any], folder: Path) -> None:

@@ -16,7 +16,11 @@ from sparing.layers.elastic import ElasticLayer
 from sparing.layers.plan import LayerSizes, full_plan
 from sparing.layers.rotation import bases
 from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.importance import still
 from sparing.transfer.registry import NAME
+
+
+LAYERS = "encoder.layers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +63,9 @@ def narrow_heads(
             raise UsageError(f"{name} must be from 1 to {most}, got {wanted}")
     moments = moments_of(model, batches)
     smaller = _empty(model, query_dim, value_dim)
-    state = {
-        name: value for name, value in model.state_dict().items() if "encoder.layers" not in name
-    }
-    smaller.load_state_dict(state, strict=False)
+    state = {name: each for name, each in model.state_dict().items() if LAYERS not in name}
+    unknown = smaller.load_state_dict(state, strict=False).unexpected_keys
+    assert not unknown, unknown
     for ours, theirs, found in zip(
         smaller.encoder.layers, model.encoder.layers, moments, strict=True
     ):
@@ -77,20 +80,19 @@ def moments_of(model: AdaptiveClassifier, batches: Iterable[Mapping[str, Tensor]
     """Each layer's moments over the real tokens of the batches, in float64."""
     sums: list[list[Tensor]] = []
     count = 0
-    plan, training = full_plan(model.encoder.sizes), model.training
-    model.eval()
-    for batch in batches:
-        rows, layout = model.embed(**batch)
-        states = model.encoder.trace(rows, layout, plan).states
-        count += len(rows)
-        for number, layer in enumerate(model.encoder.layers):
-            assert isinstance(layer, ElasticLayer)
-            found = _sums(_streams(layer, states[number]))
-            if len(sums) <= number:
-                sums.append(found)
-            else:
-                sums[number] = [a + b for a, b in zip(sums[number], found, strict=True)]
-    model.train(training)
+    plan = full_plan(model.encoder.sizes)
+    with still(model):
+        for batch in batches:
+            rows, layout = model.embed(**batch)
+            states = model.encoder.trace(rows, layout, plan).states
+            count += len(rows)
+            for number, layer in enumerate(model.encoder.layers):
+                assert isinstance(layer, ElasticLayer)
+                found = _sums(_streams(layer, states[number]))
+                if len(sums) <= number:
+                    sums.append(found)
+                else:
+                    sums[number] = [a + b for a, b in zip(sums[number], found, strict=True)]
     if not count:
         raise UsageError("narrowing heads needs at least one batch of inputs")
     return [_moments(each, count) for each in sums]
@@ -119,6 +121,7 @@ def _moments(sums: list[Tensor], count: int) -> Moments:
 
 def _empty(model: AdaptiveClassifier, query_dim: int, value_dim: int) -> AdaptiveClassifier:
     """A model of the same form with narrower heads and weights still to be filled."""
+    model._write_entry()  # gates and confidence heads that came since
     config = copy.deepcopy(model.config)
     sizes = [
         LayerSizes(size.heads, query_dim, value_dim, size.neurons) for size in model.encoder.sizes

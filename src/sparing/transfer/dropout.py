@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sparing.core.errors import Unsupported
 from sparing.models._shape import image_config
 from sparing.transfer.patching import select_patches, selector_of
+from sparing.transfer.registry import NAME
+from sparing.transfer.swap import entry_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,11 +34,19 @@ def drop_nothing(config: Any, *, hidden: bool = True) -> bool:
 def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTrainedModel:
     """The model, or one built anew with its weights where its configuration drops something.
 
-    Only training differs. ``hidden`` as in ``drop_nothing``.
+    Only training differs. ``hidden`` as in ``drop_nothing``. Raises ``Unsupported`` for models that
+    were swapped, pruned or adapted: their weights do not fit a model built anew.
     """
     config = copy.deepcopy(model.config)
     if not drop_nothing(config, hidden=hidden):
         return model
+    changed = entry_of(model).keys() & {"swap", "pruned", "adaptive"}
+    if changed:
+        raise Unsupported(
+            f"dropout cannot be turned off in a model with {', '.join(sorted(changed))}: begin "
+            "from a plain model whose configuration drops nothing"
+        )
+    vars(config).pop(NAME, None)  # what a selection of patches notes is written anew
     with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
         without: PreTrainedModel = type(model)(config)
     without.to(device=model.device, dtype=model.dtype)

@@ -16,6 +16,7 @@ from sparing.layers.elastic import LayerForm
 from sparing.layers.encoder import HeadForm
 from sparing.layers.plan import LayerSizes
 from sparing.models._shape import image_config
+from sparing.transfer.swap import entry_of
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
             f"{named} is no classifier; open the checkpoint as "
             "AutoModelForSequenceClassification or AutoModelForImageClassification"
         )
-    carried = getattr(model.config, "sparing", None) or {}
+    carried = entry_of(model)
     if carried.keys() - {"version", "patches"}:
         raise Unsupported("the model carries a swap or another change already; give the dense one")
     if model.config.num_labels < 2 or model.config.problem_type == "regression":

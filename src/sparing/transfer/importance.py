@@ -60,7 +60,7 @@ def importance(
     """
     blocks = find_blocks(model)
     sums = _Sums(blocks)
-    with _still(model):
+    with still(model):
         for batch in batches:
             with _gates(blocks) as gates, torch.enable_grad():
                 output = model(**batch)
@@ -158,7 +158,7 @@ def _unit(rows: Tensor) -> Tensor:
 
 
 @contextmanager
-def _still(model: nn.Module) -> Iterator[None]:
+def still(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and the modes of all modules put back."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

@@ -70,7 +70,8 @@ class Selection:
 class PatchSelector(nn.Module):
     """Chooses patches of raw pixels and takes their embeddings; it has no weights.
 
-    ``selection`` may be set anew between steps, by a schedule for instance.
+    ``selection`` may be set anew between steps, by a schedule for instance. What is saved with the
+    model stays what ``select_patches`` was given: call that again to change it for good.
     """
 
     def __init__(self, selection: Selection, size: tuple[int, int]) -> None:
@@ -134,7 +135,7 @@ class PatchSelector(nn.Module):
     def _noise(self, like: Tensor) -> Tensor:
         """One row for all images, so that a neighbour changes nobody's choice."""
         generator = torch.Generator().manual_seed(self.selection.seed)
-        drawn = torch.rand((1, like.shape[1]), generator=generator)
+        drawn = torch.rand((1, like.shape[1]), generator=generator, device="cpu")
         return drawn.to(like.device, like.dtype)
 
 
@@ -155,6 +156,7 @@ def select_patches(
         raise UsageError("give a Selection, or a score with options, not both")
     embeddings, size = _embeddings(model)
     _require_channels(selection, model)
+    _require_patches(selection, model)
     own_configuration(model)
     keep_all_patches(model)
     selector = PatchSelector(selection, size).train(model.training)
@@ -171,6 +173,23 @@ def _require_channels(selection: Selection, model: PreTrainedModel) -> None:
         count = len(getattr(selection, name))
         if channels is not None and count not in (1, channels):
             raise UsageError(f"{name} has {count} numbers, the model's images {channels} channels")
+
+
+def _require_patches(selection: Selection, model: PreTrainedModel) -> None:
+    """Raise ``UsageError`` where more patches are to be kept than the model's images have."""
+    patches = _patches_of(model)
+    if not isinstance(selection.keep, float) and selection.keep > patches:
+        raise UsageError(f"keep={selection.keep}: the model's images have {patches} patches")
+
+
+def _patches_of(model: PreTrainedModel) -> int:
+    """The patches of images of the size that the model was made for."""
+    sizes: Any = image_config(model.config)
+    sides = sizes.image_size, sizes.patch_size
+    (height, width), size = (
+        (side, side) if isinstance(side, int) else tuple(side) for side in sides
+    )
+    return int((height // size[0]) * (width // size[1]))
 
 
 def keep_all_patches(model: nn.Module) -> None:
@@ -193,12 +212,8 @@ def tokens_left(model: nn.Module, tokens: int) -> int:
     selector = selector_of(model)
     if selector is None or not selector.selection.at_inference:
         return tokens
-    sizes: Any = image_config(model.config)
-    sides = sizes.image_size, sizes.patch_size
-    (height, width), size = (
-        (side, side) if isinstance(side, int) else tuple(side) for side in sides
-    )
-    patches = (height // size[0]) * (width // size[1])
+    assert isinstance(model, PreTrainedModel)
+    patches = _patches_of(model)
     return int(tokens - patches) + keep_count(patches, selector.selection.keep)
 
 

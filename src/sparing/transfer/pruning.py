@@ -128,11 +128,10 @@ def remove(model: nn.Module, heads: Mapping[int, Sequence[int]]) -> None:
     """
     assert isinstance(model, PreTrainedModel)
     blocks = find_blocks(model)
-    heads = _checked(blocks, heads)
+    heads, gone = _checked(blocks, heads), removed_heads(model)
     for block in blocks:
         if heads.get(block.index):
             _cut(block, set(heads[block.index]))
-    gone = removed_heads(model)
     merged = {
         block.index: sorted({*gone.get(block.index, ()), *heads.get(block.index, ())})
         for block in blocks

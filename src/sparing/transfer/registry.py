@@ -297,7 +297,12 @@ def _streams(
     streams = {"q": query, "k": key, "v": value}
     if "x" in wanted:
         noted = _state(module).take()
-        assert noted is not None
+        if noted is None:  # taken by an earlier call
+            raise Unsupported(
+                f"{_state(module).name} calls attention several times, and "
+                f"{_mechanism_name(mechanism)} reads the layer's input, which serves one call: "
+                "leave this layer out of the swap"
+            )
         # autocast lowers what projections give, not what they read
         streams["x"] = noted.to(query.dtype)
     return tuple(streams[name] for name in wanted)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.rotation import bases, rotation
 from sparing.transfer.blocks import Block, find_blocks
+from sparing.transfer.importance import still
 from sparing.transfer.swap import is_swapped
 
 
@@ -39,15 +40,10 @@ def rotate(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
     if any("rotary" in name for name, _ in model.named_modules()):
         raise Unsupported("the model turns queries and keys by their positions: no basis stays put")
     moments = _Moments(blocks)
-    training = model.training
-    model.eval()
-    try:
-        with moments:
-            for batch in batches:
-                moments.mask = batch.get("attention_mask")
-                model(**batch)
-    finally:
-        model.train(training)
+    with still(model), moments:
+        for batch in batches:
+            moments.mask = batch.get("attention_mask")
+            model(**batch)
     for block in blocks:
         _fold(block, moments)
 

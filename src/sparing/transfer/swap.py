@@ -64,7 +64,8 @@ def swap(
     ``tokens`` is the longest sequence (the model's position limit unless given). A swap replaces an
     earlier one. Call it before the optimizer is built: mechanisms may bring parameters of their
     own. Where a mechanism draws, layer i draws with its ``seed`` + 1000 i. The model gets its own
-    configuration object. Raises ``UsageError`` for unknown names,
+    configuration object, which is what is saved: give the whole model, since a part of another one
+    cannot tell that one what to save. Raises ``UsageError`` for unknown names,
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
     """
@@ -98,6 +99,12 @@ def unswap(model: nn.Module) -> None:
     if not is_swapped(model):
         raise UsageError(f"this {type(model).__name__} is not swapped")
     module: Any
+    assert isinstance(model, PreTrainedModel)
+    swapped = [layer for layer in find_layers(model) if NAME in layer.module._modules]
+    towers = [
+        (tower, next(vars(part)["sparing_state"] for part in tower.modules() if _is_ours(part)))
+        for tower in _towers(model, swapped)
+    ]
     for module in model.modules():
         state: LayerState | None = vars(module).pop("sparing_state", None)
         if state is None:
@@ -107,12 +114,19 @@ def unswap(model: nn.Module) -> None:
             state.hook.remove()
         if module.config._attn_implementation == NAME:
             module.config._attn_implementation_internal = state.own.name
+    for tower, first in towers:
+        if tower.config._attn_implementation == NAME:
+            tower.config._attn_implementation_internal = first.own.name
     write_entry(model, "swap", [])
 
 
 def is_swapped(model: nn.Module) -> bool:
     """Whether the model has a swapped layer."""
-    return any("sparing_state" in vars(module) for module in model.modules())
+    return any(_is_ours(module) for module in model.modules())
+
+
+def _is_ours(module: nn.Module) -> bool:
+    return "sparing_state" in vars(module)
 
 
 def build(
@@ -152,17 +166,9 @@ def own_configuration(model: nn.Module) -> None:
 
 
 def write_entry(model: nn.Module, part: str, rows: list[dict[str, Any]]) -> None:
-    """Note in the configuration what was done to the model; no rows take the part out.
-
-    What it tells of a swap or of patches that the model does not have, since transformers itself
-    read it, goes.
-    """
+    """Note in the configuration what was done to the model; no rows take the part out."""
     config: Any = model.config
-    noted = getattr(config, NAME, None) or {}
-    has = {_MARKS[name] for module in model.modules() for name in vars(module) if name in _MARKS}
-    gone = {*_MARKS.values()} - has
-    entry = {name: value for name, value in noted.items() if name not in gone}
-    entry |= {"version": ENTRY_VERSION, part: rows}
+    entry = entry_of(model) | {"version": ENTRY_VERSION, part: rows}
     if not rows:
         del entry[part]
     if entry.keys() <= {"version"}:
@@ -171,10 +177,33 @@ def write_entry(model: nn.Module, part: str, rows: list[dict[str, Any]]) -> None
         setattr(config, NAME, entry)
 
 
+def entry_of(model: nn.Module) -> dict[str, Any]:
+    """What the configuration notes of the model, without parts that the model does not have.
+
+    transformers itself reads a swapped model as a plain one, and leaves it the entry.
+    """
+    noted = getattr(getattr(model, "config", None), NAME, None) or {}
+    has = {_MARKS[name] for module in model.modules() for name in vars(module) if name in _MARKS}
+    gone = {*_MARKS.values()} - has
+    if "pruned" in noted and not _has_fewer_heads(model):
+        gone.add("pruned")
+    return {name: value for name, value in noted.items() if name not in gone}
+
+
+def _has_fewer_heads(model: nn.Module) -> bool:
+    """Whether a layer has fewer heads than its configuration says: one built from it has all."""
+    return any(
+        layer.heads < getattr(layer.module.config, "num_attention_heads", 0)
+        for layer in find_layers(model)
+    )
+
+
 def activate(model: PreTrainedModel) -> None:
     """Let transformers dispatch to sparing in every configuration that a swapped layer reads."""
     found = find_layers(model)
-    read = {id(layer.module.config) for layer in found if NAME in layer.module._modules}
+    swapped = [layer for layer in found if NAME in layer.module._modules]
+    towers = {id(tower.config): tower.config for tower in _towers(model, swapped)}
+    read = {id(layer.module.config) for layer in swapped} | {*towers}
     modules: list[Any] = []
     for layer in found:
         module: Any = layer.module
@@ -187,8 +216,26 @@ def activate(model: PreTrainedModel) -> None:
             module.sparing_state.hook = module.register_forward_pre_hook(
                 _capture_input, with_kwargs=True
             )
-    for module in modules:
-        module.config._attn_implementation_internal = NAME
+    for config in [*(module.config for module in modules), *towers.values()]:
+        config._attn_implementation_internal = NAME
+
+
+def _towers(model: PreTrainedModel, layers: list[AttentionLayer]) -> list[Any]:
+    """The innermost models around layers: they make the mask, by configurations of their own.
+
+    A tower that was put into a composed model has been given the composed model's configuration,
+    while its layers keep theirs.
+    """
+    named: dict[str, Any] = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, PreTrainedModel)
+    }
+    found: dict[str, None] = {}
+    for layer in layers:
+        around = [name for name in named if not name or layer.name.startswith(f"{name}.")]
+        found[max(around, key=len)] = None
+    return [named[name] for name in found]
 
 
 def _capture_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
