@@ -19,7 +19,6 @@ from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.importance import still
 from sparing.transfer.registry import NAME
 
-
 LAYERS = "encoder.layers"
 
 
