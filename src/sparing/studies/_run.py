@@ -103,7 +103,8 @@ class Run:
     def do(self, cells: Sequence[Cell], on_progress: Progress) -> list[Failure]:
         """Do the cells that are not finished; a failed one is noted and the others go on.
 
-        Interruptions and a full disk end the run at once; everything finished is kept.
+        Interruptions, a full disk and a memory that is full end the run at once; everything
+        finished is kept.
         """
         self._drop_torn_cells()
         finished, total = self.finished(), sum(cell.weight for cell in cells) or 1.0
@@ -132,8 +133,8 @@ class Run:
         try:
             self.keep(cell.key, cell.work())  # a record that is not finite is refused here
         except Exception as error:
-            if is_full(error) or is_full(error.__cause__):
-                raise
+            if isinstance(error, MemoryError) or is_full(error) or is_full(error.__cause__):
+                raise  # the next one would fare no better
             if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
                 traceback.print_exc()
             line = str(error).strip().splitlines() or [""]
