@@ -24,6 +24,11 @@ from sparing.report.run import read_run
 
 SCORES, WAYS = ("contrast", "variance", "entropy"), ("top", "sampled")
 SHARES = ("0.9", "0.7", "0.5")
+RIVALS = {
+    "random": "random patches of the same way and share",
+    "fewer steps": "a dense model of fewer steps",
+    "larger patches": "a dense model on larger patches",
+}
 MET = {True: "yes", False: "no"}
 COLUMNS = slice(0, 7)  # without the energy of a prediction and the p-values, which the page has
 
@@ -49,22 +54,28 @@ def answers(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
-def beside_random(folder: Path) -> str:
-    """Every score, way and share beside random patches of the same way and share, in points."""
+def every_choice(folder: Path) -> str:
+    """Every score, way and share beside each rival of the same cost, in points."""
     results = GreenResults(read_run(folder))
-    group = results.of(PATCHES)[0]
+    group = max(results.of(PATCHES), key=lambda each: len(each.arms))
+    parts = [verdict(results).second[0]]
+    for rival, words in RIVALS.items():
+        parts += [f"Beside {words}:", _beside(group, rival)]
+    return "\n\n".join(parts)
+
+
+def _beside(group: Group, rival: str) -> str:
     heads = ("Choice", *(f"{float(share):.0%} kept" for share in SHARES))
     rows = tuple(
-        (f"{score}, {way}", *(_points(group, f"{score} {way} {share}") for share in SHARES))
+        (f"{score}, {way}", *(_points(group, f"{score} {way} {share}", rival) for share in SHARES))
         for score in SCORES
         for way in WAYS
     )
-    told = verdict(results).second[0]
-    return f"{told}\n\n{plain_table(heads, rows)}"
+    return plain_table(heads, rows)
 
 
-def _points(group: Group, arm: str) -> str:
-    return points_text(group.find("rival_difference", arm=arm, rival="random"))
+def _points(group: Group, arm: str, rival: str) -> str:
+    return points_text(group.find("rival_difference", arm=arm, rival=rival))
 
 
 def main() -> None:
@@ -76,7 +87,7 @@ def main() -> None:
     given = parser.parse_args()
     put_between(given.page, "standard", answers(given.standard))
     if given.grid is not None:
-        put_between(given.page, "grid", beside_random(given.grid))
+        put_between(given.page, "grid", every_choice(given.grid))
 
 
 if __name__ == "__main__":
