@@ -66,8 +66,9 @@ class Mask:
         """
         state = None if torch.compiler.is_compiling() else self._state()
         place = (queries, keys, device, state)
-        if state is not None and place in self._opened:
-            return self._opened[place]
+        known = None if state is None else self._opened.get(place)  # once: threads share masks
+        if known is not None:
+            return known
         rows = queries if self.causal else 1
         allowed = self.dense(rows, keys, device)
         if allowed is None:
