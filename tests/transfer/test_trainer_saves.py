@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
 import sparing
+from sparing.core.errors import UsageError
 from tests.transfer.classifiers import dense, texts
 
 
@@ -25,6 +27,13 @@ def test_trainer_saves_an_adaptive_model(tmp_path):
     found = sparing.load(tmp_path / "saved")
     for name, value in model.state_dict().items():
         assert torch.equal(found.state_dict()[name], value), name
+
+
+def test_what_would_be_pushed_says_that_it_is_not(tmp_path):
+    model = sparing.adapt(dense("bert"))
+    with pytest.raises(UsageError, match="upload the folder"):
+        model.save_pretrained(tmp_path / "saved", push_to_hub=True)
+    assert not (tmp_path / "saved").exists()
 
 
 def test_other_processes_write_nothing(tmp_path):

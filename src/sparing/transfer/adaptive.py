@@ -166,18 +166,20 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         save_directory: str | Path,
         is_main_process: bool = True,
         state_dict: Mapping[str, Tensor] | None = None,
-        **_: Any,
+        **more: Any,
     ) -> None:
         """Write configuration and weights into a folder; ``sparing.load`` reads them.
 
         Takes what transformers' Trainer hands over: other processes than the main one write
-        nothing, and a ``state_dict`` goes before the model's own. What else there is (sizes of
-        shards, formats) does not apply.
+        nothing, and a ``state_dict`` goes before the model's own. Sizes of shards and the like do
+        not apply; ``push_to_hub`` raises ``UsageError``.
 
         Unlike transformers' own it renames nothing, so that what is read is what was written. A
         model that stood in the folder is there until the new one is written whole; its
         configuration goes first, so that no two models' files are ever read together.
         """
+        if more.get("push_to_hub"):
+            raise UsageError("an adaptive model is not pushed: save it, and upload the folder")
         if not is_main_process:
             return
         folder = Path(save_directory)
