@@ -16,6 +16,7 @@ from sparing.studies._ada_arms import ADAPTIVE, Arm, Work
 from sparing.studies._pieces import TIME, Plan, PlannedCell
 from sparing.studies._run import Cell
 from sparing.train.answers import label_loss, outputs_of
+from sparing.train.raised import raised_attention
 from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
 
@@ -145,9 +146,10 @@ def _step_ratio(work: Work) -> float:
     took = []
     for _ in range(2):
         start = time.process_time()
-        with torch.autocast("cpu", dtype=kind, enabled=kind is not None):
-            loss = label_loss(outputs_of(model(**batch)), labels)
-        torch.autograd.backward(loss)
+        with raised_attention(bfloat16=kind is torch.bfloat16, device=torch.device("cpu")):
+            with torch.autocast("cpu", dtype=kind, enabled=kind is not None):
+                loss = label_loss(outputs_of(model(**batch)), labels)
+            torch.autograd.backward(loss)
         took.append(time.process_time() - start)
     tokens = _tokens(work, [train.lengths[index] for index in chosen])
     guess = BACKWARD * tokens * token_seconds(work) / _gain(recipe.precision)

@@ -241,7 +241,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
     kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(
         resolve_precision(recipe.precision, cpu=device.type == "cpu")
     )
-    optimizer = torch.optim.AdamW(copied.parameters(), lr=recipe.learning_rate)
+    optimizer = torch.optim.AdamW(copied.parameters(), lr=recipe.learning_rate, fused=True)
     state = torch.random.get_rng_state()
     for step in range(WARM_UP_STEPS):
         batch = task.collate([task.train[place] for place in range(size)])

@@ -24,6 +24,7 @@ from sparing.train.evaluation import Evaluation, evaluate
 from sparing.train.metering import StepMeter, Totals
 from sparing.train.objective import Objective, judge_of
 from sparing.train.order import LengthGrouped
+from sparing.train.raised import raised_attention
 from sparing.train.recipe import Recipe
 
 PROGRESS_SECONDS = 0.2
@@ -219,7 +220,9 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Any = None
     ) -> Tensor:
         """One step; a loss that is not finite stops the training and names where it began."""
-        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        # around the backward pass too: what is computed again there is computed as before
+        with raised_attention(bfloat16=self.args.bf16, device=self.args.device):
+            loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         value = loss.item()
         if not math.isfinite(value):
             raise UsageError(

@@ -12,7 +12,7 @@ Precision = Literal["auto", "fast", "float32", "bfloat16", "float16"]
 PRECISIONS = ("auto", "fast", "float32", "bfloat16", "float16")
 SCHEDULES = ("linear", "cosine", "constant_with_warmup")
 # What Trainer calls them.
-OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd", "rmsprop": "rmsprop"}
+OPTIMIZERS = {"adamw": "adamw_torch_fused", "sgd": "sgd", "rmsprop": "rmsprop"}
 
 
 @dataclass(frozen=True)
