@@ -79,6 +79,25 @@ def test_each_image_is_answered_from_its_own_patches_in_their_own_places(family)
         torch.testing.assert_close(logits(selected, one), expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", sparing.mechanisms())
+def test_every_mechanism_goes_without_the_patches_that_are_dropped(name):
+    selected, given = model(), pictures()
+    sparing.swap(selected, name)
+    selector = select_patches(selected, "rms", keep=6, **RAW)
+    kept = selector.choose(given["pixel_values"])
+    patches = given["pixel_values"].reshape(3, 3, 4, SIDE // 4, 4, SIDE // 4).clone()
+    for picture, chosen in zip(patches, kept.tolist(), strict=True):
+        for place in {*range(16)} - {*chosen}:
+            picture[:, place // 4, :, place % 4] = 0.5  # flat: it is dropped as before
+    other = {"pixel_values": patches.reshape(given["pixel_values"].shape)}
+    found = logits(selected, given)
+    torch.testing.assert_close(logits(selected, other), found, rtol=0, atol=1e-10)
+    assert bool(found.isfinite().all())
+    keep_all_patches(selected)
+    blind = name == "none"  # the class token sees no patch at all
+    assert torch.equal(logits(selected, other), logits(selected, given)) == blind
+
+
 def test_gradients_are_those_of_the_plain_model_on_the_kept_patches():
     plain = model()
     selected = copy.deepcopy(plain)
