@@ -80,11 +80,13 @@ def test_forms_are_compared_with_the_trainings_of_the_longer_question(ended):
     assert {r.labels["arm"] for r in find(ended, "score", question="sharing")} == arms
 
 
-def test_ranks_grow_with_an_exponent_over_all_heads(ended):
+def test_ranks_grow_with_an_exponent_of_each_model(ended):
     for span, longest in (("trained", 16), ("all", 32)):
         (found,) = find(ended, "exponent", of="effective_rank", range=span)
-        assert (found.count, found.labels["longest"]) == (2 * 4 * 4, longest)
-        assert 0 < found.interval[0] < found.interval[1] < 1.5
+        assert (found.count, found.labels["longest"]) == (2, longest)
+        assert (found.labels["over"], found.labels["models"]) == ("models", 2)
+        assert found.interval[0] < found.value < found.interval[1]
+        assert 0 < found.value < 1.5
     assert {r.labels["beyond"] for r in find(ended, "effective_rank", tokens=32)} == {True}
 
 

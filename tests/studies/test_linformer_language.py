@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparing.core.errors import DataError, Unsupported, UsageError
+from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError
 from sparing.studies import _lin_causal as causal
 from sparing.studies import _lin_language as language
 from sparing.studies import _lin_masked as masking
@@ -392,6 +392,22 @@ def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_pat
         for place in tmp_path.rglob("result.json")
     }
     assert losses["0-0.005"] < losses["0-1e-06"]
+
+
+def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path):
+    def cell(rates):
+        schedule = Schedule(1, rates)
+        options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
+        cells = cells_of(tmp_path / str(len(rates)), replace(options, questions=("causal",)), 2)
+        return [each for each in cells if each.key.endswith("1/linear")][-1]
+
+    found = cell((1e30, 5e-3)).work()
+    assert [r.value for r in found if r.name == "learning_rate"] == [5e-3]
+    [noted] = tmp_path.rglob("diverged.json")
+    assert noted.parent.name == "0-1e+30"
+    assert "is not finite in" in json.loads(noted.read_text())["reason"]
+    with pytest.raises(NotFinite, match=r"diverges at every rate of 1e\+30, 1e\+29, 1e\+28"):
+        cell((1e30, 1e29, 1e28)).work()
 
 
 # -- transfer --

@@ -264,12 +264,20 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
 
 
 @pytest.mark.parametrize(
-    ("least", "behind", "met"),
-    [(0.6, -0.01, True), (0.5, -0.01, "undecided"), (0.6, -0.3, "undecided")],
+    ("least", "behind", "far", "met"),
+    [
+        (0.6, -0.01, 0.6, True),
+        (0.5, -0.01, 0.6, "undecided"),
+        (0.6, -0.3, 0.6, "undecided"),
+        (0.6, -0.04, 0.6, "undecided"),  # not shown to be near
+        (0.6, -0.01, 0.52, "undecided"),  # softmax itself guesses there
+    ],
 )
-def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, behind, met):
-    own = {"arm": "linformer, interpolated"}
+def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, behind, far, met):
+    own, dense = {"arm": "linformer, interpolated"}, {"arm": "softmax", "factor": 8}
     records = [
+        score("mean_length_score", 0.7, (far, 0.8), 3, **dense),
+        score("mean_length_chance", 0.5, (0.5, 0.5), 3, **dense),
         score("length_drop_difference", -0.2, (-0.25, -0.15), 3, **own, less="softmax", factor=8),
         score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
@@ -290,11 +298,19 @@ def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, b
 
 
 @pytest.mark.parametrize(
-    ("exponent", "decided", "met"), [(0.1, 1.0, True), (0.4, 1.0, False), (0.1, 0.0, "undecided")]
+    ("exponent", "decided", "models", "lengths", "met"),
+    [
+        (0.1, 1.0, 3, 4, True),
+        (0.4, 1.0, 3, 4, False),
+        (0.1, 0.0, 3, 4, "undecided"),
+        (0.1, 1.0, 1, 4, "undecided"),
+        (0.1, 1.0, 3, 2, "undecided"),
+    ],
 )
-def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, met):
+def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, models, lengths, met):
     labels = {"source": "listops", "of": "effective_rank", "range": "trained"}
     labels |= {"shortest": 64, "longest": 512}  # log n grows like n^0.195 there
+    labels |= {"models": models, "lengths": lengths}
     ends = (exponent - 0.02, exponent + 0.02)
     records = [
         Record("exponent", exponent, "", "measured", labels, ends, 16),
@@ -303,6 +319,103 @@ def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, met
     [goal] = [g for g in judge(Options(), [], records) if "effective rank grows" in g.name]
     assert goal.target == pytest.approx(0.195, abs=1e-3)
     assert goal.met == met
+
+
+def errors(seeds, gap, tokens=64, beyond=False):
+    """Output errors of two heads: learned ones are below drawn ones by the gap, above means."""
+    return [
+        Record(
+            "output_error",
+            0.5 + seed / 100 + head / 10 + more,
+            "share",
+            "measured",
+            {
+                "source": "listops",
+                "tokens": tokens,
+                "slots": 16,
+                "beyond": beyond,
+                "seed": seed,
+                "layer": 0,
+                "head": head,
+                "method": method,
+            },
+        )
+        for seed in range(seeds)
+        for head in range(2)
+        for method, more in (("learned", 0.0), ("random", gap), ("mean_pool", -0.1))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "decided", "met"), [(3, 1.0, True), (1, 1.0, "undecided"), (3, 0.0, "undecided")]
+)
+def test_what_learning_gains_is_decided_by_models_not_by_heads(seeds, decided, met):
+    told = Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"})
+    # a longer one than trained shows the contrary, and is not judged
+    records = [*errors(seeds, 0.2), *errors(seeds, -0.2, 128, beyond=True)]
+    found = [*analysis.analyse(records, {}), told]
+    gains = [r for r in found if r.name == "learned_gain" and r.labels["tokens"] == 64]
+    assert {r.labels["less"]: r.value for r in gains} == {
+        "random": pytest.approx(-0.2),
+        "mean_pool": pytest.approx(0.1),
+    }
+    assert {r.count for r in gains} == {3 if seeds == 3 else 2}
+    goals = {goal.name: goal.met for goal in judge(Options(), [], found)}
+    name = "listops: error of learned projections less that of"
+    assert goals[f"{name} random ones, 16 slots, 64 tokens"] == met
+    other = goals[f"{name} means of as many stretches, 16 slots, 64 tokens"]
+    assert other == (False if met is True else met)
+
+
+def test_correlations_of_several_models_are_those_of_each():
+    ranks = [
+        Record(
+            "error_rank",
+            float(head),
+            "",
+            "measured",
+            {"source": "x", "tokens": 64, "seed": seed, "layer": 0, "head": head},
+        )
+        for seed in range(3)
+        for head in range(6)
+    ]
+    wrong = [
+        Record(
+            "output_error",
+            head * (1.0 if seed < 2 else -1.0) + 10 * seed,
+            "share",
+            "measured",
+            {
+                "source": "x",
+                "tokens": 64,
+                "slots": 8,
+                "beyond": False,
+                "method": "random",
+                "seed": seed,
+                "layer": 0,
+                "head": head,
+            },
+        )
+        for seed in range(3)
+        for head in range(6)
+    ]
+    [told] = [r for r in analysis.analyse(ranks + wrong, {}) if r.name == "rank_correlation"]
+    assert told.value == pytest.approx(1 / 3)
+    assert (told.count, told.labels["models"], told.labels["over"]) == (3, 3, "models")
+
+
+def test_a_mean_of_domains_leaves_sentences_on_films_out():
+    found = [
+        Record("domain_score", value, "share", "measured", {"domain": name}, count=count)
+        for name, value, count in (
+            ("SST-2", 0.9, 50),
+            ("products", 0.7, 40),
+            ("Amazon", 0.6, 20),
+        )
+    ]
+    [mean] = shift._elsewhere(found, {"arm": "linear"})
+    assert mean.value == pytest.approx(0.65)
+    assert (mean.count, mean.labels["domain"]) == (20, shift.ALL)
 
 
 def test_rows_are_taken_from_all_over_a_list_that_is_sorted_by_class():

@@ -25,6 +25,10 @@ class Unsupported(UsageError):
     """
 
 
+class NotFinite(UsageError):
+    """A number that is not finite: of an input, or of a training that diverges."""
+
+
 class DataError(SparingError):
     """A data file is missing, cut short or of another format; it says what to put where."""
 

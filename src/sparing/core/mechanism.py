@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import NotFinite, Unsupported, UsageError
 from sparing.core.fusing import compiled_rows
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
@@ -253,4 +253,4 @@ def _check_finite(tensors: dict[str, Tensor], mixed: Tensor, looked_at: Iterable
         bad = (~torch.isfinite(tensor)).nonzero()
         if len(bad):
             place = tuple(bad[0].tolist())
-            raise UsageError(f"{name} is not finite in a real token: first at {place}")
+            raise NotFinite(f"{name} is not finite in a real token: first at {place}")

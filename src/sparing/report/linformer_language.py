@@ -35,7 +35,8 @@ def language_figures(results: LongResults) -> list[Plot]:
             "masked",
             "Masked language models by length",
             "Perplexity on held-out text by the length of the rows that were trained on, with "
-            "95 % intervals over seeds; lower is better.",
+            "95 % intervals over seeds; lower is better. Each length hides other words, so "
+            "that a few per cent from one length to the next may be the words'.",
             lines,
             arm_positions(results),
             Scales("tokens in a row", "Perplexity", log_x=True, log_y=True),

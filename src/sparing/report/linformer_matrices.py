@@ -10,6 +10,7 @@ from sparing.report.long_results import LongResults
 from sparing.report.long_tables import NONE
 
 KEPT: tuple[int | str, ...] = (16, 32, 64, 128, "n/4")
+BEYOND = " (longer than trained)"
 SPANS = {"trained": "as long as trained", "all": "all lengths"}
 RANKS = {"effective_rank": "effective rank", "rank_90": "rank that holds 90 %"}
 
@@ -26,12 +27,13 @@ def _spectra(results: LongResults) -> Block:
         here = {name: rank.labels[name] for name in ("source", "tokens")}
         ninety = results.find("mean_rank_90", **here)
         shares = [_share(results, here, kept) for kept in KEPT]
-        beyond = " (longer than trained)" if rank.labels["beyond"] else ""
+        beyond = BEYOND if rank.labels["beyond"] else ""
         told = (str(here["source"]), f"{here['tokens']:,}{beyond}")
         rows.append((*told, plain_text(rank), plain_text(ninety), *shares))
     explain = (
         "Attention matrices, softmax of q k / sqrt(d), in float64: means over layers, heads and "
-        "inputs, with 95 % intervals over heads. The effective rank is the exponential of the "
+        "inputs, with 95 % intervals over heads. Rows have exactly so many tokens: expressions of "
+        "listops are cut there. The effective rank is the exponential of the "
         "entropy of the singular values. Behind it stand how many hold 90 % of their sum, and the "
         "share of it in the first k; the paper's figure 1 shows a quarter of n."
     )
@@ -64,9 +66,9 @@ def _growth(results: LongResults) -> Block:
         for r in results.all("exponent")
     ]
     explain = (
-        "The exponent a of rank ~ n^a: each head's own slope of logarithms, then the mean over "
-        "heads with its 95 % interval. 0 would be a rank that no length changes, as a fixed k "
-        "asks; 1 a fixed share of n."
+        "The exponent a of rank ~ n^a: each head's own slope of logarithms, then the mean with its "
+        "95 % interval over models (over heads of a model that is alone). 0 would be a "
+        "rank that no length changes, as a fixed k asks; 1 a fixed share of n."
     )
     heads = ("whose", "rank", "lengths", "exponent", "in words")
     return Block("growth", "Does the rank grow with the length?", explain, heads, tuple(rows))
@@ -100,7 +102,8 @@ def _errors(results: LongResults) -> Block:
                 for method in METHODS
             ]
             promised = [_bound(results.find("mean_bound", **here, theorem=n)) for n in (1, 2)]
-            rows.append((source, f"{tokens:,}", f"{slots}", *measured, *promised))
+            told = f"{tokens:,}{_beyond(results, source, tokens)}"
+            rows.append((source, told, f"{slots}", *measured, *promised))
     explain = (
         "Frobenius norm of the difference from exact attention over that of its output, by head, "
         "mean over heads with 95 % intervals over them, on inputs that nothing was learned from. "
@@ -115,6 +118,11 @@ def _errors(results: LongResults) -> Block:
     )
     heads = ("whose", "tokens", "k", *METHODS.values(), "theorem 1 promises", "theorem 2 promises")
     return Block("errors", "Errors of the output", explain, heads, tuple(rows))
+
+
+def _beyond(results: LongResults, source: str, tokens: int) -> str:
+    found = results.all("mean_output_error", source=source, tokens=tokens)
+    return BEYOND if any(r.labels.get("beyond") for r in found) else ""
 
 
 def _bound(record: Record | None) -> str:
@@ -140,10 +148,12 @@ def _correlations(results: LongResults) -> Block:
                 plain_text(results.find("rank_correlation", **here, method=method))
                 for method in METHODS
             )
-            rows.append((source, f"{tokens:,}", f"{slots}", *told))
+            length = f"{tokens:,}{_beyond(results, source, tokens)}"
+            rows.append((source, length, f"{slots}", *told))
     explain = (
-        "Spearman's correlation over heads between a head's effective rank and its error, with "
-        "95 % intervals (Fieller): above 0, heads of a higher rank lose more."
+        "Spearman's correlation over heads between a head's effective rank and its error, mean "
+        "over models with its 95 % interval (of one model: Fieller's): above 0, heads of a higher "
+        "rank lose more."
     )
     heads = ("whose", "tokens", "k", *METHODS.values())
     return Block("correlation", "Rank and error", explain, heads, tuple(rows))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from sparing.core.record import Label, Record
 from sparing.measure.statistics import mean_difference
-from sparing.studies._lin_error import LEARNED, METHODS, RANDOM, rank_correlation
+from sparing.studies._lin_error import LEARNED, MEANS, METHODS, RANDOM, rank_correlation
 from sparing.studies._lin_options import LINFORMER, LONGER, SHARED
 from sparing.studies._long_analysis import analyse as analyse_trainings
 from sparing.studies._long_arms import DENSE, UNIFORM
 
 FEWEST_LENGTHS = 2
+PLACE = ("source", "tokens", "slots", "beyond")
 WITHIN, BEYOND = "trained", "all"
+RIVALS = (RANDOM, MEANS)
 HEAD = ("seed", "layer", "head")
 Key = tuple[Label, ...]
 
@@ -59,9 +62,9 @@ def _spectra(records: Sequence[Record]) -> Iterable[Record]:
 
 
 def _growth(records: Sequence[Record]) -> Iterable[Record]:
-    """The exponent a of rank ~ n^a: each head's own slope, then the mean over heads.
+    """The exponent a of rank ~ n^a: each head's own slope, then the mean.
 
-    Once over the lengths that the model was trained on, once over all.
+    Once over the lengths that the models were trained on, once over all.
     """
     for name in ("effective_rank", "rank_90"):
         for (source,), all_lengths in _grouped(records, name, ("source",)).items():
@@ -72,22 +75,37 @@ def _growth(records: Sequence[Record]) -> Iterable[Record]:
                         key = tuple(r.labels[each] for each in HEAD)
                         point = (math.log(float(r.labels["tokens"] or 1)), math.log(_value(r)))
                         heads.setdefault(key, []).append(point)
-                slopes = [_slope(p) for p in heads.values() if len(p) >= FEWEST_LENGTHS]
+                slopes = {h: _slope(p) for h, p in heads.items() if len(p) >= FEWEST_LENGTHS}
                 if not slopes:
                     continue
                 lengths = sorted({math.exp(x) for points in heads.values() for x, _ in points})
-                spread = mean_difference(slopes, [0.0] * len(slopes))
                 labels: dict[str, Label] = {
                     "source": source,
                     "of": name,
                     "range": span,
                     "shortest": round(lengths[0]),
                     "longest": round(lengths[-1]),
-                    "over": "heads",
+                    "lengths": len(lengths),
                 }
-                yield Record(
-                    "exponent", spread.value, "", "measured", labels, spread.interval, len(slopes)
-                )
+                yield _of_models("exponent", slopes, labels, "")
+
+
+def _of_models(
+    name: str, values: Mapping[Key, float], labels: dict[str, Label], unit: str
+) -> Record:
+    """The mean of values by head, with its interval over models.
+
+    Heads of one model are alike, so that their number says nothing of other models; a model that
+    is alone has an interval over its heads, and ``models`` tells it.
+    """
+    models: dict[Label, list[float]] = {}
+    for (seed, *_), value in values.items():
+        models.setdefault(seed, []).append(value)
+    alone = len(models) == 1
+    units = list(values.values()) if alone else [fmean(found) for found in models.values()]
+    spread = mean_difference(units, [0.0] * len(units))
+    own = {**labels, "over": "heads" if alone else "models", "models": len(models)}
+    return Record(name, spread.value, unit, "measured", own, spread.interval, len(units))
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
@@ -99,45 +117,50 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def _errors(records: Sequence[Record]) -> Iterable[Record]:
-    """Means over heads of errors and bounds, and what learning gains over drawing."""
-    place = ("source", "tokens", "slots")
-    for key, found in _grouped(records, "output_error", (*place, "method")).items():
-        yield _mean("mean_output_error", found, _labels((*place, "method"), key), "share")
-    for key, found in _grouped(records, "bound", (*place, "theorem")).items():
+    """Means over heads of errors and bounds, and what learning gains over drawing, and means."""
+    for key, found in _grouped(records, "output_error", (*PLACE, "method")).items():
+        yield _mean("mean_output_error", found, _labels((*PLACE, "method"), key), "share")
+    for key, found in _grouped(records, "bound", (*PLACE, "theorem")).items():
         known = [r for r in found if r.value is not None]
-        labels = _labels((*place, "theorem"), key)
+        labels = _labels((*PLACE, "theorem"), key)
         if known:
             yield _mean("mean_bound", known, labels, "share")
         else:
             yield Record("mean_bound", None, "share", "modelled", labels)
-    for key, found in _grouped(records, "output_error", place).items():
-        ours, theirs = (_by_head(found, method) for method in (LEARNED, RANDOM))
-        heads = [head for head in ours if head in theirs]
-        if heads:
-            gap = mean_difference([ours[h] for h in heads], [theirs[h] for h in heads])
-            labels = {**_labels(place, key), "less": RANDOM}
-            yield Record(
-                "learned_gain", gap.value, "share", "measured", labels, gap.interval, gap.count
-            )
+    for key, found in _grouped(records, "output_error", PLACE).items():
+        ours = _by_head(found, LEARNED)
+        for rival in RIVALS:
+            theirs = _by_head(found, rival)
+            gaps = {head: ours[head] - theirs[head] for head in ours if head in theirs}
+            if gaps:
+                labels = {**_labels(PLACE, key), "less": rival}
+                yield _of_models("learned_gain", gaps, labels, "share")
 
 
 def _correlations(records: Sequence[Record]) -> Iterable[Record]:
-    """Over heads: do those of a higher effective rank lose more?"""
+    """Over the heads of each model: do those of a higher effective rank lose more?"""
     ranks = {
         (r.labels["source"], r.labels["tokens"], *_head(r)): _value(r)
         for r in records
         if r.name == "error_rank"
     }
-    place = ("source", "tokens", "slots")
-    for key, found in _grouped(records, "output_error", place).items():
+    for key, found in _grouped(records, "output_error", PLACE).items():
         for method in METHODS:
             errors = _by_head(found, method)
-            heads = [head for head in errors if (key[0], key[1], *head) in ranks]
-            own = [ranks[(key[0], key[1], *head)] for head in heads]
-            told = rank_correlation(own, [errors[head] for head in heads])
-            if told is not None:
-                labels = {**_labels(place, key), "method": method}
-                yield replace(told, labels=labels)
+            told: dict[Key, Record] = {}
+            for seed in dict.fromkeys(head[0] for head in errors):
+                heads = [h for h in errors if h[0] == seed and (key[0], key[1], *h) in ranks]
+                own = [ranks[(key[0], key[1], *head)] for head in heads]
+                one = rank_correlation(own, [errors[head] for head in heads])
+                if one is not None:
+                    told[(seed,)] = one
+            labels = {**_labels(PLACE, key), "method": method}
+            if len(told) == 1:  # the interval is that of its own heads
+                (one,) = told.values()
+                yield replace(one, labels={**labels, "models": 1})
+            elif told:
+                values = {seed: _value(one) for seed, one in told.items()}
+                yield _of_models("rank_correlation", values, labels, "")
 
 
 def _grouped(records: Sequence[Record], name: str, by: Sequence[str]) -> dict[Key, list[Record]]:

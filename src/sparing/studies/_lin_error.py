@@ -46,8 +46,10 @@ def error_cell(source: Source, tokens: int, options: Options, seconds: float) ->
     def do() -> list[Record]:
         with threads(options.longer.thread_count):
             model, rows = source.at(tokens, asked.texts + asked.held, 1)
+            # texts stand by class: those that are held out shall be of all
+            order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
             found: list[Record] = []
-            for number, layer in enumerate(captured(model, rows)):
+            for number, layer in enumerate(captured(model, rows[order])):
                 found += _layer(layer, labels_of(source, tokens, number), tokens, asked)
         return found
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sparing.core.record import Label, Record
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._lin_analysis import WITHIN
-from sparing.studies._lin_error import LEARNED
+from sparing.studies._lin_error import LEARNED, MEANS, RANDOM
 from sparing.studies._lin_longer import INTERPOLATED, SLICED
 from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, Options
 from sparing.studies._lin_shift import ALL
@@ -17,7 +17,7 @@ from sparing.studies._long_arms import DENSE
 from sparing.studies._long_work import ABOVE_CHANCE
 
 ASKED_SLOTS = 64
-FEWEST_SEEDS = 3
+FEWEST_SEEDS = FEWEST_LENGTHS = 3
 
 
 class Found:
@@ -53,7 +53,7 @@ def judge(options: Options, tasks: Sequence[str], records: Sequence[Record]) -> 
     return [
         *(goal for task in tasks for goal in _of_task(options, task, found)),
         *_of_shift(options, tasks, found),
-        *_of_matrices(options, found),
+        *_of_matrices(found),
         *_of_cost(found),
     ]
 
@@ -122,22 +122,21 @@ def _can_tell(
 ) -> bool:
     """Whether there was something to lose, and to fall behind.
 
-    An arm that only guesses loses nothing, who learned clearly less has less to lose, and where
-    softmax guesses everyone is as good.
+    An arm that only guesses loses nothing, who learned less has less to lose, and where softmax
+    itself guesses everyone is as good.
     """
-    own: dict[str, Label] = {"question": question, "task": task}
-    if name == "length_drop":
-        own |= {"arm": arm, "factor": 1}
-        learned = _learned(found, "length_score", "length_chance", own)
-        return learned and not _worse(found, "length_score", own)
+    place: dict[str, Label] = {"question": question, "task": task}
+    dense: dict[str, Label] = {**place, "arm": DENSE, **labels}
+    own: dict[str, Label] = {**place, "arm": arm}
     if name == "domain_drop":
-        own["arm"] = arm
-        learned = _learned(found, "score", "domain_chance", own)
-        return learned and not _worse(found, "score", own)
-    if name == "length_score":
-        own |= {"arm": DENSE, **labels}
-        return _learned(found, name, "length_chance", own)
-    return True
+        had = _learned(found, "score", "home_chance", own) and _near(found, "score", own)
+        return had and _learned(found, "domain_score", "domain_chance", dense)
+    if name == "length_drop":
+        own["factor"] = 1
+        had = _learned(found, "length_score", "length_chance", own)
+        if not had or not _near(found, "length_score", own):
+            return False
+    return name == "score" or _learned(found, "length_score", "length_chance", dense)
 
 
 def _learned(found: Found, name: str, chance: str, labels: dict[str, Label]) -> bool:
@@ -149,10 +148,10 @@ def _learned(found: Found, name: str, chance: str, labels: dict[str, Label]) -> 
     return score.interval[0] - float(guess.value or 0.0) >= ABOVE_CHANCE
 
 
-def _worse(found: Found, name: str, labels: dict[str, Label]) -> bool:
-    """Whether a score lies below softmax's by 5 points, by its whole interval."""
+def _near(found: Found, name: str, labels: dict[str, Label]) -> bool:
+    """Whether a score is less than 5 points below softmax's by its whole interval."""
     gap = found.one(f"{name}_difference", less=DENSE, **labels)
-    return gap is not None and gap.interval is not None and gap.interval[1] <= -ABOVE_CHANCE
+    return gap is not None and gap.interval is not None and gap.interval[0] > -ABOVE_CHANCE
 
 
 def _judged(goal: Goal, record: Record | None) -> GoalResult:
@@ -161,36 +160,43 @@ def _judged(goal: Goal, record: Record | None) -> GoalResult:
     return goal.judge(float(record.value), record.interval)
 
 
-def _of_matrices(options: Options, found: Found) -> Iterator[GoalResult]:
+def _of_matrices(found: Found) -> Iterator[GoalResult]:
     for source in found.every("exponent", "source"):
         growth = found.one("exponent", source=source, of="effective_rank", range=WITHIN)
-        bound = 0.0 if growth is None else _of_logarithm(growth)
-        text = f"{source}: effective rank grows no faster than log n (exponent)"
-        result = _judged(Goal(text, bound, "", at_most=True), growth)
-        told = found.one("decides", question=LONGER, task=source)
-        blind = told is not None and not told.value  # what attends to no avail tells nothing
-        yield replace(result, met="undecided") if blind else result
+        if growth is None:
+            continue
+        first, last, count = (growth.labels[each] for each in ("shortest", "longest", "lengths"))
+        text = (
+            f"{source}: effective rank grows no faster than log n, {first} to {last} tokens "
+            "(exponent)"
+        )
+        goal = Goal(text, _of_logarithm(growth), "", at_most=True)
+        result = _of_models(goal, growth, found)
+        yield result if int(count or 0) >= FEWEST_LENGTHS else replace(result, met="undecided")
     for source in found.every("learned_gain", "source"):
-        slots, tokens = _place(options, found, source)
-        gain = found.one("learned_gain", source=source, slots=slots, tokens=tokens)
-        goal = Goal(
-            f"{source}: error of learned projections less that of random ones, {slots} slots, "
-            f"{tokens} tokens",
-            0.0,
-            "share",
-            at_most=True,
-        )
-        yield _judged(goal, gain)
-        told = found.one(
-            "rank_correlation", source=source, slots=slots, tokens=tokens, method=LEARNED
-        )
-        goal = Goal(
-            f"{source}: heads of a higher effective rank lose more (rank correlation), {slots} "
-            f"slots, {tokens} tokens",
-            0.0,
-            "",
-        )
-        yield _judged(goal, told)
+        slots, tokens = _place(found, source)
+        here: dict[str, Label] = {"source": source, "slots": slots, "tokens": tokens}
+        asked = f"{slots} slots, {tokens} tokens"
+        for rival, told in ((RANDOM, "random ones"), (MEANS, "means of as many stretches")):
+            gain = found.one("learned_gain", **here, less=rival)
+            text = f"{source}: error of learned projections less that of {told}, {asked}"
+            yield _of_models(Goal(text, 0.0, "share", at_most=True), gain, found)
+        linked = found.one("rank_correlation", **here, method=LEARNED)
+        text = f"{source}: heads of a higher effective rank lose more (rank correlation), {asked}"
+        yield _of_models(Goal(text, 0.0, ""), linked, found)
+
+
+def _of_models(goal: Goal, record: Record | None, found: Found) -> GoalResult:
+    """Decided by three models and more, of a task that tells mechanisms apart.
+
+    One model that was trained elsewhere is described, and what attends to no avail tells nothing.
+    """
+    result = _judged(goal, record)
+    if record is None:
+        return result
+    told = found.decides(LONGER, str(record.labels["source"]))
+    enough = int(record.labels.get("models") or 1) >= FEWEST_SEEDS
+    return result if told and enough else replace(result, met="undecided")
 
 
 def _of_logarithm(growth: Record) -> float:
@@ -199,10 +205,11 @@ def _of_logarithm(growth: Record) -> float:
     return math.log(math.log(long) / math.log(short)) / math.log(long / short)
 
 
-def _place(options: Options, found: Found, source: Label) -> tuple[int, int]:
-    """The longest length that was asked, and the slots nearest to 64 there."""
+def _place(found: Found, source: Label) -> tuple[int, int]:
+    """The longest length of those that were trained on, and the slots nearest to 64 there."""
     own = [r.labels for r in found.records if r.name == "learned_gain"]
     own = [labels for labels in own if labels["source"] == source]
+    own = [labels for labels in own if not labels["beyond"]] or own
     tokens = max(int(labels["tokens"] or 0) for labels in own)
     slots = [int(labels["slots"] or 0) for labels in own if labels["tokens"] == tokens]
     return min(slots, key=lambda k: abs(k - ASKED_SLOTS)), tokens

@@ -132,7 +132,14 @@ def _at_each(
         own = {**labels, "factor": factor}
         found += [
             Record("length_score", judged.score, "share", "measured", own, count=judged.count),
-            Record("length_drop", first - judged.score, "share", "measured", own),
+            Record(
+                "length_drop",
+                first - judged.score,
+                "share",
+                "measured",
+                own,
+                count=judged.count,
+            ),
             Record("length_chance", task.chance, "share", "measured", own),
         ]
     return [r for r in found if r.name != "length_drop" or r.labels["factor"] != 1]

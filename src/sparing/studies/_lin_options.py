@@ -179,6 +179,7 @@ BUDGETS = {
             task_options={"imdb": {"max_tokens": 64}},
             trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": 5e-4}},
         ),
+        length_examples=1000,
         language=STANDARD,
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,26 +23,33 @@ from sparing.train import evaluate
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-ALL = "all domains"
+ALL = "other domains"
 _SENTENCES = Table(("text",), "label", names=("label", "text"), separator=" ", encoding="latin-1")
 _PRODUCTS = Table(("text",), "label", names=("text", "label"))
 
 
 @dataclass(frozen=True)
 class Domain:
-    """A file of labelled texts below the data folder, and what stands in it."""
+    """A file of labelled texts below the data folder, and what stands in it.
+
+    ``elsewhere`` tells that it speaks of something else than films do. Sentences on films are of
+    the same domain and show what comes of their length alone.
+    """
 
     folder: str
     file: str
     table: Table
     what: str
+    elsewhere: bool = False
 
 
 DOMAINS: Mapping[str, Domain] = {
     "SST-2": Domain("sent-conv", "stsa.binary.test", _SENTENCES, "sentences of film reviews"),
     "movie reviews": Domain("sent-conv", "rt-polarity.all", _SENTENCES, "sentences of reviews"),
-    "products": Domain("sent-conv", "custrev.all", _SENTENCES, "sentences on products of Amazon"),
-    "Amazon": Domain("amazon", "amazon_cells_labelled.txt", _PRODUCTS, "sentences on phones"),
+    "products": Domain(
+        "sent-conv", "custrev.all", _SENTENCES, "products of Amazon", elsewhere=True
+    ),
+    "Amazon": Domain("amazon", "amazon_cells_labelled.txt", _PRODUCTS, "sentences on phones", True),
 }
 
 
@@ -91,22 +98,34 @@ def by_domain(options: Options, data: Path | None) -> Judge:
             kept.update(domains_of(work.task, options, data)[0])
         home = evaluate(model, work.task, batch_size=32)
         own: Labels = {**labels, "question": SHIFT}
-        found = [Record("score", home.score, "share", "measured", own, count=home.count)]
-        drops = []
+        chance = work.task.chance
+        found = [
+            Record("score", home.score, "share", "measured", own, count=home.count),
+            Record("home_chance", chance, "share", "measured", own, count=home.count),
+        ]
         for name, task in kept.items():
             judged = evaluate(model, task, batch_size=32)
             there: Labels = {**own, "domain": name}
-            drops.append(home.score - judged.score)
+            values = {"score": judged.score, "drop": home.score - judged.score}
+            values["chance"] = task.chance
             found += [
-                Record(
-                    "domain_score", judged.score, "share", "measured", there, count=judged.count
-                ),
-                Record("domain_drop", drops[-1], "share", "measured", there),
-                Record("domain_chance", task.chance, "share", "measured", there),
+                Record(f"domain_{what}", value, "share", "measured", there, count=judged.count)
+                for what, value in values.items()
             ]
-        if drops:
-            mean: Labels = {**own, "domain": ALL}
-            found.append(Record("domain_drop", sum(drops) / len(drops), "share", "measured", mean))
-        return found
+        return [*found, *_elsewhere(found, own)]
 
     return judge
+
+
+def _elsewhere(found: Sequence[Record], own: Labels) -> Iterator[Record]:
+    """The means over the domains that speak of something else; each counts as much."""
+    for name in ("domain_score", "domain_drop", "domain_chance"):
+        alike = [r for r in found if r.name == name and _is_elsewhere(r)]
+        if alike:
+            mean = sum(float(r.value or 0.0) for r in alike) / len(alike)
+            fewest = min(r.count for r in alike)
+            yield Record(name, mean, "share", "measured", {**own, "domain": ALL}, count=fewest)
+
+
+def _is_elsewhere(record: Record) -> bool:
+    return DOMAINS[str(record.labels["domain"])].elsewhere

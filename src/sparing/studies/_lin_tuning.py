@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import NotFinite, UsageError
 from sparing.core.record import Label, Record
+from sparing.studies._run import write_atomically
 from sparing.studies._spent import spent_records, windows
 from sparing.tasks import Task
 from sparing.train import Recipe, TrainResult, train
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from sparing.train.objective import Objective
 
 FIRST_SEED = 0
+DIVERGED = "diverged.json"
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,28 @@ class Tuned:
         rates = self.schedule.learning_rates
         if len(rates) == 1:
             return rates[0]
-        losses = {rate: self._train(FIRST_SEED, rate).result.validation_loss for rate in rates}
-        return min(rates, key=losses.__getitem__)
+        losses = {rate: self._loss(rate) for rate in rates}
+        best = min(rates, key=losses.__getitem__)
+        if math.isinf(losses[best]):
+            raise NotFinite(f"the training diverges at every rate of {', '.join(map(str, rates))}")
+        return best
+
+    def _loss(self, rate: float) -> float:
+        """The first seed's validation loss at a rate; infinite where that training diverges.
+
+        That is noted, so that the other seeds do not try it again.
+        """
+        told = self._folder(FIRST_SEED, rate) / DIVERGED
+        if told.exists():
+            return math.inf
+        try:
+            return self._train(FIRST_SEED, rate).result.validation_loss
+        except NotFinite as error:
+            write_atomically(told, json.dumps({"reason": str(error)}) + "\n")
+            return math.inf
+
+    def _folder(self, seed: int, rate: float) -> Path:
+        return self.place / f"{seed}-{rate:g}"
 
     def recipe(self, seed: int, rate: float) -> Recipe:
         """How it is trained."""
@@ -91,7 +115,7 @@ class Tuned:
             model,
             self.task,
             self.recipe(seed, rate),
-            output_dir=self.place / f"{seed}-{rate:g}",
+            output_dir=self._folder(seed, rate),
             objective=self.objective(seed),
             meter=meter,
         )

@@ -105,22 +105,26 @@ def clocked(cell: Cell) -> Cell:
 def plan_by_kind(
     cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 3
 ) -> Plan:
-    """Cells with minutes: their own where they are done, the mean of the done ones of their kind.
+    """Cells with minutes: their own where they are done, else their ``weight``, in seconds.
 
-    Cells are of one kind whose keys begin with as many equal parts. Where none of a kind is done
-    its ``weight`` stands, in seconds, scaled by what the weights of others turned out to be.
+    Weights are scaled by what those of the done cells of their kind turned out to be, and where
+    none of it is done by those of all. Cells are of one kind whose keys begin with as many equal
+    parts.
     """
     took = {r.cell: float(r.labels["core_s"] or 0.0) for r in records if r.name == TIME}
     weights = {cell.key: cell.weight for cell in cells}
     known = [key for key in took if key in weights]
     scale = sum(took[key] for key in known) / (sum(weights[key] for key in known) or 1.0)
-    by_kind: dict[str, list[float]] = {}
+    by_kind: dict[str, list[str]] = {}
     for key in known:
-        by_kind.setdefault(_kind(key, parts), []).append(took[key])
+        by_kind.setdefault(_kind(key, parts), []).append(key)
+    scales = {
+        kind: sum(took[key] for key in keys) / (sum(weights[key] for key in keys) or 1.0)
+        for kind, keys in by_kind.items()
+    }
     planned = []
     for cell in cells:
-        alike = by_kind.get(_kind(cell.key, parts))
-        seconds = sum(alike) / len(alike) if alike else cell.weight * (scale or 1.0)
+        seconds = cell.weight * (scales.get(_kind(cell.key, parts)) or scale or 1.0)
         planned.append(
             PlannedCell(cell.key, took.get(cell.key, seconds) / 60, cell.key in finished)
         )

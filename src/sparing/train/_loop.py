@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import NotFinite
 from sparing.core.recording import record
 from sparing.tasks import Task
 from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxiliary
@@ -225,7 +225,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         value = loss.item()
         if not math.isfinite(value):
-            raise UsageError(
+            raise NotFinite(
                 f"the loss is {value} at step {self.state.global_step + 1}: "
                 f"{first_not_finite(self.model, inputs)}"
             )
@@ -245,7 +245,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
             found = judge.validate(self.model, self.task, size)
         time_s = time.perf_counter() - start
         if not math.isfinite(found.loss):
-            raise UsageError(
+            raise NotFinite(
                 f"the validation loss is {found.loss} at step {self.state.global_step}: "
                 f"{first_not_finite(self.model, {})}"
             )

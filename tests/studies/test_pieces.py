@@ -1,0 +1,33 @@
+"""What the rest of a study will take, from what is done of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparing.core.record import Record
+from sparing.studies._pieces import TIME, plan_by_kind
+from sparing.studies._run import Cell
+
+
+def _cell(key, weight):
+    return Cell(key, list, weight=weight)
+
+
+def _took(key, seconds):
+    return Record(TIME, seconds, "s", "measured", {"core_s": seconds}, cell=key)
+
+
+def test_small_cells_that_are_done_tell_how_far_guesses_are_off_not_what_large_ones_take():
+    cells = [_cell("a/b/small", 1.0), _cell("a/b/large", 60.0), _cell("c/d/other", 30.0)]
+    plan = plan_by_kind(cells, [_took("a/b/small", 2.0)], {"a/b/small"}, parts=2)
+    assert [cell.minutes for cell in plan.cells] == pytest.approx([2 / 60, 2.0, 1.0])
+    assert [cell.done for cell in plan.cells] == [True, False, False]
+    assert plan.minutes_left == pytest.approx(3.0)
+
+
+def test_a_kind_goes_by_its_own_cells_and_not_by_all():
+    cells = [_cell(f"{kind}/x/{n}", 10.0) for kind in "ab" for n in range(2)]
+    done = [_took("a/x/0", 20.0), _took("b/x/0", 5.0)]
+    plan = plan_by_kind(cells, done, {"a/x/0", "b/x/0"}, parts=2)
+    left = {cell.key: 60 * cell.minutes for cell in plan.cells if not cell.done}
+    assert left == pytest.approx({"a/x/1": 20.0, "b/x/1": 5.0})
