@@ -112,6 +112,14 @@ def test_goals_stand_in_the_order_of_the_claims(ended):
     assert set(decided) == {"undecided"}  # listops on 32 examples tells nothing
 
 
+def test_what_was_right_is_kept_and_expressions_have_no_noise(ended):
+    kept = by(ended.records, "answers", task="listops")
+    scores = by(ended.records, "score", task="listops")
+    assert [r.value / r.count for r in kept] == pytest.approx([r.value for r in scores])
+    assert not by(ended.records, "noisy_score")
+    assert not by(ended.records, "mean_answers")
+
+
 def test_the_page_shows_everything(ended):
     pages = write_report(ended.folder)
     page, markdown = pages["html"].read_text(), pages["md"].read_text()
@@ -119,7 +127,7 @@ def test_the_page_shows_everything(ended):
         assert text in page
         assert text in markdown
     assert "This run is not complete" in page
-    for name in ("cores", "speed", "neighbours-listops", "noise-listops", "learning-digits"):
+    for name in ("cores", "speed", "neighbours-listops", "learning-digits"):
         assert pages[name].is_file()
 
 
@@ -199,6 +207,11 @@ def test_weights_by_distance_count_every_pair_once():
     assert counts[2] == 2 * (18 + 17)  # distances 2 and 3
     near = torch.eye(20)[None]
     assert judges.by_distance(near)[0].tolist()[:2] == [400.0, 0.0]
+    # weights that no query changes say nothing of distance, wherever they are large
+    heavy = torch.ones(20)
+    heavy[5:15] = 4.0
+    sums, counts = judges.by_distance(heavy.expand(3, 20, 20) / 7)
+    torch.testing.assert_close(sums, counts)
 
 
 def test_a_trained_arm_shows_its_weights_and_uniform_is_flat(ended):

@@ -68,17 +68,64 @@ def of_task(task, **by_arm):
 def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
     records = [
         *of_task("a", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.85, 0.84, 0.85]),
-        *of_task("a", linear=[0.9, 0.91, 0.9], local=[0.8, 0.79, 0.8]),
-        *of_task("b", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, linear=[0.6, 0.61, 0.6]),
+        *of_task("a", performer=[0.9, 0.91, 0.9], local=[0.8, 0.79, 0.8], linear=[0.99] * 3),
+        *of_task("b", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, performer=[0.6, 0.61, 0.6]),
     ]
     records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
-    value, interval = ker_scores.above_the_best(records)  # linear's own mean over both is 0.75
+    # performer's own mean over both is 0.75; linear is not in the table
+    value, interval = ker_scores.above_the_best(records)
     assert value == pytest.approx(0.847 - 0.903, abs=1e-3)
     assert interval[1] < 0  # one rival is enough to lose to, whatever the others would come to
     plain = [
         replace(r, labels={**r.labels, "question": "pretrained", "stage": "plain"}) for r in records
     ]
-    assert ker_scores.best_transfer(plain)[0] == value
+    for task in ("a", "b"):
+        labels = {"question": "pretrained", "task": task}
+        plain.append(Record("chance", 0.5, "share", "measured", labels))
+    value, _ = ker_scores.best_transfer(plain)  # where linear is in the table
+    assert value == pytest.approx(0.847 - 0.99, abs=1e-3)
+    guessing = [replace(r, value=0.5) if r.labels.get("task") == "a" else r for r in plain]
+    assert ker_scores.best_transfer(guessing) is None
+
+
+def test_a_rival_on_one_task_says_nothing_of_a_mean_of_two():
+    records = [
+        *of_task("a", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.8, 0.81, 0.8]),
+        *of_task("b", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.8, 0.81, 0.8]),
+        *of_task("a", performer=[0.9, 0.91, 0.9]),
+    ]
+    records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
+    assert ker_scores.above_the_best(records) is None
+
+
+def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
+    def on_images(arm, values, count=100):
+        return [
+            Record(
+                name,
+                value,
+                "share",
+                "measured",
+                {"question": "vision", "task": "flowers", "arm": arm, "seed": n, "epoch": 1.0},
+                count=count,
+            )
+            for name in ("score", "validation_score")
+            for n, value in enumerate(values)
+        ]
+
+    records = [
+        *on_images("softmax", [0.50, 0.51, 0.52]),
+        *on_images("uniform", [0.2, 0.21, 0.22]),
+        *on_images("kerformer", [0.51, 0.52, 0.53]),  # one image more, each time
+    ]
+    told = {"question": "vision", "task": "flowers", "chance": 0.2}
+    records.append(Record("decides", 1.0, "", "measured", told))
+    large = replace(records[0], labels={**records[0].labels, "task": "mnist"}, count=2000)
+    for text in ("Figure 6", "Figures 7 and 8"):
+        claim = next(c for c in claims.CLAIMS if c.text.startswith(text))
+        value, interval = claim.measure([*records, large])
+        assert value == pytest.approx(0.01)
+        assert interval[0] < 0
 
 
 def test_the_best_of_all_is_told_only_beside_all():
@@ -214,6 +261,7 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
         told("validation_score", "efficient", 0.8),
         told("validation_score", "efficient", 0.6),
         told("kept_of_dense", "longformer", 1.0, (0.99, 1.01)),
+        told("kept_of_softmax", "efficient", 0.97, (0.95, 0.99)),
         told("kept_of_dense", "linear", 0.995, (0.99, 1.0)),  # best on the test rows
         told("kept_of_dense", "efficient", 0.99, (0.98, 1.0)),
         told("gain_over_uniform", "efficient", 0.03, (-0.01, 0.07)),
@@ -223,6 +271,9 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
     assert kept(records) == (0.99, (0.98, 1.0))
     assert gain(records) == (0.03, (-0.01, 0.07))
     assert kept([]) is None
+    both = ker_scores.kept("kept_of_dense", "kept_of_softmax")
+    assert both(records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
+    assert both([r for r in records if r.name != "kept_of_softmax"]) is None
 
 
 def test_memory_is_that_of_the_leanest_linear_arm():

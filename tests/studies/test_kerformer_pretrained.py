@@ -153,6 +153,22 @@ def test_an_arm_needs_its_dense_model(work, tmp_path):
         arm_records(replace(work, folder=tmp_path), "linear", 3)
 
 
+def test_other_data_than_the_dense_models_are_refused(work, data, tmp_path):
+    other = tmp_path / "data" / "glue" / "SST-2"
+    other.mkdir(parents=True)
+    (other / "train.tsv").write_text(_rows(80, 0))
+    (other / "dev.tsv").write_text(_rows(24, 2))
+    changed = replace(work, data=tmp_path / "data")
+    with pytest.raises(DataError, match="the data of sst2 are not those that the dense model was"):
+        arm_records(changed, "softmax", 0)
+
+
+def test_no_arm_drops_attention_weights(work):
+    config = work.dense(0).config
+    assert config.attention_probs_dropout_prob == 0
+    assert config.hidden_dropout_prob > 0
+
+
 def test_only_the_attention_layers_learn_layer_by_layer(work):
     model = work.swapped(BY_CONTENT, 0)
     batch = work.task.collate([work.task.train[place] for place in range(8)])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 from contextlib import nullcontext
 from dataclasses import replace
@@ -145,6 +146,22 @@ def test_all_checkpoints_damaged(task, tmp_path, always_told):
     with pytest.raises(CheckpointError, match="no checkpoint can be used"):
         train(token_model(task), task, RECIPE, output_dir=tmp_path)
     train(token_model(task), task, RECIPE, output_dir=tmp_path, resume="never")
+
+
+def test_the_first_checkpoint_torn_while_it_was_written(task, tmp_path, always_told):
+    whole = token_model(task)
+    train(whole, task, RECIPE, output_dir=tmp_path / "whole")
+    torn = tmp_path / "torn"
+    with pytest.raises(KeyboardInterrupt):
+        train(token_model(task), task, RECIPE, output_dir=torn, on_progress=_StopAt(0.7))
+    first, *others = sorted(torn.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    for path in others:
+        shutil.rmtree(path)
+    (first / "trainer_state.json").unlink()  # it is written last
+    again = token_model(task)
+    result = train(again, task, RECIPE, output_dir=torn)
+    assert f"{first.name} passed over: it is not whole" in result.notes[0]
+    assert equal(weights(whole), weights(again))
 
 
 def test_a_finished_run_is_read_back(task, tmp_path):

@@ -57,9 +57,10 @@ class Kerformer(Mechanism):
     and query_map="softmax" it equals Efficient Attention (arXiv 1812.01243).
 
     Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, equations 6 to 9 and section 3.5.
-    What differs: w stands in the denominator too (equation 9 leaves it out; rows would not sum to
-    1). The paper weights positions, so that its length is fixed: that is se="fixed"; the default
-    weights keys by their content and takes any length. The bias b, and ``reduction``, are ours:
+    What differs: w, which section 3.5 gives to the keys of equation 9, stands in both its sums (in
+    the numerator alone rows would not sum to 1). The paper weights positions, so that its length is
+    fixed: that is se="fixed"; the default weights keys by their content and takes any length. The
+    bias b, and ``reduction``, are ours:
     the paper names none. Causal, z is the mean up to key j, and w_j is taken then and there: a z
     for each query would cost a square. Sigmoid features lie in (0, 1) and key features sum to 1,
     so weights are close to uniform unless queries and keys are large. Queries are cut off at -40

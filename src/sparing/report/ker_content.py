@@ -84,6 +84,12 @@ def notices(results: LongResults) -> list[str]:
             f"{wording.count_of(results.seeds, 'seed')} of each training: no claim about scores "
             "is decided by fewer than three."
         )
+    swapped = {r.labels.get("seed") for r in results.all("score", question="pretrained")}
+    if 0 < len(swapped) < 3:
+        found.append(
+            f"Table 4 has {wording.count_of(len(swapped), 'seed')}: its claim is not decided, and "
+            "intervals are over examples of that training."
+        )
     return [*found, *content.record_notices(results.run)]
 
 
@@ -92,9 +98,10 @@ def headline(results: LongResults) -> list[str]:
     config = results.run.config
     found = [
         "long ranges, images, swapped encoders",
-        wording.count_of(len(results.arms("arena")), "arm"),
-        wording.count_of(results.seeds, "seed"),
     ]
+    if results.seeds:
+        found.append(wording.count_of(len(results.arms("arena")), "arm"))
+        found.append(wording.count_of(results.seeds, "seed"))
     if isinstance(config.get("started"), str):
         found.append(config["started"][:10])
     return found

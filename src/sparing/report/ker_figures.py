@@ -71,8 +71,8 @@ def _speed(results: LongResults, places: Mapping[str, int]) -> Plot:
     return lines_plot(
         "speed",
         "Training the backbone, by length",
-        "Steps a second over those with fused dense attention, as many tokens in a step at every "
-        "length; the line is equal speed. Above is faster.",
+        "Steps a second over those with fused dense attention, about as many tokens in a "
+        "step at every length; the line is equal speed. Above is faster.",
         _ratios(results, "speed_up", question="speed", kind="training"),
         places,
         Scales("tokens", "Speed over dense", log_x=True, log_y=True, level=1.0),
@@ -95,8 +95,8 @@ def _neighbours(results: LongResults, task: str, places: Mapping[str, int]) -> P
     return lines_plot(
         f"neighbours-{task}" if task else "neighbours",
         f"How much neighbours weigh: {task}" if task else "How much neighbours weigh",
-        "Mean weight of keys by their distance from the query over layers, heads and seeds, 1 "
-        "being an equal share (the line); the first place is the query's own token.",
+        "Mean weight of keys by their distance from the query over layers, heads and seeds, each "
+        "over its key's mean of all queries (the line); the first place is the query's own token.",
         lines,
         places,
         Scales("distance in tokens", "Weight", log_x=True, level=1.0),

@@ -146,8 +146,8 @@ def _rates(results: LongResults, arms: Sequence[str], lengths: Sequence[int], ki
             cells.append(cell + _old_rate(kind, arm, tokens))
         rows.append(tuple(cells))
     explain = (
-        "Steps a second of the named backbone on random bytes, as many tokens in a step at every "
-        "length, and how many times the speed of fused dense attention that is (paired). In "
+        "Steps a second of the named backbone on random bytes, about as many tokens in a step at "
+        "every length, and how many times the speed of fused dense attention that is (paired). In "
         "brackets the printed steps a second over the printed transformer's, where both are there."
     )
     name = "in training" if kind == "training" else "in use"
@@ -196,9 +196,10 @@ def transfer_block(results: LongResults) -> list[Block]:
                 rows.append((arm, task, *cells, NONE if printed is None else f"{printed:.2f}"))
     explain = (
         "A pretrained encoder, fine-tuned with its own attention, all its layers swapped: score "
-        "right after, after training on labels alone, and after as many steps of which the first "
-        "follow the dense model. Behind each the difference from the dense model trained on for "
-        "as many steps, in points. The last column is what is printed for BERT-base-like models."
+        "right after, after training on labels alone, and after as many steps that follow the "
+        "dense model, first layer by layer. Behind each the difference from the dense model "
+        "trained on for as many steps, in points. The last column is what is printed for "
+        "BERT-base-like models."
     )
     heads = ("arm", "task", "before", "labels alone", "distilled first", "printed")
     return [Block("pretrained", "Table 4: swapped encoders", explain, heads, tuple(rows))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from sparing.core.record import Label, Record
@@ -76,7 +77,7 @@ def score_blocks(
 
 def _printed(printed: Mapping[str, Mapping[str, float]] | None, arm: str, task: str) -> str:
     found = (printed or {}).get(arm, {}).get(task)
-    return "" if found is None else f" [{found:.2f}]"
+    return "" if found is None or math.isnan(found) else f" [{found:.2f}]"
 
 
 def _deciding(results: LongResults, question: str, tasks: Sequence[str]) -> Block:

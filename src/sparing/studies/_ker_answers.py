@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.measure.statistics import with_unseen
-from sparing.studies._long_arms import UNIFORM
+from sparing.studies._long_arms import DENSE, UNIFORM
 
 ANSWERS = "answers"
 TEACHER = "teacher"
@@ -47,10 +47,11 @@ def right_of(record: Record) -> Bits:
 def paired_records(records: Sequence[Record]) -> list[Record]:
     """For each task, stage and arm: the share of right answers kept, and the gain over uniform.
 
-    ``kept_of_dense`` is the arm's right answers over the fine-tuned dense model's,
-    ``gain_over_uniform`` the difference from the control in the same stage. 95 % intervals are
-    bootstrapped over test examples, all seeds of an example drawn together: they speak of other
-    examples, not of other trainings.
+    ``kept_of_dense`` is the arm's right answers over the fine-tuned dense model's, which the copies
+    were trained on from; ``kept_of_softmax`` over those of the copy with dense attention, trained
+    on in the same stage for as long; ``gain_over_uniform`` is the difference from the control in
+    the same stage. 95 % intervals are bootstrapped over test examples, all seeds of an example
+    drawn together: they speak of other examples, not of other trainings.
     """
     groups = _groups(records)
     found = []
@@ -58,11 +59,14 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
         if stage == TEACHER:
             continue
         dense = _stacked(ours, groups.get((task, TEACHER, DENSE_MODEL), {}))
+        as_long = _stacked(ours, groups.get((task, stage, DENSE), {}))
         control = _stacked(ours, groups.get((task, stage, UNIFORM), {}))
         labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
         labels |= {"stage": stage, "over": "examples"}
         if dense is not None and dense[1].any():
             found.append(_paired("kept_of_dense", *dense, labels, ratio=True))
+        if as_long is not None and arm != DENSE and as_long[1].any():
+            found.append(_paired("kept_of_softmax", *as_long, labels, ratio=True))
         if control is not None and arm != UNIFORM:
             found.append(_paired("gain_over_uniform", *control, labels, ratio=False))
     return found
@@ -71,7 +75,7 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
 def _groups(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, Bits]]:
     found: dict[tuple[str, str, str], dict[int, Bits]] = {}
     for each in records:
-        if each.name == ANSWERS:
+        if each.name == ANSWERS and "stage" in each.labels:
             key = tuple(str(each.labels[name]) for name in ("task", "stage", "arm"))
             seed = int(each.labels["seed"] or 0)
             found.setdefault((key[0], key[1], key[2]), {})[seed] = right_of(each)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+COMPUTED = ("listops",)
+TINY = 1e-6
 LONGEST = 512  # tokens of an input whose weights are written out
 Labels = dict[str, Label]
 Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
@@ -37,8 +39,11 @@ class Noise:
         self.shares = shares
 
     def __call__(self, model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
-        """``noisy_score`` by share of tokens; the same noise for every arm and seed."""
-        if work.task.kind != "tokens":
+        """``noisy_score`` by share of tokens; the same noise for every arm and seed.
+
+        Not of expressions, which have another value, or none, with another token.
+        """
+        if work.task.kind != "tokens" or work.name in COMPUTED:
             return []
         found = []
         for share in self.shares:
@@ -65,22 +70,32 @@ def noisy(task: Task, share: float) -> Task:
 
 
 class Neighbours:
-    """The mean weight of keys by their distance from the query, 1 being an equal share."""
+    """The mean weight of keys by their distance from the query, over each key's own mean.
+
+    A key that weighs much for all queries says nothing of distance: one weight for each position,
+    as a published form of Kerformer learns it, would else look like a liking for what is near.
+    """
 
     def __init__(self, looked_at: int) -> None:
         self.looked_at = looked_at
 
     def __call__(self, model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
-        """``weight_at_distance`` over layers, heads and the first test inputs."""
+        """``weight_at_distance`` over layers, heads and test inputs at even distances.
+
+        None for a mechanism whose weights may be negative: they have no share of a mean.
+        """
         if work.task.kind != "tokens":
             return []
         shown = copy.deepcopy(model).eval()
         if labels["arm"] == DENSE:
             swap(shown, DENSE, tokens=work.task.tokens)
         sums, counts = torch.zeros(len(DISTANCES)), torch.zeros(len(DISTANCES))
-        for place in range(min(self.looked_at, len(work.task.test))):
-            ids = work.task.test.inputs[place][:LONGEST]
+        count = min(self.looked_at, len(work.task.test))
+        for number in range(count):
+            ids = work.task.test.inputs[number * len(work.task.test) // count][:LONGEST]
             for weights in implied_weights(shown, ids):
+                if bool((weights < -TINY).any()):
+                    return []
                 own, seen = by_distance(weights)
                 sums, counts = sums + own, counts + seen
         found = []
@@ -141,16 +156,21 @@ def _listening(model: nn.Module) -> Iterator[Seen]:
 def by_distance(
     weights: Float[Tensor, "heads n n"],
 ) -> tuple[Float[Tensor, " distances"], Float[Tensor, " distances"]]:
-    """The sums of n times the weights, and how many there are, by distance from the query.
+    """The sums of weights over their key's mean, and how many there are, by distance.
 
-    A distance counts for the largest of ``DISTANCES`` that it reaches.
+    Each query's weights sum to 1 first. A distance counts for the largest of ``DISTANCES`` that it
+    reaches; keys that no query looks at count for nothing.
     """
     tokens = weights.shape[-1]
     places = torch.arange(tokens)
     gaps = (places[:, None] - places[None]).abs().flatten()
     bounds = torch.tensor(DISTANCES)
     bucket = torch.bucketize(gaps, bounds, right=True) - 1
+    shares = weights.double() / weights.double().sum(-1, keepdim=True)
+    means = shares.mean(-2, keepdim=True)
+    seen = (means > TINY / tokens).expand_as(shares).double()
+    over = torch.where(seen > 0, shares / means, 0.0)
     sums, counts = torch.zeros(len(DISTANCES)), torch.zeros(len(DISTANCES))
-    sums.index_add_(0, bucket, (tokens * weights.mean(0)).flatten().float())
-    counts.index_add_(0, bucket, torch.ones(len(gaps)))
+    sums.index_add_(0, bucket, over.mean(0).flatten().float())
+    counts.index_add_(0, bucket, seen.mean(0).flatten().float())
     return sums, counts

@@ -12,8 +12,8 @@ from sparing.studies._arms import family_of
 from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least, simultaneous
 from sparing.studies._ker_judges import DISTANCES
 from sparing.studies._ker_options import ARENA, PRETRAINED, VISION
-from sparing.studies._long_analysis import by_seed, learned, resolution
-from sparing.studies._long_arms import CONTROLS, DENSE, KERFORMER, UNIFORM, arm_of
+from sparing.studies._long_analysis import by_seed, decides, learned
+from sparing.studies._long_arms import DENSE, KERFORMER, UNIFORM, arm_of
 
 FEWEST_SEEDS = 3
 NEAR, FAR = 4, 32  # distances below the one are near, from the other on far
@@ -21,7 +21,7 @@ _WARM: Mapping[str, Label] = {"task": "imdb", "stage": "warm"}
 Scores = Mapping[str, Mapping[int, float]]  # by task and seed
 # The efficient mechanisms of Tables 5 and 4 beside Kerformer.
 ARENA_RIVALS = ("local", "reformer", "performer", "longformer", "bigbird", "dct")
-DOWNSTREAM_RIVALS = ("performer", "reformer", "linear", "longformer", "random_features", "dct")
+DOWNSTREAM_RIVALS = ("performer", "reformer", "linear", "longformer", "rfa", "dct")
 
 
 def deciding(records: Records, question: str) -> dict[str, float]:
@@ -60,11 +60,14 @@ def _gap(ours: Scores, theirs: Scores, step: float = 0.0, confidence: float = 0.
     return gap.value, gap.interval if gap.count >= FEWEST_SEEDS else None
 
 
-def _step(records: Records, question: str) -> float:
-    """The smallest step of a question's scores."""
-    return resolution(
-        r for r in records if r.name == "score" and r.labels.get("question") == question
-    )
+def _step(records: Records, question: str, name: str = "score") -> float:
+    """One answer of the smallest test split of a question: no mean over tasks is told finer."""
+    counts = [
+        r.count
+        for r in records
+        if r.name == name and r.labels.get("question") == question and r.count > 1
+    ]
+    return 1 / min(counts) if counts else 0.0
 
 
 def above(question: str, ours: str, theirs: str) -> Measure:
@@ -77,27 +80,23 @@ def above(question: str, ours: str, theirs: str) -> Measure:
     return measure
 
 
-def _arms(records: Records, question: str, printed: Iterable[str]) -> list[str]:
-    """The efficient arms of a question that are no form of Kerformer, and the printed ones."""
-    own = (r.labels for r in records if r.labels.get("question") == question)
-    named = {str(labels["arm"]) for labels in own if "arm" in labels} - {DENSE, *CONTROLS}
-    return sorted({*printed, *(arm for arm in named if not arm.startswith(KERFORMER))})
-
-
 def above_the_best(records: Records) -> Found:
-    """What Kerformer is above the rival that it is least above, those of Table 5 among them."""
-    arms = {arm: _scores(records, ARENA, arm) for arm in _arms(records, ARENA, ARENA_RIVALS)}
+    """What Kerformer is above the rival of Table 5 that it is least above."""
+    arms = {arm: _scores(records, ARENA, arm) for arm in ARENA_RIVALS}
     return _over_all(_scores(records, ARENA, KERFORMER), arms, _step(records, ARENA))
 
 
 def _over_all(ours: Scores, arms: Mapping[str, Scores], step: float = 0.0) -> Found:
     """What an arm is above the one that it is least above: falls only if it does beside all.
 
-    Where one of them was not measured, the others can refute a claim but not support it.
+    Where one of them was not measured on all of its tasks, whose mean the claim is about, the
+    others can refute the claim but not support it.
     """
-    gaps = [_gap(ours, theirs, step) for theirs in arms.values()]
+    tasks = [task for task, found in ours.items() if found]
+    whole = [theirs if all(theirs.get(task) for task in tasks) else {} for theirs in arms.values()]
+    gaps = [_gap(ours, theirs, step) for theirs in whole]
     sure = simultaneous(len(gaps) - gaps.count(None))
-    found = least(gaps, [_gap(ours, theirs, step, sure) for theirs in arms.values()])
+    found = least(gaps, [_gap(ours, theirs, step, sure) for theirs in whole])
     if found is None or found[1] is None or None not in gaps or found[1][1] < 0:
         return found
     return found[0], None
@@ -132,12 +131,15 @@ def noise(records: Records) -> Found:
 
 
 def neighbours(records: Records) -> Found:
-    """Kerformer's mean weight at distances 1 to 3 less that from 32 on, over all tasks."""
+    """Kerformer's mean weight at distances 1 to 3 less that from 32 on, on tasks that decide."""
+    decided = deciding(records, ARENA)
     near: dict[int, list[tuple[float, int]]] = {}
     far: dict[int, list[float]] = {}
     widths = {low: high - low for low, high in itertools.pairwise(DISTANCES)}
     for each in records:
         if each.name != "weight_at_distance" or each.labels.get("arm") != KERFORMER:
+            continue
+        if each.labels.get("task") not in decided:
             continue
         distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
         if 0 < distance < NEAR:
@@ -148,21 +150,29 @@ def neighbours(records: Records) -> Found:
     return _gap({"": means}, {"": {n: fmean(v) for n, v in far.items()}})
 
 
-def kept(name: str) -> Measure:
-    """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows."""
+def kept(*names: str) -> Measure:
+    """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows.
+
+    Of several quantities the smallest; none where one of them was not measured.
+    """
 
     def measure(records: Records) -> Found:
         own = [r for r in records if _WARM.items() <= r.labels.items()]
-        found = {
-            str(r.labels["arm"]): (float(r.value or 0.0), r.interval) for r in own if r.name == name
-        }
+        found: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {}
+        for each in own:
+            if each.name in names:
+                told = (float(each.value or 0.0), each.interval)
+                found.setdefault(str(each.labels["arm"]), {})[each.name] = told
         seen: dict[str, float] = {}
         for each in own:
             arm = str(each.labels["arm"])
             if each.name == "validation_score" and family_of(arm_of(arm).mechanism) in LINEAR:
                 seen[arm] = max(seen.get(arm, 0.0), float(each.value or 0.0))
-        known = [arm for arm in seen if arm in found]
-        return found[max(known, key=seen.__getitem__)] if known else None
+        known = [arm for arm in seen if len(found.get(arm, {})) == len(names)]
+        if not known:
+            return None
+        best = max(known, key=seen.__getitem__)
+        return min(found[best].values(), key=lambda each: each[0])
 
     return measure
 
@@ -184,7 +194,7 @@ def first_quarter(records: Records) -> Found:
             found[task] = by_seed(quarter, "validation_score")
         return found
 
-    return _gap(early(KERFORMER), early(DENSE))
+    return _gap(early(KERFORMER), early(DENSE), _step(records, VISION, "validation_score"))
 
 
 def best_transfer(records: Records) -> Found:
@@ -196,14 +206,18 @@ def best_transfer(records: Records) -> Found:
 
     tasks = _tasks(records)
     dense, uniform = plain(DENSE), plain(UNIFORM)
-    tasks = [task for task in tasks if _tells(_gap({task: dense[task]}, {task: uniform[task]}))]
-    rivals = _arms(records, PRETRAINED, DOWNSTREAM_RIVALS)
-    return _over_all(plain(KERFORMER), {arm: plain(arm) for arm in rivals})
-
-
-def _tells(gap: Found) -> bool:
-    """Whether a task may tell mechanisms apart: its attention is not clearly of no use."""
-    return gap is None or gap[1] is None or gap[1][0] > 0
+    step = _step(records, PRETRAINED)
+    chances = {
+        str(r.labels["task"]): float(r.value or 0.0)
+        for r in records
+        if r.name == "chance" and r.labels.get("question") == PRETRAINED
+    }
+    tasks = [
+        task
+        for task in tasks
+        if decides(task, dense[task], uniform[task], chances.get(task, 0.0), step).decided
+    ]
+    return _over_all(plain(KERFORMER), {arm: plain(arm) for arm in DOWNSTREAM_RIVALS}, step)
 
 
 def _tasks(records: Records) -> list[str]:

@@ -37,6 +37,7 @@ from sparing.train.evaluation import Evaluation
 from sparing.train.objective import Objective
 from sparing.train.recipe import Distillation
 from sparing.transfer.distance import Distance, distance
+from sparing.transfer.dropout import without_dropout
 from sparing.transfer.layers import find_layers
 from sparing.transfer.opening import open_model
 from sparing.transfer.swap import swap
@@ -191,9 +192,21 @@ class SwappedWork:
         """What the fine-tuned model scored on the test split."""
         file = self.place(DENSE_MODEL, seed) / SCORE_FILE
         try:
-            return float(json.loads(file.read_text(encoding="utf-8"))["score"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            told = json.loads(file.read_text(encoding="utf-8"))
+            score, data = float(told["score"]), told.get("data", self.digest)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} does not hold the dense model's score: remove it") from error
+        if data != self.digest:
+            raise DataError(
+                f"the data of {self.name} are not those that the dense model was fine-tuned and "
+                "judged on: give the same data folder, or start a new run"
+            )
+        return score
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells the task's examples from others."""
+        return " ".join(split.digest for split in self.task.splits.values())
 
     def swapped(self, arm: str, seed: int) -> PreTrainedModel:
         """A copy of the fine-tuned model with an arm's mechanism in all its layers."""
@@ -218,12 +231,14 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
     """Fine-tune the dense model, judge and keep it; the rows of each split stand beside."""
     stages, meter = work.stages, windows(work.watts_per_core)
     labels, place = work.labels(DENSE_MODEL, seed, TEACHER), work.place(DENSE_MODEL, seed)
-    model = build_model(work.model, work.task, seed=seed)
+    # mechanisms that have no such option would be held against attention that drops weights
+    model = without_dropout(build_model(work.model, work.task, seed=seed), hidden=False)
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
         result = train(model, work.task, recipe, output_dir=place, meter=meter)
         judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
-    write_atomically(place / SCORE_FILE, json.dumps({"score": judged.score}) + "\n")
+    told = {"score": judged.score, "data": work.digest}
+    write_atomically(place / SCORE_FILE, json.dumps(told) + "\n")
     scores = _scores(judged, labels)
     own: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
     sizes = [

@@ -138,7 +138,7 @@ def decides(
     if len(seeds) < 2:
         return Decides(task, False, "fewer than two seeds of both")
     if not learned({seed: dense[seed] for seed in seeds}, chance, step):
-        return Decides(task, False, "softmax is not 5 points above chance in every likely seed")
+        return Decides(task, False, "softmax is not 5 points above chance by its whole interval")
     pairs = [dense[n] for n in seeds], [uniform[n] for n in seeds]
     over = mean_difference(*pairs, resolution=step).interval
     if over is None or over[0] <= 0:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
+from sparing.studies._ker_answers import answers_record
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_work import LongWork, slug
 from sparing.studies._run import Cell
@@ -47,6 +48,8 @@ def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] =
             result = train(model, work.task, work.recipe(seed), output_dir=place, meter=meter)
             judged = evaluate(model, work.task, batch_size=32)
             found = [record for judge in judges for record in judge(model, work, labels)]
+        if judged.right is not None:
+            found.append(answers_record(judged.right, labels))
         score = Record("score", judged.score, "share", "measured", labels, count=judged.count)
         params = Record("params", model.num_parameters(), "numbers", "measured", labels)
         curve = [
@@ -56,6 +59,7 @@ def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] =
                 "share",
                 "measured",
                 {**labels, "epoch": float(point["epoch"])},
+                count=len(work.task.validation),
             )
             for point in result.curve
         ]

@@ -91,25 +91,37 @@ def last_good(folder: Path, model: nn.Module) -> tuple[Path | None, list[str]]:
     """The newest sound checkpoint, if any, and a note on each damaged one that was passed over.
 
     Damaged folders are renamed, so that they are neither tried again nor counted. Raises
-    ``CheckpointError`` when there are checkpoints but none is sound.
+    ``CheckpointError`` when there are several and none is sound. A single one that is not sound was
+    interrupted while it was written: there is nothing before it, and training starts afresh.
     """
     notes: list[str] = []
     candidates = checkpoints(folder)
     for path in candidates:
         reason = _problem(path, model)
         if not reason:
-            for damaged in candidates[: candidates.index(path)]:
-                target = folder / f"damaged-{_step(damaged)}"
-                shutil.rmtree(target, ignore_errors=True)
-                damaged.rename(target)
+            _set_aside(candidates[: candidates.index(path)])
             return path, notes
         notes.append(f"{path.name} passed over: {reason}")
-    if notes:
+    if len(notes) == 1 and not _is_whole(candidates[0]):
+        _set_aside(candidates)
+    elif notes:
         raise CheckpointError(
             f"{folder}: no checkpoint can be used; {notes[0]}; start afresh with resume='never', "
             "on the command line --overwrite"
         )
     return None, notes
+
+
+def _set_aside(damaged: list[Path]) -> None:
+    for path in damaged:
+        target = path.with_name(f"damaged-{_step(path)}")
+        shutil.rmtree(target, ignore_errors=True)
+        path.rename(target)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a checkpoint was written to its end: its state is written last."""
+    return (path / STATE).exists()
 
 
 def _problem(path: Path, model: nn.Module) -> str:
