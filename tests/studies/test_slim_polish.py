@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from sparing.core.record import Record
-from sparing.layers.plan import Plan
+from sparing.layers.plan import Plan, full_plan
+from sparing.studies import _slim_polish as polishing
 from sparing.studies._exits import Outcomes, dense_flops
 from sparing.studies._frontier import Point, Variant, best, contenders, points_of
 from sparing.studies._run import Run
@@ -18,6 +19,7 @@ from sparing.studies._slim_polish import Attempt, Trained, attempts, better, bol
 from sparing.studies._slim_static import fixed_plan
 from sparing.studies.slim import Options, steps_of
 from sparing.tasks import load_task
+from sparing.transfer.families import layer_sizes
 
 
 def plan_record(name, plan, cost, **labels):
@@ -151,6 +153,62 @@ def trained(cost, score, good):
 def test_the_control_is_served_where_it_is_better(polished, alone, winner):
     ours, theirs = trained(*polished), trained(*alone)
     assert better(ours, theirs) is {"polished": ours, "alone": theirs}[winner]
+
+
+@pytest.mark.parametrize(
+    ("good", "control", "done"),
+    [
+        ({"chosen"}, True, ["chosen", "alone 0 of 0.4"]),
+        ({"alone 0"}, True, ["chosen", "alone 0 of 0.4"]),  # as fast as was asked for
+        ({"fallback"}, True, ["chosen", "alone 0 of 0.4", "fallback", "alone 1 of 0.8"]),
+        (set(), True, ["chosen", "alone 0 of 0.4", "fallback", "alone 1 of 0.8"]),
+        (set(), False, ["chosen", "fallback"]),
+    ],
+)
+def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
+    tmp_path, monkeypatch, good, control, done
+):
+    plans = [Attempt(DEEP, 0.4, "chosen"), Attempt(DEEP, 0.8, polishing.FALLBACK)]
+    seen = []
+
+    def told(name, attempt):
+        return replace(trained(attempt.share, 0.9, name in good), attempt=attempt)
+
+    def train(steps, attempt, place, tell, *, learned):
+        seen.append(attempt.kind)
+        assert place.name == ("polished" if attempt is plans[0] else "polished-2")
+        return told(attempt.kind, attempt)
+
+    def alone(steps, run, share, tell, number):
+        seen.append(f"alone {number} of {share}")
+        return told(f"alone {number}", Attempt(DEEP, share, "alone"))
+
+    monkeypatch.setattr(polishing, "attempts", lambda run: plans)
+    monkeypatch.setattr(polishing, "_trained", train)
+    monkeypatch.setattr(polishing, "_alone", alone)
+    options = Options(model="vit", task="digits")
+    steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
+    tell = lambda fraction, text: None  # noqa: E731
+    polishing._tried(steps, Recorded(), tell, learned=False, control=control)
+    assert seen == done
+
+
+def test_each_fixed_plan_has_a_place_and_the_last_one_counts(tmp_path):
+    options = Options(model="vit", task="digits", dense_epochs=1, epochs=1)
+    models = steps_of(options, load_task("digits", patch_size=4), tmp_path).models
+    tell = lambda fraction, text: None  # noqa: E731
+    models.train_dense(tell)
+    assert models.static() is None
+    depth = len(layer_sizes(models.dense().config))
+    whole = full_plan(layer_sizes(models.dense().config))
+    for number, layers in enumerate((depth, 1)):
+        models.train_static(whole.shortened(layers), tell, number)
+        assert models.static().plan.layers == layers
+    assert {place.name for place in (tmp_path / "models").glob("static*")} == {"static", "static-2"}
+    again = models.train_static(whole.shortened(1), tell)  # read back
+    assert again.steps == models.train_static(whole.shortened(1), tell, 1).steps
+    models.serve_static(0)
+    assert models.served().plan.layers == 1
 
 
 def test_costs_are_shares_of_the_dense_model_also_where_heads_were_narrowed(tmp_path):

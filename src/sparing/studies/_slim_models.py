@@ -148,9 +148,7 @@ class Models:
 
     def served(self) -> AdaptiveClassifier:
         """What runs the chosen plan: its own model where it was polished, else the adaptive one."""
-        place, number = None, 0
-        while (self.polishing_place(number) / "result.json").is_file():
-            place, number = self.polishing_place(number), number + 1
+        place = _last(self.polishing_place)
         return self.adaptive() if place is None else self.polished(place)
 
     def polished(self, place: Path) -> AdaptiveClassifier:
@@ -173,7 +171,7 @@ class Models:
         beside = place.with_name(f".{place.name}.{os.getpid()}")
         shutil.rmtree(place, ignore_errors=True)
         try:
-            shutil.copytree(self._trained("static"), beside)
+            shutil.copytree(self._static(), beside)
             beside.rename(place)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -184,12 +182,19 @@ class Models:
         return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
 
     def static(self) -> AdaptiveClassifier | None:
-        """The control of one fixed plan; None where it was not trained."""
-        if not (self.folder / "models" / "static" / "result.json").is_file():
+        """The control of one fixed plan, the last one that was tried; None where none was."""
+        if _last(self.static_place) is None:
             return None
-        model = open_model(str(self._trained("static")))
+        model = open_model(str(self._static()))
         assert isinstance(model, AdaptiveClassifier)
         return model
+
+    def static_place(self, number: int) -> Path:
+        """Where a fixed plan, counted from 0, is distilled alone: one for each arithmetic."""
+        return self.folder / "models" / (f"static-{number + 1}" if number else "static")
+
+    def _static(self) -> Path:
+        return _last(self.static_place) or self._trained("static")
 
     def train_dense(self, tell: Telling) -> TrainResult | None:
         """Fine-tune the source where it does not answer the task yet."""
@@ -220,14 +225,19 @@ class Models:
         model.plan = self.draw.typical(model)
         return self._distil(model, self.draw, self.recipe, "adaptive", tell)
 
-    def train_static(self, plan: Plan, tell: Telling) -> TrainResult:
-        """Distil one plan alone: cut from the dense model in the same order, trained as long."""
+    def train_static(self, plan: Plan, tell: Telling, number: int | None = None) -> TrainResult:
+        """Distil one plan alone: cut from the dense model in the same order, trained as long.
+
+        ``number`` counts such plans; unless given it is the last one's, which is read back.
+        """
+        place = _last(self.static_place) if number is None else self.static_place(number)
         dense = self.dense()
         fixed = replace(plan, exits=(), threshold=1.0)
         model = freeze(self.ordered(dense, exits=[plan.layers]), fixed)
         model.embeddings.requires_grad_(False)
         draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
-        return self._distil(model, draw, self.whole_recipe, "static", tell)
+        name = "static" if place is None else place.name
+        return self._distil(model, draw, self.whole_recipe, name, tell)
 
     def _distil(
         self,
@@ -272,6 +282,14 @@ class Models:
         if not (place / "result.json").is_file():
             raise UsageError(f"the {name} model of this run has not been trained to its end yet")
         return place
+
+
+def _last(place_of: Callable[[int], Path]) -> Path | None:
+    """The last of several trainings that have ended; None where the first has not."""
+    place, number = None, 0
+    while (place_of(number) / "result.json").is_file():
+        place, number = place_of(number), number + 1
+    return place
 
 
 def recipes(

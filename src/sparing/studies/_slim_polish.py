@@ -26,7 +26,7 @@ from sparing.transfer.opening import open_model
 POLISHED = f"{OURS} polished"
 # The share of answers that leaving earlier may change beside leaving as late as is affordable.
 CHANGED = 0.01
-ALONE = "alone"
+ALONE, FALLBACK = "alone", "fallback"
 # A fixed plan may cost so much more than what its exits are to bring it down to.
 EXITS_SAVE = 1.1
 
@@ -72,7 +72,7 @@ def attempts(run: Run) -> list[Attempt]:
         found.insert(0, Attempt(shallow, share, "shallow"))
     safe = fallback(run)
     if safe is not None:
-        found.append(Attempt(safe.plan, safe.cost_share, "fallback"))
+        found.append(Attempt(safe.plan, safe.cost_share, FALLBACK))
     return found
 
 
@@ -83,27 +83,42 @@ def polish(
 
     The last one tried is served, good or not; ``served`` reads it. ``learned`` fits confidence
     heads too; of both kinds the one with the better score is taken. With ``control`` the fixed plan
-    that is distilled alone is held against it, and served where it is ``better``.
+    that is distilled alone is held against it, and served where it is ``better``; and before a
+    plan is tried that is not fast, the fixed one of as much arithmetic as the fast ones is.
     """
-    tried: list[Trained] = []
-    for number, attempt in enumerate(attempts(run)):
-        place = steps.models.polishing_place(number)
-        tried.append(_trained(steps, attempt, place, tell, learned=learned))
-        if tried[-1].good:
-            break
-    last, alone = tried[-1], None
+    tried, alone = _tried(steps, run, tell, learned=learned, control=control)
+    last = tried[-1]
     if control:
-        alone = _alone(steps, run, tried[-1].attempt.share, tell)
-        last = better(tried[-1], alone)
-        if last is alone:
+        last = better(tried[-1], alone[-1])
+        if last is alone[-1]:
             steps.models.serve_static(len(tried))
     front = best([point for point in last.points if point.cost_share < 1])
     return [
         *(record for each in tried for record in _records(each)),
-        *([] if alone is None else [_plan_record("attempted_plan", alone)]),
+        *(_plan_record("attempted_plan", each) for each in alone),
         *(replace(p.record(on_front=p in front), name="polished_score") for p in last.points),
         _plan_record("polished_plan", last),
     ]
+
+
+def _tried(
+    steps: Steps, run: Run, tell: Telling, *, learned: bool, control: bool
+) -> tuple[list[Trained], list[Trained]]:
+    """The plans that were trained on, up to the first good one, and the fixed ones beside them."""
+    tried: list[Trained] = []
+    alone: list[Trained] = []
+    for number, attempt in enumerate(attempts(run)):
+        if control and attempt.kind == FALLBACK:
+            alone.append(_alone(steps, run, tried[-1].attempt.share, tell, len(alone)))
+            if alone[-1].good:
+                return tried, alone
+        place = steps.models.polishing_place(number)
+        tried.append(_trained(steps, attempt, place, tell, learned=learned))
+        if tried[-1].good:
+            break
+    if control:
+        alone.append(_alone(steps, run, tried[-1].attempt.share, tell, len(alone)))
+    return tried, alone
 
 
 def better(polished: Trained, alone: Trained) -> Trained:
@@ -121,11 +136,11 @@ def better(polished: Trained, alone: Trained) -> Trained:
     return alone if theirs.cost_share < ours.cost_share else polished
 
 
-def _alone(steps: Steps, run: Run, share: float, tell: Telling) -> Trained:
+def _alone(steps: Steps, run: Run, share: float, tell: Telling, number: int) -> Trained:
     """The best fixed plan of no more arithmetic, distilled alone: the control, as a candidate."""
     models, chosen_on = steps.models, steps.parts[0]
     plan = Plan.from_dict(json.loads(str(fixed_plan(run, share).labels["plan"])))
-    result = models.train_static(plan, tell)
+    result = models.train_static(plan, tell, number)
     model = models.static()
     assert model is not None
     variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
