@@ -28,6 +28,7 @@ from sparing.core.record import Record, RecordLog
 from sparing.core.rounding import rounded_down
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
+from sparing.report.wording import count_of
 from sparing.studies._run import write_atomically
 from sparing.studies._slim_answers import FILE
 from sparing.studies._slim_cells import DENSE
@@ -131,7 +132,7 @@ def summary(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Pa
         if (value := speeds(rows, arm, 1, "int8_speed_up")) is not None and arm == INT8:
             parts.append(f"{value:.2f} times as fast as the dense model's own INT8 form")
         told.append(
-            f"{NAMED[arm]} over {total.runs} runs and {total.examples:,} test examples: "
+            f"{NAMED[arm]} over {count_of(total.runs, 'run')} and {total.examples:,} test examples: "
             f"{', '.join(parts)}, at {100 * total.value:+.2f} points of accuracy, with 95 % "
             f"confidence above {_above(total)}"
         )
@@ -151,7 +152,7 @@ def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
         return []
     low, high = (100 * end for end in gap.interval)
     return [
-        f"{NAMED[OURS]} over the same {ours.runs} runs: at {100 * ours.value:+.2f} points, above "
+        f"{NAMED[OURS]} over the same {count_of(ours.runs, 'run')}: at {100 * ours.value:+.2f} points, above "
         f"{_above(ours)}; less the {NAMED[arm]} {100 * gap.value:+.2f} ({low:+.2f} to "
         f"{high:+.2f}, 95 %)"
     ]
