@@ -132,7 +132,8 @@ def summary(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Pa
         if (value := speeds(rows, arm, 1, "int8_speed_up")) is not None and arm == INT8:
             parts.append(f"{value:.2f} times as fast as the dense model's own INT8 form")
         told.append(
-            f"{NAMED[arm]} over {count_of(total.runs, 'run')} and {total.examples:,} test examples: "
+            f"{NAMED[arm]} over {count_of(total.runs, 'run')} and {total.examples:,} test "
+            "examples: "
             f"{', '.join(parts)}, at {100 * total.value:+.2f} points of accuracy, with 95 % "
             f"confidence above {_above(total)}"
         )
@@ -152,9 +153,9 @@ def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
         return []
     low, high = (100 * end for end in gap.interval)
     return [
-        f"{NAMED[OURS]} over the same {count_of(ours.runs, 'run')}: at {100 * ours.value:+.2f} points, above "
-        f"{_above(ours)}; less the {NAMED[arm]} {100 * gap.value:+.2f} ({low:+.2f} to "
-        f"{high:+.2f}, 95 %)"
+        f"{NAMED[OURS]} over the same {count_of(ours.runs, 'run')}: at {100 * ours.value:+.2f} "
+        f"points, above {_above(ours)}; less the {NAMED[arm]} {100 * gap.value:+.2f} "
+        f"({low:+.2f} to {high:+.2f}, 95 %)"
     ]
 
 

@@ -51,7 +51,7 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     assert slim_pool.pooled(folders, "static").examples == 4
     assert slim_pool.pooled(folders, "slim int8") is None
     (told,) = slim_pool._beside(folders, "static")
-    assert told.startswith("slim over the same 1 runs: at -50.00 points")
+    assert told.startswith("slim over the same 1 run: at -50.00 points")
     assert "less the fixed control -50.00" in told
     assert slim_pool._beside(folders, "slim int8") == []
 
@@ -106,7 +106,7 @@ def test_recorded_runs_are_pooled_without_running_anything(
     slim_pool.main()
     told = capsys.readouterr().out
     assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in told
-    assert "slim over 1 runs and 4 test examples: 2.00 times as fast at batch 1" in told
+    assert "slim over 1 run and 4 test examples: 2.00 times as fast at batch 1" in told
     assert page.read_text() == (
         f"a\n<!-- slim tasks: begin -->\n{told}<!-- slim tasks: end -->\nb\n"
     )
