@@ -406,7 +406,9 @@ def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path):
     [noted] = tmp_path.rglob("diverged.json")
     assert noted.parent.name == "0-1e+30"
     assert "is not finite in" in json.loads(noted.read_text())["reason"]
-    with pytest.raises(NotFinite, match=r"diverges at every rate of 1e\+30, 1e\+29, 1e\+28"):
+    with pytest.raises(
+        NotFinite, match=r"diverges at every rate of 1e\+30, 1e\+29, 1e\+28: .* is not finite"
+    ):
         cell((1e30, 1e29, 1e28)).work()
 
 

@@ -123,13 +123,18 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(task, tmp_path):
     assert equal(weights(whole), weights(resumed))
 
 
-def test_the_last_checkpoint_damaged(task, tmp_path, always_told):
-    whole = token_model(task)
-    train(whole, task, RECIPE, output_dir=tmp_path / "whole")
-    parts = tmp_path / "parts"
+def _whole_and_parts(task, folder):
+    """A model trained in one go, and another run's folder that was left on the way."""
+    whole, parts = token_model(task), folder / "parts"
+    train(whole, task, RECIPE, output_dir=folder / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(token_model(task), task, RECIPE, output_dir=parts, on_progress=_StopAt(0.7))
-    newest = max(parts.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    saved = sorted(parts.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    return whole, parts, saved
+
+
+def test_the_last_checkpoint_damaged(task, tmp_path, always_told):
+    whole, parts, (*_, newest) = _whole_and_parts(task, tmp_path)
     file = newest / "optimizer.pt"
     file.write_bytes(file.read_bytes()[:-100])
     resumed = token_model(task)
@@ -149,12 +154,7 @@ def test_all_checkpoints_damaged(task, tmp_path, always_told):
 
 
 def test_the_first_checkpoint_torn_while_it_was_written(task, tmp_path, always_told):
-    whole = token_model(task)
-    train(whole, task, RECIPE, output_dir=tmp_path / "whole")
-    torn = tmp_path / "torn"
-    with pytest.raises(KeyboardInterrupt):
-        train(token_model(task), task, RECIPE, output_dir=torn, on_progress=_StopAt(0.7))
-    first, *others = sorted(torn.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    whole, torn, (first, *others) = _whole_and_parts(task, tmp_path)
     for path in others:
         shutil.rmtree(path)
     (first / "trainer_state.json").unlink()  # it is written last

@@ -77,7 +77,9 @@ class Tuned:
         losses = {rate: self._loss(rate) for rate in rates}
         best = min(rates, key=losses.__getitem__)
         if math.isinf(losses[best]):
-            raise NotFinite(f"the training diverges at every rate of {', '.join(map(str, rates))}")
+            reason = json.loads((self._folder(FIRST_SEED, best) / DIVERGED).read_text())["reason"]
+            named = ", ".join(map(str, rates))
+            raise NotFinite(f"the training diverges at every rate of {named}: {reason}")
         return best
 
     def _loss(self, rate: float) -> float:
