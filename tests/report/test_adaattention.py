@@ -8,10 +8,11 @@ import pytest
 from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.report import write_report
+from sparing.report.adaattention_arms import arm_rows
 from sparing.report.adaattention_content import verdict
 from sparing.report.adaattention_patterns import maps, steps
 from sparing.report.adaattention_results import AdaResults
-from sparing.report.adaattention_tables import MAIN, REST, arm_rows, length_block, printed_blocks
+from sparing.report.adaattention_tables import MAIN, REST, length_block, printed_blocks
 from sparing.report.run import Run
 from tests.report import records as make
 from tests.report.adaattention_records import SPEEDS, config, records

@@ -22,7 +22,6 @@ from sparing.studies import _ada_curves as curves
 from sparing.studies import _ada_paper as paper
 from sparing.studies import _ada_speed as speed
 from sparing.studies import adaattention
-from sparing.studies._ada_analysis import analyse
 from sparing.studies._ada_certificate import head_errors
 from sparing.studies._ada_patterns import INNER_PLACES, _by_place
 from sparing.transfer.layers import find_layers
@@ -201,18 +200,6 @@ def test_speeds_are_of_all_inputs_and_of_each_class_that_has_enough():
     assert speeds["10-50"].count == 30
 
 
-def test_speeds_are_neither_the_papers_nor_those_beside_the_int8_forms():
-    labels = {"arm": "adaptive", "task": "sst2", "inputs": "all"}
-    quoted = Record("speed_up", 1.78, "ratio", "paper", labels)
-    own = Record("speed_up", 0.9, "ratio", "measured", labels, (0.8, 1.0))
-    again = replace(own, value=0.5, labels={**labels, "group": "int8"})
-    found = [r for r in analyse([quoted, again, own], [], (0,)) if r.name == "speed_up"]
-    assert {r.labels["task"] for r in found} == {"mean", "every"}
-    mean = [r for r in found if r.labels["task"] == "mean"]
-    assert [r.value for r in mean] == [pytest.approx(0.9)]
-    assert mean[0].interval == pytest.approx((0.8, 1.0))
-
-
 def test_memory_counts_weights_and_peak():
     def one(name, value, arm):
         labels = {"arm": arm, "shape": speed.SHAPE, "tokens": 64}
@@ -247,6 +234,11 @@ def test_a_run_trains_times_and_judges_every_arm(done):
         "uniform-rotated",
     }
     assert len(done.goals) == 7
+    for name in ("epoch_score", "epoch_latency"):
+        assert {r.labels["arm"] for r in of_name(done, name)} >= {"full", "adaptive", "slim"}
+    (entry,) = of_name(done, "epoch_head_score", arm="adaptive")
+    assert entry.labels["epoch"] == 1
+    assert {r.labels["arm"] for r in of_name(done, "train_time_ratio")} >= {"adaptive", "slim"}
 
 
 def test_pruning_removed_half_the_heads(done):

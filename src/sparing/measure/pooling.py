@@ -30,11 +30,15 @@ class PooledDifference:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A part of the variance of a mean, and the degrees of freedom that it is known with."""
 
     variance: float
     freedom: int
+
+    def times(self, factor: float) -> Part:
+        """The same part of ``factor`` times the mean."""
+        return Part(factor**2 * self.variance, self.freedom)
 
 
 def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> PooledDifference:
@@ -53,8 +57,6 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
     that were not seen may well differ by 1. Raises ``UsageError`` for no tasks, and for arrays of
     fewer than two examples or with numbers that are not finite.
     """
-    from scipy.stats import t
-
     found = [np.asarray(task, dtype=np.float64) for task in tasks]
     if not found or any(gaps.ndim != 2 or not len(gaps) or gaps.shape[1] < 2 for gaps in found):
         raise UsageError("pooling needs an array (seeds, examples) for each task, of 2 and more")
@@ -66,35 +68,45 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
     shares = [gaps.shape[1] / total for gaps in found]
     value = float(sum(share * gaps.mean() for share, gaps in zip(shares, found, strict=True)))
     parts = [
-        _Part(share**2 * part.variance, part.freedom)
+        part.times(share)
         for share, gaps in zip(shares, found, strict=True)
-        for part in _parts(gaps)
+        for part in parts_of(gaps)
     ]
-    error, freedom = sqrt(sum(part.variance for part in parts)), _freedom(parts)
-    reach, below = (error * float(t.ppf(p, freedom)) for p in ((1 + confidence) / 2, confidence))
-    if not error:  # nothing differs, on the examples that were seen
+    reach, below = reach_of(parts, confidence), reach_of(parts, 2 * confidence - 1)
+    if not reach:  # nothing differs, on the examples that were seen
         reach, below = (unseen(total, sure) for sure in (confidence, max(0.0, 2 * confidence - 1)))
     runs = sum(len(gaps) for gaps in found)
     return PooledDifference(value, (value - reach, value + reach), value - below, total, runs)
 
 
-def _parts(gaps: Array) -> list[_Part]:
-    """What seeds and what examples contribute to the variance of a task's mean."""
+def reach_of(parts: Sequence[Part], confidence: float) -> float:
+    """How far to either side of a mean its two-sided interval reaches; 0 where nothing varies."""
+    from scipy.stats import t
+
+    error = sqrt(sum(part.variance for part in parts))
+    return error * float(t.ppf((1 + confidence) / 2, _freedom(parts))) if error else 0.0
+
+
+def parts_of(gaps: Array) -> list[Part]:
+    """What seeds and what examples contribute to the variance of a task's mean.
+
+    ``gaps`` is an array (seeds, examples).
+    """
     seeds, examples = gaps.shape
     if seeds == 1:
-        return [_Part(float(gaps.var(ddof=1)) / examples, examples - 1)]
+        return [Part(float(gaps.var(ddof=1)) / examples, examples - 1)]
     of_seeds, of_examples = gaps.mean(1, keepdims=True), gaps.mean(0, keepdims=True)
     left = gaps - of_seeds - of_examples + gaps.mean()
     residual = float((left**2).sum()) / ((seeds - 1) * (examples - 1))
     by_seed = examples * float(of_seeds.var(ddof=1))
     by_example = seeds * float(of_examples.var(ddof=1))
     return [
-        _Part(by_seed / (seeds * examples), seeds - 1),
-        _Part(max(0.0, by_example - residual) / (seeds * examples), examples - 1),
+        Part(by_seed / (seeds * examples), seeds - 1),
+        Part(max(0.0, by_example - residual) / (seeds * examples), examples - 1),
     ]
 
 
-def _freedom(parts: Sequence[_Part]) -> float:
+def _freedom(parts: Sequence[Part]) -> float:
     """Satterthwaite's degrees of freedom of a sum of variances."""
     squares = sum(part.variance**2 / part.freedom for part in parts)
     return float(sum(part.variance for part in parts)) ** 2 / squares if squares else inf

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from sparing.report import adaattention_content as words
 from sparing.report import content, wording
+from sparing.report.adaattention_arms import arm_columns, arm_rows
 from sparing.report.adaattention_curves import blocks as curve_blocks
 from sparing.report.adaattention_figures import positions, speeds
+from sparing.report.adaattention_glossary import glossary
 from sparing.report.adaattention_patterns import Map, Step, maps, steps
 from sparing.report.adaattention_results import AdaResults
 from sparing.report.adaattention_tables import (
     MAIN,
     REST,
-    arm_columns,
-    arm_rows,
     certificate_block,
     impossible_block,
     length_block,
@@ -103,7 +103,7 @@ def _page(results: AdaResults, drawn: Sequence[Plot]) -> str:
         certificate=certificate if certificate.rows else None,
         blocks=_blocks(results),
         facts=words.facts(results),
-        words=words.words(),
+        words=glossary(),
         command=str(run.config.get("command") or ""),
     )
 
@@ -137,7 +137,7 @@ def _markdown(results: AdaResults, drawn: Sequence[Plot]) -> str:
         parts += [f"## {escape(block.title)}", escape(block.explain), folded("figures", table)]
     for block in _blocks(results):
         parts += block_parts(block)
-    parts += closing(run, words.facts(results), words.words())
+    parts += closing(run, words.facts(results), glossary())
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparing.core.record import Record
@@ -11,6 +12,7 @@ from sparing.report.adaattention_results import (
     ADAPTIVE,
     AS_PRINTED,
     FREE,
+    MEAN,
     OURS,
     AdaResults,
     name_of_arm,
@@ -20,56 +22,8 @@ from sparing.report.run import Config
 CLAIMED = 1.76
 _FEW_EXAMPLES = 3000
 _CONTROLS = ("random", "global", "uniform")
-_WORDS = (
-    (
-        "speed",
-        "The full model's time for the same inputs over the arm's: 2\N{MULTIPLICATION SIGN} takes "
-        "half the time, 0.5\N{MULTIPLICATION SIGN} twice. All arms take turns on every input.",
-    ),
-    (
-        "full",
-        "The dense model with fused attention, trained on for as many epochs as every other arm, "
-        "so that more training alone favours nobody. All keep their best validation, but where "
-        "scores are learned: the printed rule keeps the last one above 95 % of the dense score.",
-    ),
-    (
-        "adaptive",
-        "The paper's mechanism with its faults mended: the loss has the right sign, gradients pass "
-        "the threshold, widths are those of heads.",
-    ),
-    ("the printed loss", "The same with the loss as it is printed: it rewards high scores."),
-    ("random scores", "A score drawn once for each head, never learned."),
-    ("fixed global scores", "A learned score for each head, the same for every input."),
-    ("uniform half width", "Every head compares half its coordinates."),
-    ("skip tokens", "Half the tokens are dropped by the attention they receive, for good."),
-    (
-        "prune heads",
-        "Half the heads are removed, the least important first (Michel et al., 2019), then what is "
-        "left is trained on; with training between, a share goes after each epoch of as many.",
-    ),
-    (
-        "rotated",
-        "Heads turned before the cut, so that their first coordinates say most on the data; "
-        "folded into the weights.",
-    ),
-    (
-        "slim (ours)",
-        "Early exits and narrower layers, distilled from the dense model; its plan is chosen on "
-        "half of validation. Eager PyTorch here, like all arms: sparing slim also exports it.",
-    ),
-    ("INT8", "Linear layers in 8 bits by torch.ao, dynamic, one scale a tensor, not trained for."),
-    (
-        "interval",
-        "95 %: of speeds over inputs or rounds, of scores by resampling test examples. It says "
-        "nothing of other trainings.",
-    ),
-    (
-        "mean score",
-        "What the scorer gives heads on average over test inputs; the share of heads "
-        "that is cut stands under it.",
-    ),
-    ("arithmetic", "Matrix products that really ran, counted; a multiply-add is two."),
-)
+_COUNTS = {1: "one comparison", 2: "two comparisons", 3: "three comparisons"}
+_NO_HEADS = 0.005
 
 
 @dataclass(frozen=True)
@@ -146,10 +100,12 @@ def _ends(found: Record) -> str:
 
 def _accuracy(results: AdaResults) -> str:
     """What adapting to inputs brings over not adapting."""
-    mine = results.difference(ADAPTIVE)
+    mine, unused = results.difference(ADAPTIVE), _nothing_cut(results)
     if mine is None or mine.value is None:
-        return ""
+        return unused
     text = f"Its score is {_points(mine)} against the full model"
+    if unused:
+        return f"{text}. {unused}"
     others = [
         f"{wording.points(other.value or 0.0, 1.0)} with {name_of_arm(arm)}"
         for arm in _CONTROLS
@@ -160,7 +116,54 @@ def _accuracy(results: AdaResults) -> str:
     return f"{text}; it is {wording.listing(others)}. {_apart(results)}"
 
 
+def _nothing_cut(results: AdaResults) -> str:
+    """What the adaptive arm is where its scorer leaves heads whole."""
+    cut = results.all.value("cut_share", arm=ADAPTIVE, task=MEAN)
+    if cut is None or cut >= _NO_HEADS:
+        return ""
+    shown = wording.share(cut)
+    told = "no head" if shown == wording.share(0.0) else f"no head to speak of ({shown} of them)"
+    return (
+        f"The adaptive arm's scorer cut {told}: its scores and speeds are those of dense "
+        "attention plus a scorer, and say nothing of adapting."
+    )
+
+
 def _apart(results: AdaResults) -> str:
+    """Whether the adaptive arm differs from its controls: paired where that was reckoned."""
+    found = {}
+    for arm in _CONTROLS:
+        record = results.all.find("control_difference", arm=ADAPTIVE, to=arm, task=MEAN)
+        if record is not None and record.interval is not None:
+            found[arm] = record
+    return _paired(found) if found else _by_overlap(results)
+
+
+def _paired(found: Mapping[str, Record]) -> str:
+    """Each control by itself: the more comparisons, the likelier one is off by chance."""
+    said: dict[str, list[str]] = {"better": [], "worse": [], "": []}
+    for arm, record in found.items():
+        low, high = record.interval or (0.0, 0.0)
+        side = "better" if low > 0 else "worse" if high < 0 else ""
+        said[side].append(f"{name_of_arm(arm)}{_gap(record) if side else ''}")
+    inside = f"In {_COUNTS[len(found)]} (each by itself, 95 %) it"
+    sides = [side for side in ("better", "worse") if said[side]]
+    parts = [f"{side} than {wording.listing(said[side])}" for side in sides]
+    if not parts:
+        return (
+            f"{inside} is not shown to differ from any of them: nothing here says that adapting to "
+            "the input is worth it."
+        )
+    rest = f"; it is not shown to differ from {wording.listing(said[''])}" if said[""] else ""
+    return f"{inside} does {' and '.join(parts)}{rest}."
+
+
+def _gap(record: Record) -> str:
+    value, ends = record.value or 0.0, record.interval or (0.0, 0.0)
+    return f" ({wording.points(value, *ends)} points, {wording.points_interval(value, ends)})"
+
+
+def _by_overlap(results: AdaResults) -> str:
     """Whether the intervals of the adaptive arm and its controls keep apart."""
     mine = results.difference(ADAPTIVE)
     for other in map(results.difference, _CONTROLS):
@@ -212,27 +215,62 @@ def headline(results: AdaResults) -> list[str]:
 
 def notices(results: AdaResults) -> list[str]:
     """What this run does not decide."""
-    run, found = results.run, [*_unfinished(results), *_training_notes(results)]
-    model = run.config["model"].get("name") or "a small model"
-    layers, width = (run.config["model"].get(name) for name in ("layers", "width"))
+    notes = (_model_note(results), _seeds_note(results), _examples_note(results))
+    return [
+        *_unfinished(results),
+        *_training_notes(results),
+        *(note for note in notes if note),
+        *content.record_notices(results.run),
+    ]
+
+
+def _model_note(results: AdaResults) -> str:
+    """Of which model accuracies speak, where it is not BERT-base."""
+    model = results.run.config["model"]
+    name, layers, width = (model.get(key) for key in ("name", "layers", "width"))
+    apart = "Speeds at BERT-base's shape stand in a table of their own."
     if layers:
-        found.append(
-            f"The model is a {model} of {layers} layers and {width} features with random weights "
-            "to begin with: what it says of accuracy is not what BERT-base would say. Speeds at "
-            "BERT-base's shape stand in a table of their own."
+        return (
+            f"The model is a {name or 'small model'} of {layers} layers and {width} features with "
+            "random weights to begin with: what it says of accuracy is not what BERT-base would "
+            f"say. {apart}"
         )
-    if results.seeds < 3:
-        found.append(
+    parts = []
+    if name and not str(name).lower().startswith("bert-base"):
+        parts.append(
+            f"The pretrained model is {name}: what is said of accuracy is said of this model, not "
+            f"of BERT-base. {apart}"
+        )
+    own = [task for task, each in results.recipes.items() if each.get("pretrained") is False]
+    if own:
+        parts.append(f"Models of {wording.listing(own)} begin with random weights.")
+    return " ".join(parts)
+
+
+def _seeds_note(results: AdaResults) -> str:
+    """What too few seeds leave open."""
+    if results.seeds == 2:
+        return (
+            "2 seeds: too few to know how far trainings differ, so that small differences of "
+            "scores decide nothing, whatever their intervals."
+        )
+    if results.seeds < 2:
+        return (
             f"{wording.count_of(results.seeds, 'seed').capitalize()}: intervals speak of other "
             "test examples, not of other trainings, so that small differences decide nothing."
         )
-    count = sum(_tested(results, task) for task in results.tasks)
-    if 0 < count < _FEW_EXAMPLES:
-        found.append(
-            f"{count:,} test examples in all: a difference of less than about "
-            f"{wording.number(196 * (0.1 / count) ** 0.5, 2)} points is chance."
-        )
-    return [*found, *content.record_notices(run)]
+    return ""
+
+
+def _examples_note(results: AdaResults) -> str:
+    """What few test examples leave open, of the tasks that run every arm."""
+    count = sum(_tested(results, task) for task in results.ablations)
+    if not 0 < count < _FEW_EXAMPLES:
+        return ""
+    return (
+        f"{count:,} test examples of {wording.listing(results.ablations)}: a difference of less "
+        f"than about {wording.number(196 * (0.1 / count) ** 0.5, 2)} points is chance."
+    )
 
 
 def _unfinished(results: AdaResults) -> list[str]:
@@ -255,10 +293,10 @@ def _unfinished(results: AdaResults) -> list[str]:
 
 def _training_notes(results: AdaResults) -> list[str]:
     """What is unusual about the way models were trained."""
-    recipes = results.run.config.get("recipes")
-    found = [each for each in recipes.values() if isinstance(each, dict)] if recipes else []
+    found = list(results.recipes.values())
     notes = []
-    kinds = {str(each.get("precision")) for each in found} - {"auto", "float32"}
+    named = {str(each["precision"]) for each in found if each.get("precision")}
+    kinds = {_precision(name) for name in named - {"auto", "float32"}}
     if kinds:
         notes.append(
             f"Models were trained in {wording.listing(sorted(kinds))} (mixed precision); scores "
@@ -274,6 +312,11 @@ def _training_notes(results: AdaResults) -> list[str]:
             "dense model's validation score. The weights are those of the last validation above."
         )
     return notes
+
+
+def _precision(name: str) -> str:
+    """What a recipe's word for a precision comes to; older runs kept the word alone."""
+    return "fast (bfloat16 where the processor has it)" if name == "fast" else name
 
 
 def _tested(results: AdaResults, task: str) -> int:
@@ -305,13 +348,8 @@ def _training(recipe: Config) -> str:
     """One task's training in a line."""
     model = f"{recipe['model']}, " if recipe.get("model") else ""
     precision = recipe.get("precision", "auto")
-    told = "" if precision == "auto" else f", {precision}"
+    told = "" if precision == "auto" else f", {_precision(str(precision))}"
     return (
         f"{model}dense {recipe.get('dense_epochs')} epochs, then every arm {recipe.get('epochs')} "
         f"more; batches of {recipe.get('batch_size')}, rate {recipe.get('learning_rate'):g}{told}"
     )
-
-
-def words() -> list[tuple[str, str]]:
-    """(word, meaning) pairs."""
-    return list(_WORDS)

@@ -1,18 +1,26 @@
-"""More tables of the AdaAttention page: task by task, in batches, rotated heads, fewer heads."""
+"""More tables of the AdaAttention page: by task, in batches, rotated and fewer heads, epochs."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.adaattention_results import FULL, AdaResults, name_of_arm, number
+from sparing.report.adaattention_results import (
+    ADAPTIVE,
+    FULL,
+    AdaResults,
+    name_of_arm,
+    number,
+)
 from sparing.report.content import Block
 
 _NOTHING = "\N{EN DASH}"
+_FOLLOWED = (FULL, ADAPTIVE, "literal-loss")
+_EPOCH_NAMES = ("epoch_score", "epoch_latency", "epoch_head_score")
 
 
 def task_block(results: AdaResults) -> Block:
@@ -25,10 +33,11 @@ def task_block(results: AdaResults) -> Block:
         cells = [_task_cell(results, arm, task) for task in tasks]
         if arm != FULL and any(cell != _NOTHING for cell in cells):
             rows.append((name_of_arm(arm), *cells))
+    over = "its test examples" + (" and trainings" if results.seeds > 1 else "")
     explain = (
-        "Points to full in each task's own metric, with 95 % intervals over its test examples, "
-        "then the speed of the whole model on its inputs one by one. Tasks that are no "
-        "classification have no form that drops tokens or layers."
+        f"Points to full in each task's own metric, with 95 % intervals over {over}, then the "
+        "speed of the whole model on its inputs one by one. Tasks that are no classification have "
+        "no form that drops tokens or layers."
     )
     return Block(
         "tasks", "Task by task", explain, tuple(heads), tuple(rows if len(tasks) > 1 else ())
@@ -166,7 +175,49 @@ def _stages(results: AdaResults, task: str) -> dict[float, tuple[str, str]]:
     return {}
 
 
+def epoch_block(results: AdaResults) -> Block:
+    """Score, time and head scores after each epoch of training, means over seeds."""
+    rows = []
+    several = len(results.ablations) > 1
+    for task in results.ablations:
+        for arm in _FOLLOWED:
+            scores, times, means = (_by_epoch(results, name, task, arm) for name in _EPOCH_NAMES)
+            for epoch in sorted({*scores, *times, *means}):
+                cells = (
+                    _mean(scores.get(epoch), wording.share),
+                    _mean(times.get(epoch), wording.latency),
+                    _mean(means.get(epoch), _two_digits),
+                )
+                counts = [len(found.get(epoch, ())) for found in (scores, times, means)]
+                own = (*((task,) if several else ()), name_of_arm(arm), f"{epoch:g}")
+                rows.append((*own, *cells, str(max(counts))))
+    explain = (
+        "What each epoch of training on leaves: the validation score, the time of one input, and "
+        "what the scorer gives heads on average. Means over seeds; a training that ended "
+        "early is in no later row."
+    )
+    titles = ("Arm", "Epoch", "Validation", "One input", "Mean head score", "Trainings")
+    heads = (*(("Task",) if several else ()), *titles)
+    return Block("epochs", "Epoch by epoch", explain, heads, tuple(rows))
+
+
+def _by_epoch(results: AdaResults, name: str, task: str, arm: str) -> dict[float, list[float]]:
+    """The values of all seeds at each epoch."""
+    found: dict[float, list[float]] = defaultdict(list)
+    for record in results.all.all(name, task=task, arm=arm):
+        found[number(record.labels, "epoch")].append(record.value or 0.0)
+    return found
+
+
+def _mean(values: Sequence[float] | None, write: Callable[[float], str]) -> str:
+    return write(fmean(values)) if values else _NOTHING
+
+
+def _two_digits(value: float) -> str:
+    return wording.number(value, 2)
+
+
 def blocks(results: AdaResults) -> list[Block]:
     """Those that have rows."""
-    found = (task_block, throughput_block, rotation_block, heads_block)
+    found = (task_block, throughput_block, rotation_block, heads_block, epoch_block)
     return [block for block in (make(results) for make in found) if block.rows]

@@ -122,12 +122,18 @@ def _places(results: AdaResults, task: str) -> Map | None:
         "Mean score over heads of the first token, of eight equal stretches of the text, and of "
         "the last token. The paper says that special tokens score high and late ones low."
     )
-    if results.images:
-        explain = explain.replace("of the text", "of the patches").replace("token.", "patch.")
+    image = results.is_image(task)
+    if image:
+        names["first"] = "class"
+        explain = (
+            "Mean score over heads of the class token, of eight equal stretches of the patches, "
+            "and of the last patch. The paper says that special tokens score high and late ones "
+            "low."
+        )
     elif not marks.get("last"):
         explain += " This task's texts end with a word: there is no [SEP] in them."
     heads = tuple(names.get(place, place.removeprefix("part ")) for place in places)
-    where = "image" if results.images else "text"
+    where = "image" if image else "text"
     return Map(f"By place in the {where}, {task}", explain, heads, lines)
 
 

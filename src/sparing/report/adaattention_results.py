@@ -11,7 +11,7 @@ from typing import Any
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.report.results import Results
-from sparing.report.run import Run
+from sparing.report.run import Config, Run
 
 FULL, ADAPTIVE, OURS = "full", "adaptive", "slim"
 AS_PRINTED, FREE = "as-printed", "attention free"
@@ -88,14 +88,33 @@ class AdaResults:
         return [str(name) for name in self.run.config.get("tasks") or []]
 
     @property
-    def images(self) -> bool:
-        """Whether the tasks' inputs are images."""
-        return bool(self.run.config["task"].get("kind") == "image")
+    def inputs(self) -> str:
+        """What the inputs are of the tasks that run every arm."""
+        kinds = {self.is_image(task) for task in self.ablations}
+        if len(kinds) > 1:
+            return "inputs"
+        return "images" if kinds == {True} else "texts"
+
+    def is_image(self, task: str) -> bool:
+        """Whether a task's inputs are images.
+
+        A run says so of its first task alone; of others their model does, or their examples.
+        """
+        if task in self.tasks[:1]:
+            return bool(self.run.config["task"].get("kind") == "image")
+        identity = self.run.config.get("identity")
+        known = identity.get("image_model") if isinstance(identity, dict) else None
+        own = str(self.recipes.get(task, {}).get("model") or "")
+        if own and own in ("vit", str(known or "").rstrip("/").rpartition("/")[2]):
+            return True
+        return any("grey" in record.labels for record in self.all.all("kept_tokens", task=task))
 
     @property
-    def inputs(self) -> str:
-        """What the tasks' inputs are."""
-        return "images" if self.images else "texts"
+    def recipes(self) -> dict[str, Config]:
+        """How each task's models were trained; empty in runs that had one recipe for all."""
+        recipes = self.run.config.get("recipes")
+        found = recipes.items() if isinstance(recipes, dict) else ()
+        return {str(task): each for task, each in found if isinstance(each, dict)}
 
     @property
     def arms(self) -> list[str]:
@@ -126,8 +145,8 @@ class AdaResults:
         return self.all.find("speed_up", arm=form, shape=SHAPE, tokens=tokens)
 
     def latency(self, arm: str, of: str) -> float | None:
-        """Milliseconds on the first task's texts, batch 1, in the first group it was timed in."""
-        for task in self.tasks:
+        """Milliseconds on the first task that runs every arm, batch 1, in the arm's own group."""
+        for task in self.ablations:
             found = own_group_first(self.all.all("latency_ms", arm=arm, task=task, of=of))
             if found:
                 return found[0].value
@@ -176,7 +195,9 @@ class AdaResults:
 
     def _claim(self, record: Record) -> Claim:
         labels = {k: v for k, v in record.labels.items() if k not in _QUOTING}
-        ours = _beside(self.all.all(record.name, **labels), record.name)
+        found = self.all.all(record.name, **labels)
+        inside = [each for each in found if each.labels.get("task") in self.ablations]
+        ours = _beside(inside if inside and "task" not in labels else found, record.name)
         texts = [str(record.labels.get(name, "")) for name in _QUOTING]
         source, reason, row, column, printed = texts
         baseline = labels.get("arm") == FULL and record.name == "speed_up"

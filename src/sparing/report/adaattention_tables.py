@@ -1,4 +1,4 @@
-"""The tables of the AdaAttention page: every printed figure with ours beside it, and the arms."""
+"""The tables of the AdaAttention page: every printed figure with ours beside it, and speeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from sparing.core.record import Label, Record
 from sparing.report import wording
 from sparing.report.adaattention_results import (
     FULL,
-    MEAN,
     SHAPE,
     AdaResults,
     Claim,
@@ -14,7 +13,6 @@ from sparing.report.adaattention_results import (
     number,
     own_group_first,
 )
-from sparing.report.cells import Cell, Column, Row, Tone
 from sparing.report.content import Block
 
 TITLES = {
@@ -35,7 +33,6 @@ _OWN_NAMES = {
 LENGTHS = ("10-50", "50-200", "200+")
 MAIN = ("Table IV", "Table V", "Table VI", "Section III.D", "Section IV.B")
 REST = ("Table I", "Table II", "Table III")
-_MISSING = "not measured"
 _NOT_RUN, _NOTHING = "not run", "\N{EN DASH}"
 
 
@@ -104,7 +101,7 @@ def here(claim: Claim) -> str:
         return f"{wording.points(value, *(record.interval or ()))} points{_between(record)}"
     if record.name == "scorer_params":
         return f"{value:,.0f} in each layer"
-    if record.name == "train_step_ratio":
+    if record.name in ("train_step_ratio", "train_time_ratio"):
         return f"{wording.signed(100 * (value - 1), 0)} % longer{_longer(record)}"
     if record.name == "memory_ratio":
         return f"{value:.2f} of full"
@@ -134,145 +131,31 @@ def _longer(record: Record) -> str:
     return f" ({low} to {high})"
 
 
-def arm_columns() -> list[Column]:
-    """The columns of ``arm_rows``."""
-    return [
-        Column("speed", "Speed", "whole model"),
-        Column("score", "Score", "test"),
-        Column("difference", "Difference", "to full"),
-        Column("p50", "p50", "one input"),
-        Column("p99", "p99"),
-        Column("flops", "Arithmetic", "executed"),
-        Column("scores", "Mean score", "heads cut"),
-        Column("training", "Training", "time of a step"),
-    ]
-
-
-def arm_rows(results: AdaResults) -> list[Row]:
-    """One row an arm, in the study's order; INT8 forms last."""
-    return [_arm_row(results, arm) for arm in results.arms if arm != "dense"]
-
-
-def _arm_row(results: AdaResults, arm: str) -> Row:
-    cells = {
-        "speed": _speed_cell(results, arm),
-        "score": _score_cell(results, arm),
-        "difference": _difference_cell(results, arm),
-        "p50": _plain(results.latency(arm, "p50"), wording.latency),
-        "p99": _plain(results.latency(arm, "p99"), wording.latency),
-        "flops": _flops_cell(results, arm),
-        "scores": _heads_cell(results, arm),
-        "training": _training_cell(results, arm),
-    }
-    return Row(name_of_arm(arm), arm == FULL, "", cells)
-
-
-def _plain(value: float | None, write: object) -> Cell:
-    if value is None:
-        return Cell(_NOTHING, (), "missing")
-    assert callable(write)
-    return Cell(str(write(value)), (), "neutral", value, None, "measured")
-
-
-def _speed_cell(results: AdaResults, arm: str) -> Cell:
-    if arm == FULL:
-        return Cell("baseline")
-    found = results.speed(arm)
-    if found is None or found.value is None:
-        return Cell(_MISSING, (), "missing")
-    notes = () if found.interval is None else (_ends(found.interval),)
-    text = f"{found.value:.2f}{wording.TIMES}"
-    return Cell(text, notes, _tone(found, 1.0), found.value, found.interval, found.obtained)
-
-
-def _ends(interval: tuple[float, float]) -> str:
-    return f"{interval[0]:.2f}{wording.DASH}{interval[1]:.2f}"
-
-
-def _tone(found: Record, even: float) -> Tone:
-    if found.interval is None or found.interval[0] <= even <= found.interval[1]:
-        return "neutral"
-    return "gain" if (found.value or 0.0) > even else "loss"
-
-
-def _score_cell(results: AdaResults, arm: str) -> Cell:
-    found = results.all.find("score", arm=arm, task=MEAN)
-    if found is None or found.value is None:
-        return Cell(_MISSING, (), "missing")
-    return Cell(wording.share(found.value), (), "neutral", found.value, None, found.obtained)
-
-
-def _difference_cell(results: AdaResults, arm: str) -> Cell:
-    if arm == FULL:
-        return Cell("baseline")
-    found = results.difference(arm)
-    if found is None or found.value is None:
-        return Cell(_MISSING, (), "missing")
-    ends = found.interval
-    notes = () if ends is None else (wording.points_interval(found.value, ends),)
-    text = f"{wording.points(found.value, *(ends or ()))} points"
-    return Cell(text, notes, _tone(found, 0.0), found.value, ends, found.obtained)
-
-
-def _flops_cell(results: AdaResults, arm: str) -> Cell:
-    ratios = []
-    for task in results.tasks:
-        mine = results.all.value("flops", arm=arm, task=task)
-        theirs = results.all.value("flops", arm=FULL, task=task)
-        if mine is not None and theirs:
-            ratios.append(mine / theirs)
-    if not ratios:
-        return Cell(_NOTHING, (), "missing")
-    value = sum(ratios) / len(ratios)
-    return Cell(f"{value:.2f} of full", (), "neutral", value, None, "measured")
-
-
-def _heads_cell(results: AdaResults, arm: str) -> Cell:
-    score = results.all.value("head_score", arm=arm, task=MEAN)
-    cut = results.all.value("cut_share", arm=arm, task=MEAN)
-    if score is None:
-        return Cell(_NOTHING, (), "missing")
-    notes = () if cut is None else (f"{wording.share(cut, 0)} cut",)
-    return Cell(wording.number(score, 2), notes, "neutral", score, None, "measured")
-
-
-def _training_cell(results: AdaResults, arm: str) -> Cell:
-    """A step's time against full's."""
-    if arm == FULL:
-        return Cell("baseline")
-    found = results.all.all("train_step_ratio", arm=arm)
-    if not found or found[0].value is None:
-        return Cell(_NOTHING, (), "missing")
-    record, value = found[0], found[0].value or 1.0
-    text = f"{wording.signed(100 * (value - 1), 0)} %"
-    if record.interval is None:
-        return Cell(text, (), "neutral", value, None, record.obtained)
-    low, high = (wording.signed(100 * (end - 1), 0) for end in record.interval)
-    notes = (f"{low} to {high}",)
-    return Cell(text, notes, "neutral", value, record.interval, record.obtained)
-
-
 def length_block(results: AdaResults) -> Block:
-    """Speeds on the tasks' own texts by their length."""
-    found: dict[tuple[Label, Label], Record] = {}
+    """Speeds on the tasks' own inputs by their length: a row for each arm on each task."""
+    found: dict[tuple[str, Label], dict[Label, Record]] = {}
     for task in results.tasks:
         for record in own_group_first(results.all.all("speed_up", task=task)):
-            if record.labels.get("inputs") in LENGTHS:
-                found.setdefault((record.labels["arm"], record.labels["inputs"]), record)
-    columns = [name for name in LENGTHS if any(place[1] == name for place in found)]
+            length = record.labels.get("inputs")
+            if length in LENGTHS:
+                row = found.setdefault((task, record.labels["arm"]), {})
+                row.setdefault(length, record)
+    columns = [name for name in LENGTHS if any(name in row for row in found.values())]
+    several = len({task for task, _ in found}) > 1
     rows = [
         (
+            *((task,) if several else ()),
             name_of_arm(arm),
-            *(
-                _factor_alone(found[arm, name]) if (arm, name) in found else _NOTHING
-                for name in columns
-            ),
+            *(_factor_alone(row[name]) if name in row else _NOTHING for name in columns),
         )
-        for arm in dict.fromkeys(place[0] for place in found)
+        for (task, arm), row in found.items()
     ]
-    explain = "The same times as above, by the tokens of a text; classes of too few are left out."
-    heads = ("Arm", *(f"{name} tokens" for name in columns))
-    return Block("lengths", "By length of the texts", explain, heads, tuple(rows))
+    explain = (
+        "The times of inputs one by one, against full on the same inputs, by the tokens of an "
+        "input; classes of too few are left out."
+    )
+    heads = (*(("Task",) if several else ()), "Arm", *(f"{name} tokens" for name in columns))
+    return Block("lengths", "By length of the inputs", explain, heads, tuple(rows))
 
 
 def impossible_block(results: AdaResults) -> Block:
@@ -325,8 +208,13 @@ def _shape_row(results: AdaResults, form: str, lengths: list[int]) -> list[str]:
     return cells
 
 
+def span(interval: tuple[float, float]) -> str:
+    """The ends of a factor's interval."""
+    return f"{interval[0]:.2f}{wording.DASH}{interval[1]:.2f}"
+
+
 def _factor_alone(record: Record) -> str:
-    ends = f" ({_ends(record.interval)})" if record.interval else ""
+    ends = f" ({span(record.interval)})" if record.interval else ""
     return f"{record.value or 0.0:.2f}{wording.TIMES}{ends}"
 
 

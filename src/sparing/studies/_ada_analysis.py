@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean
-
-import torch
-from torch import Tensor
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, variance
 
 from sparing.core.record import Label, Record
-from sparing.measure.statistics import unseen
-from sparing.studies._ada_arms import FULL, Work
+from sparing.measure.pooling import Part, reach_of
+from sparing.studies._ada_arms import ADAPTIVE, CONTROLS, DENSE, FULL, TABLE_ONE, Work
 from sparing.studies._ada_cells import INT8
-from sparing.studies._ada_scores import kept_answers, printed_metric, score_of
+from sparing.studies._ada_gaps import gap_of, mean_gap
+from sparing.studies._ada_scores import printed_metric
 
-RESAMPLES, SLOW = 2_000, 4
-# Means: over the tasks that run every arm, over all tasks of an arm, and over GLUE's alone.
+NORMAL = 1.96
+# Means: over the tasks that run every arm, over all tasks of an arm, and over those of GLUE that
+# have every row of Table I.
 MEAN, EVERY, GLUE = "mean", "every", "glue"
 GLUE_TASKS = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
 # Where a printed table names a task that another stands in for, and its metrics by our names.
@@ -35,7 +34,7 @@ def analyse(
     ``ablated`` names the tasks that run every arm (all unless given): the mean is over these.
     """
     records = [record for record in records if record.obtained != "paper"]
-    groups = _groups([work.name for work in works], ablated)
+    groups = _groups(works, ablated)
     arms = list(dict.fromkeys(str(r.labels["arm"]) for r in records if r.name == "seed_score"))
     found = []
     for arm in arms:
@@ -44,13 +43,19 @@ def analyse(
             found += _differences(works, seeds, arm, groups)
         for name in ("head_score", "cut_share", "width_share"):
             found += _mean_of(records, name, arm, groups[MEAN])
-    return [*found, *_speeds(records, groups)]
+    found += _controls(works, seeds, groups[MEAN])
+    return [*found, *_speeds(records, groups), *_training_times(records)]
 
 
-def _groups(tasks: Sequence[str], ablated: Sequence[str]) -> dict[str, list[str]]:
+def _groups(works: Sequence[Work], ablated: Sequence[str]) -> dict[str, list[str]]:
+    tasks = [work.name for work in works]
     inside = [task for task in tasks if not ablated or task in ablated]
-    glue = [task for task in tasks if task in GLUE_TASKS]
-    return {MEAN: inside, EVERY: list(tasks), GLUE: glue}
+    glue = [
+        work.name
+        for work in works
+        if work.name in GLUE_TASKS and all(arm.fits(work.task.answer) for arm in TABLE_ONE)
+    ]
+    return {MEAN: inside, EVERY: tasks, GLUE: glue}
 
 
 def _scores(
@@ -75,6 +80,7 @@ def _scores(
         values = [kept[task] for task in tasks if task in kept]
         if values:
             labels: dict[str, Label] = {"arm": arm, "task": group}
+            labels["tasks"] = ", ".join(task for task in tasks if task in kept)
             mean = fmean(values)
             found.append(Record("score", mean, "score", "measured", labels, count=len(values)))
     return found
@@ -115,72 +121,36 @@ def _standing_in(record: Record, work: Work) -> list[Record]:
 def _differences(
     works: Sequence[Work], seeds: Sequence[int], arm: str, groups: Mapping[str, list[str]]
 ) -> list[Record]:
-    """To the full model trained on as long, example by example, for each task and their means.
-
-    Intervals are bootstraps over test examples, both arms and all seeds on the same draws; 95 %.
-    """
-    found, values, spreads, sizes = [], {}, {}, {}
+    """To the full model trained on as long, for each task and their means."""
+    found, gaps = [], {}
     for work in works:
-        pairs = [(kept_answers(work, arm, seed), kept_answers(work, FULL, seed)) for seed in seeds]
-        whole = [(ours, full) for ours, full in pairs if ours is not None and full is not None]
-        if not whole:
-            continue
-        values[work.name], spreads[work.name] = _spread(work, whole)
-        sizes[work.name] = len(whole[0][0])
-        labels: dict[str, Label] = {"arm": arm, "task": work.name}
-        gap, spread = values[work.name], spreads[work.name]
-        found.append(_difference(labels, gap, spread, sizes[work.name], len(whole)))
+        gap = gap_of(work, arm, FULL, seeds)
+        if gap is not None:
+            gaps[work.name] = gap
+            labels: dict[str, Label] = {"arm": arm, "task": work.name}
+            found.append(gap.record("score_difference", labels, gap.seeds))
     for group in (MEAN, EVERY):
-        tasks = [task for task in groups[group] if task in values]
-        if tasks:
-            mean = torch.stack([spreads[task] for task in tasks]).mean(0)
-            value = fmean(values[task] for task in tasks)
-            least = min(sizes[task] for task in tasks)
+        inside = [gaps[task] for task in groups[group] if task in gaps]
+        if inside:
             labels = {"arm": arm, "task": group}
-            found.append(_difference(labels, value, mean, least, len(tasks)))
+            found.append(mean_gap(inside).record("score_difference", labels, len(inside)))
     return found
 
 
-def _spread(work: Work, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[float, Tensor]:
-    """The difference and its resampled values, each a mean over seeds."""
-    count = len(pairs[0][0])
-    value = fmean(score_of(work, ours) - score_of(work, full) for ours, full in pairs)
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.randint(count, (RESAMPLES, count), generator=generator)
-    gaps = _gaps(work, pairs)
-    if gaps is not None:
-        return value, gaps.mean(0)[draws].mean(1)
-    resampled = [
-        fmean(score_of(work, ours, draw=d) - score_of(work, full, draw=d) for ours, full in pairs)
-        for d in draws[::SLOW]
-    ]
-    return value, torch.tensor(resampled, dtype=torch.float64).repeat(SLOW)
-
-
-def _gaps(work: Work, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
-    """Each example's own difference by seed, where the metric is a mean over examples."""
-    if work.task.answer == "span":
-        place = work.task.metrics.index(work.task.metric)
-        return torch.stack([(ours - full)[:, place].double() for ours, full in pairs])
-    if work.task.metric != "accuracy":
-        return None
-    labels = work.task.test.labels
-    right = [[(each.argmax(-1) == labels).double() for each in pair] for pair in pairs]
-    return torch.stack([ours - full for ours, full in right])
-
-
-def _difference(
-    labels: dict[str, Label], value: float, spread: Tensor, examples: int, count: int
-) -> Record:
-    ends = torch.tensor([0.025, 0.05, 0.975], dtype=torch.float64)
-    low, one_sided, high = spread.double().quantile(ends).tolist()
-    if low == high:  # no answer differs: so few examples cannot tell that none ever will
-        low, one_sided, high = (
-            value + side * unseen(examples, sure)
-            for side, sure in ((-1, 0.95), (-1, 0.9), (1, 0.95))
-        )
-    about: dict[str, Label] = {**labels, "one_sided": one_sided}
-    return Record("score_difference", value, "score", "measured", about, (low, high), count)
+def _controls(works: Sequence[Work], seeds: Sequence[int], inside: Sequence[str]) -> list[Record]:
+    """What scores that follow inputs are worth beside scores that do not, arm against arm."""
+    found = []
+    for control in CONTROLS:
+        gaps = [
+            gap
+            for work in works
+            if work.name in inside and (gap := gap_of(work, ADAPTIVE, control, seeds)) is not None
+        ]
+        if gaps:
+            mean = mean_gap(gaps)
+            labels: dict[str, Label] = {"arm": ADAPTIVE, "to": control, "task": MEAN}
+            found.append(mean.record("control_difference", labels, mean.seeds))
+    return found
 
 
 def _mean_of(records: Sequence[Record], name: str, arm: str, tasks: Sequence[str]) -> list[Record]:
@@ -200,29 +170,83 @@ def _mean_of(records: Sequence[Record], name: str, arm: str, tasks: Sequence[str
 
 
 def _speeds(records: Sequence[Record], groups: Mapping[str, list[str]]) -> list[Record]:
-    """The geometric means over tasks of the speeds of all inputs; of one task, with its interval.
+    """The geometric means over seeds and tasks of the speeds of all inputs.
 
     An arm that was timed with the INT8 forms too counts as it was timed with its own group.
     """
-    own: dict[str, dict[str, Record]] = {}
+    own: dict[str, dict[str, dict[Label, Record]]] = {}
     for r in sorted(records, key=lambda r: r.labels.get("group") == INT8):
         if r.name == "speed_up" and r.labels.get("inputs") == "all" and r.value:
-            own.setdefault(str(r.labels["arm"]), {}).setdefault(str(r.labels["task"]), r)
+            tasks = own.setdefault(str(r.labels["arm"]), {})
+            tasks.setdefault(str(r.labels["task"]), {}).setdefault(r.labels.get("seed"), r)
     found = []
     for arm, by_task in own.items():
-        for group in (MEAN, EVERY):
-            wanted = [task for task in by_task if task in groups[group] or not groups[group]]
-            speeds = [by_task[task] for task in wanted]
+        for group in (MEAN, EVERY, GLUE):
+            wanted = [task for task in by_task if task in groups[group]]
+            speeds = [list(by_task[task].values()) for task in wanted]
             if speeds:
-                found.append(_mean_speed(arm, group, speeds))
+                labels: dict[str, Label] = {"arm": arm, "task": group, "inputs": "all"}
+                found.append(_mean_speed(labels | {"tasks": ", ".join(wanted)}, speeds))
     return found
 
 
-def _mean_speed(arm: str, group: str, speeds: Sequence[Record]) -> Record:
-    labels: dict[str, Label] = {"arm": arm, "task": group, "inputs": "all"}
-    value = math.exp(fmean(math.log(r.value or 1.0) for r in speeds))
-    interval = None
-    if all(r.interval for r in speeds):
-        sides = [[math.log(r.interval[side]) for r in speeds if r.interval] for side in (0, 1)]
-        interval = (math.exp(fmean(sides[0])), math.exp(fmean(sides[1])))
-    return Record("speed_up", value, "ratio", "measured", labels, interval, len(speeds))
+def _mean_speed(labels: dict[str, Label], speeds: Sequence[Sequence[Record]]) -> Record:
+    """Of tasks that count alike, each the mean of its seeds; for other inputs and trainings."""
+    logs = [[math.log(r.value or 1.0) for r in of_task] for of_task in speeds]
+    value, interval = fmean(map(fmean, logs)), None
+    if [len(of_task) for of_task in speeds] == [1]:
+        interval = speeds[0][0].interval
+    elif all(r.interval for of_task in speeds for r in of_task):
+        share = 1 / len(speeds)
+        parts = [
+            part.times(share)
+            for of_task, values in zip(speeds, logs, strict=True)
+            for part in _speed_parts(of_task, values)
+        ]
+        reach = reach_of(parts, 0.95)
+        interval = (math.exp(value - reach), math.exp(value + reach))
+    return Record("speed_up", math.exp(value), "ratio", "measured", labels, interval, len(speeds))
+
+
+def _speed_parts(records: Sequence[Record], logs: Sequence[float]) -> Iterator[Part]:
+    """What inputs and, where there are several, trainings make of a task's speed, in logarithms.
+
+    Models of two seeds differ where plans or what is cut do; the inputs are the same.
+    """
+    widths = [math.log(r.interval[1] / r.interval[0]) for r in records if r.interval]
+    yield Part((fmean(widths) / (2 * NORMAL)) ** 2, max(1, records[0].count - 1))
+    if len(logs) > 1:
+        yield Part(variance(logs) / len(logs), len(logs) - 1)
+
+
+def _training_times(records: Sequence[Record]) -> list[Record]:
+    """How long each arm's training took beside full's, seed by seed, on each task."""
+    took = {
+        (r.labels["task"], r.labels["arm"], r.labels["seed"]): r.value
+        for r in records
+        if r.name == "train_time_s" and r.value
+    }
+    ratios: dict[tuple[Label, Label], list[float]] = {}
+    for (task, arm, seed), value in took.items():
+        full = took.get((task, FULL, seed))
+        if full and arm not in (FULL, DENSE):
+            ratios.setdefault((task, arm), []).append(math.log(value / full))
+    found = []
+    for (task, arm), logs in ratios.items():
+        value, interval = fmean(logs), None
+        if len(logs) > 1:
+            reach = reach_of([Part(variance(logs) / len(logs), len(logs) - 1)], 0.95)
+            interval = (math.exp(value - reach), math.exp(value + reach))
+        labels: dict[str, Label] = {"task": task, "arm": arm}
+        found.append(
+            Record(
+                "train_time_ratio",
+                math.exp(value),
+                "ratio",
+                "measured",
+                labels,
+                interval,
+                len(logs),
+            )
+        )
+    return found

@@ -74,10 +74,11 @@ def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
         about = {**labels, "told": json.dumps(told), "weight": arm.weight}
         model = work.open(arm.name, seed)
         return [
-            *_judged(work, arm.name, seed),
             *_trained(result, labels),
+            *_epochs(result, labels),
             *head_scores(model, work, labels),
             Record("arm", None, "", "measured", about),
+            *_judged(work, arm.name, seed),  # last: answers that lie there count as a whole cell
         ]
 
     return Cell(f"{work.name}/train/{arm.name}/{seed}", do, weight=5.0)
@@ -87,6 +88,21 @@ def _trained(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
     """Time and steps; ``early`` where the score fell below 95 % of the dense model's."""
     early: dict[str, Label] = {**labels, "early": result.stopped_early, "steps": result.steps}
     return [Record("train_time_s", result.train_time_s, "s", "measured", early)]
+
+
+def _epochs(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
+    """Score, time of one input and mean head score at each validation, once an epoch."""
+    names = {
+        "validation_score": ("epoch_score", "score"),
+        "validation_latency_ms": ("epoch_latency", "ms"),
+        "mean_head_score": ("epoch_head_score", "share"),
+    }
+    return [
+        Record(name, entry[key], unit, "measured", {**labels, "epoch": round(entry["epoch"], 2)})
+        for entry in result.curve
+        for key, (name, unit) in names.items()
+        if key in entry
+    ]
 
 
 def _judged(work: Work, arm: str, seed: int) -> list[Record]:
@@ -140,7 +156,7 @@ def _cut(own: Adaptive) -> Cut:
 
 
 def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: Timing) -> Cell:
-    """One group's trained models on the same test inputs, one by one, against the full model."""
+    """One group's models of one seed on the same test inputs, one by one, against the full one."""
 
     def do() -> list[Record]:
         examples = timed(work, timing)
@@ -151,7 +167,7 @@ def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: 
         calls = {arm: _call(model) for arm, model in models.items()}
         times = time_inputs(calls, inputs, rounds=timing.rounds, threads=timing.threads)
         lengths = [examples.lengths[indices[0]] for indices, _ in batches]
-        labels: dict[str, Label] = {"task": work.name, "group": group, "batch": 1}
+        labels: dict[str, Label] = {"task": work.name, "group": group, "batch": 1, "seed": seed}
         records = times_of(times, lengths, labels)
         for arm, call in calls.items():
             counted = sum(count_flops(partial(call, given)) for given in inputs[:COUNTED])
@@ -160,7 +176,7 @@ def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: 
             records.append(Record("flops", mean, "FLOP", "measured", own, count=COUNTED))
         return [*records, *_steps(work, models, timing, labels)]
 
-    return Cell(f"{work.name}/time/{group}", do, weight=3.0)
+    return Cell(f"{work.name}/time/{group}/{seed}", do, weight=3.0)
 
 
 def _steps(

@@ -48,11 +48,13 @@ def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
 
 @torch.inference_mode()
 def patterns(model: nn.Module, work: Work, arm: str, seed: int) -> list[Record]:
-    """Sums over test inputs; difficulty is the full model's doubt about its own answer."""
+    """Means over test inputs; difficulty is the full model's doubt about its own answer.
+
+    Only classes tell how sure they are.
+    """
     names = list(adaptive_layers(model))
     if not names:
         return []
-    confidence = _confidence(work, seed)
     places: list[Tensor] = []
     scores = torch.zeros(len(work.task.test), len(names), _heads(model))
     with record(model) as log:
@@ -67,7 +69,7 @@ def patterns(model: nn.Module, work: Work, arm: str, seed: int) -> list[Record]:
     labels: dict[str, Label] = {"task": work.name, "arm": arm}
     return [
         *_by_head(scores, labels),
-        *_by_difficulty(scores, confidence, labels),
+        *_by_difficulty(scores, _confidence(work, seed), labels),
         *_place_records(places, labels),
     ]
 
@@ -76,11 +78,9 @@ def _heads(model: nn.Module) -> int:
     return next(iter(adaptive_layers(model).values())).heads.count
 
 
-def _confidence(work: Work, seed: int) -> Float[Tensor, " examples"]:
-    logits = kept_answers(work, FULL, seed)
-    if logits is None:
-        return torch.zeros(len(work.task.test))
-    return logits.softmax(-1).amax(-1)
+def _confidence(work: Work, seed: int) -> Float[Tensor, " examples"] | None:
+    logits = kept_answers(work, FULL, seed) if work.task.answer == "class" else None
+    return None if logits is None else logits.softmax(-1).amax(-1)
 
 
 def _by_head(
@@ -96,10 +96,12 @@ def _by_head(
 
 def _by_difficulty(
     scores: Float[Tensor, "examples layers heads"],
-    confidence: Float[Tensor, " examples"],
+    confidence: Float[Tensor, " examples"] | None,
     labels: dict[str, Label],
 ) -> Iterator[Record]:
     """The mean score of each third of inputs, the least sure answers first."""
+    if confidence is None:
+        return
     order = confidence.argsort()
     for name, part in zip(THIRDS, order.tensor_split(len(THIRDS)), strict=True):
         if not len(part):

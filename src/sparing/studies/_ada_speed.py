@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,9 @@ from sparing.core.record import Label, Record
 from sparing.export.int8 import quantise_module
 from sparing.layers.plan import full_plan, narrowed
 from sparing.measure.flops import count_flops
-from sparing.measure.latency import paired_latency
+from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.memory import peak_memory
+from sparing.measure.statistics import median_ratio
 from sparing.mechanisms._scorer import logit
 from sparing.mechanisms.adaptive import Adaptive
 from sparing.models._shape import seeded
@@ -157,9 +158,25 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
             if not name.endswith(" int8"):
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "measured", labels))
-        return records
+        return [*records, *_gain_over_int8(times, encoder, tokens)]
 
     return Cell(f"{SHAPE}/time/{tokens}", do, weight=seconds_of(encoder, tokens, rounds))
+
+
+def _gain_over_int8(
+    times: Mapping[str, PairedLatency], encoder: Encoder, tokens: int
+) -> list[Record]:
+    """What the printed method adds to INT8, round by round: the time of INT8 alone over both."""
+    both, alone = f"{AS_PRINTED} int8", f"{FULL} int8"
+    if not {both, alone} <= times.keys():
+        return []
+    found = median_ratio(times[alone].samples_ms, times[both].samples_ms)
+    labels = _labels(encoder, both, tokens)
+    return [
+        Record(
+            "gain_over_int8", found.value, "ratio", "measured", labels, found.interval, found.count
+        )
+    ]
 
 
 def seconds_of(encoder: Encoder, tokens: int, rounds: int) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sparing.core.record import Record
@@ -44,6 +45,7 @@ from sparing.studies._run import Cell, Progress, Run, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
 FEWEST_SEEDS = 3  # for what is said of accuracy
+LEAST_CUT = 0.005  # of heads; below it the adaptive arm is dense attention with a scorer
 FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
 IMAGE_TOKENS = 197  # those of ViT-B on 224 x 224 pixels: Table III
 
@@ -67,9 +69,10 @@ GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
         {**_TEXTS, "arm": ADAPTIVE},
     ),
     (
-        Goal(f"printed: 2.3{_TIMES} with INT8 at 512 tokens, BERT-base's shape", 2.3, "ratio"),
-        "speed_up",
-        {"arm": f"{shapes.AS_PRINTED} {INT8}", "shape": shapes.SHAPE, "tokens": 512},
+        # the printed 2.3 is INT8's own: what counts is what the method adds to it
+        Goal("printed: adds to INT8 at 512 tokens, BERT-base's shape", 1.0, "ratio"),
+        "gain_over_int8",
+        {"shape": shapes.SHAPE, "tokens": 512},
     ),
     (
         Goal("printed: at most 0.8 of the memory", 0.8, "ratio", at_most=True),
@@ -110,6 +113,7 @@ def run(
     require_machine(options)
     works, told = works_of(options, folder, data)
     identity = plain({**asdict(options), "tasks": told})
+    identity["precision"] = works[0].length.precision  # as this machine takes it
     del identity["needs"]  # of the machine, not of what is run
     learned, models = [work.task for work in works], (options.model, options.image_model)
     config = base_config("adaattention", _named(identity, options), learned, models)
@@ -154,26 +158,33 @@ def _arithmetic() -> list[Record]:
 
 
 def _task_cells(options: Options, work: Work) -> list[Cell]:
-    """Trainings, each seed in another order; times of the first seed's models; what they show."""
+    """Trainings, each seed in another order; times; what they show.
+
+    The arms of Tables I to III are timed with every seed, since what is cut differs between them.
+    """
     arms = options.arms_of(work)
     timing = Timing(options.timed_examples, options.rounds, options.thread_count)
     found, first, names = [], options.seeds[0], [arm.name for arm in arms]
     for number, seed in enumerate(options.seeds):
-        turn = number % len(arms)  # no arm is always first
+        full, rest = arms[:1], arms[1:]  # slim aims at what full scores
+        turn = number % max(1, len(rest))  # no other arm is always first
         found.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
         found += [
             replace(arm_cell(work, arm, seed), weight=arm_seconds(work, arm))
-            for arm in (*arms[turn:], *arms[:turn])
+            for arm in (*full, *rest[turn:], *rest[:turn])
         ]
     for group in dict.fromkeys(arm.group for arm in arms):
         members = [arm.name for arm in arms if arm.group == group]
         weight = timed_seconds(work, timing.examples, timing.rounds, len(members) + 1)
-        found.append(replace(timing_cell(work, group, members, first, timing), weight=weight))
+        main = any(arm.everywhere for arm in arms if arm.group == group)
+        for seed in options.seeds if main else (first,):
+            cell = timing_cell(work, group, members, seed, timing)
+            found.append(replace(cell, weight=weight))
     rivals = [arm.name for arm in arms if arm.group == "rivals"]
     weight = timed_seconds(work, timing.examples, 7, len(rivals))
     found.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
     shown = [*_ablation_cells(options, work, names, timing)] if options.ablated(work) else []
-    if ADAPTIVE in names and work.task.answer == "class":
+    if ADAPTIVE in names:
         shown.append(patterns_cell(work, first))
     if "skip" in names:
         shown.append(kept_cell(work, first))
@@ -217,7 +228,8 @@ def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) ->
     """The paper's claims as goals, and ours beside them.
 
     One that speaks of several tasks is undecided until all of them are done, with every seed, and
-    one that speaks of accuracy with fewer than three.
+    one that speaks of accuracy with fewer than three. What an adaptive arm loses that cuts nothing
+    is what dense attention loses, and decides nothing.
     """
     own = [record for record in records if record.obtained != "paper"]
     results = []
@@ -233,8 +245,19 @@ def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) ->
         result = goal.judge(last.value, interval)
         whole = "task" not in labels or _is_whole(own, last, options, works)
         whole &= name != "score_difference" or len(options.seeds) >= FEWEST_SEEDS
+        whole &= name != "score_difference" or labels["arm"] != ADAPTIVE or _cuts(own)
         results.append(result if whole else replace(result, met="undecided"))
     return results
+
+
+def _cuts(records: Sequence[Record]) -> bool:
+    """Whether the adaptive arm narrows heads at all, on average over tasks and seeds."""
+    shares = [
+        record.value
+        for record in records
+        if record.name == "cut_share" and record.labels.get("arm") == ADAPTIVE
+    ]
+    return not shares or fmean(share or 0.0 for share in shares) >= LEAST_CUT
 
 
 def _is_whole(

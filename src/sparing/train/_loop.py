@@ -25,6 +25,7 @@ from sparing.train.metering import StepMeter, Totals
 from sparing.train.objective import Objective, judge_of
 from sparing.train.order import LengthGrouped
 from sparing.train.raised import raised_attention
+from sparing.train.rates import quicken
 from sparing.train.recipe import Recipe
 
 PROGRESS_SECONDS = 0.2
@@ -122,7 +123,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         entry |= self.totals.spent
         if self.head_scores:
             entry["mean_head_score"] = _mean(self.head_scores)
-            entry["validation_latency_ms"] = 1e3 * time_s / found.count
+        entry["validation_latency_ms"] = 1e3 * time_s / found.count
         self.metric = found.metric
         self.since_validation, self.head_scores = [], []
         self.curve.append(entry)
@@ -194,6 +195,14 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         sampler = LengthGrouped(lengths, self.recipe.batch_size, self.recipe.seed)
         self.journal.sampler = sampler
         return sampler
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Trainer's, made once; what mechanisms bring may learn at a rate of its own."""
+        made = self.optimizer is not None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if not made and self.recipe.mechanism_rate_factor != 1:
+            quicken(optimizer, self.model, self.recipe.mechanism_rate_factor)
+        return optimizer
 
     def compute_loss(
         self,

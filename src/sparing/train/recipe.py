@@ -83,6 +83,8 @@ class Recipe:
 
     ``warmup_share`` is the share of all steps in which the rate rises; ``schedule`` is "linear",
     "cosine" (``last_rate_share`` of the rate is left at its end) or "constant_with_warmup";
+    what mechanisms bring of their own learns at ``mechanism_rate_factor`` times the rate, which
+    helps where all else is trained already;
     ``optimizer`` is "adamw" (without decay: Adam; ``first_moment`` is its beta 1), "sgd" or
     "rmsprop"; ``patience`` ends training after so many validations that were not better than the
     best one by more than ``least_gain`` (None: never); ``precision`` "auto" is bfloat16 on
@@ -104,6 +106,7 @@ class Recipe:
     optimizer: str = "adamw"
     first_moment: float = 0.9
     last_rate_share: float = 0.0
+    mechanism_rate_factor: float = 1.0
     seed: int = 0
     precision: Precision = "auto"
     device: Literal["auto", "cpu"] = "auto"
@@ -118,7 +121,7 @@ class Recipe:
         for name in ("epochs", "batch_size", "evaluate_every_epochs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "max_gradient_norm"):
+        for name in ("learning_rate", "max_gradient_norm", "mechanism_rate_factor"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(f"{name} must be above 0 and finite, got {getattr(self, name)}")
         for name in ("warmup_share", "first_moment", "last_rate_share"):

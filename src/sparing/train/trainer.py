@@ -283,7 +283,8 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
         _drop_record(folder)
     if run.exists():
         found = _checkpoints.read_json(run)
-        found.setdefault(DATA, description[DATA])  # what older versions did not tell
+        usual = {f"recipe.{name}": value for name, value in asdict(Recipe()).items()}
+        found = {DATA: description[DATA], **usual, **found}  # what older versions did not tell
         other = [name for name, value in description.items() if found.get(name) != value]
         if not other:
             return

@@ -1,0 +1,33 @@
+"""A learning rate of its own for what mechanisms bring into a model that is already trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from sparing.core.mechanism import Mechanism
+
+
+def quicken(optimizer: torch.optim.Optimizer, model: nn.Module, factor: float) -> None:
+    """Let the parameters of mechanisms learn at ``factor`` times the rate of their group.
+
+    A group whose parameters are of both kinds becomes two; all else of it stays, and a schedule
+    that is made afterwards scales both. Groups that would be empty are not made.
+    """
+    own = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, Mechanism)
+        for parameter in module.parameters()
+    }
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        ours = [each for each in group["params"] if id(each) in own]
+        rest = [each for each in group["params"] if id(each) not in own]
+        if rest or not ours:
+            groups.append({**group, "params": rest})
+        if ours:
+            groups.append({**group, "params": ours, "lr": factor * group["lr"]})
+    optimizer.param_groups[:] = groups
