@@ -205,6 +205,7 @@ def test_each_fixed_plan_has_a_place_and_the_last_one_counts(tmp_path):
         models.train_static(whole.shortened(layers), tell, number)
         assert models.static().plan.layers == layers
     assert {place.name for place in (tmp_path / "models").glob("static*")} == {"static", "static-2"}
+    assert models.static(0).plan.layers == depth  # a run that goes on asks for each by its number
     again = models.train_static(whole.shortened(1), tell)  # read back
     assert again.steps == models.train_static(whole.shortened(1), tell, 1).steps
     models.serve_static(0)
@@ -232,3 +233,11 @@ def test_costs_are_shares_of_the_dense_model_also_where_heads_were_narrowed(tmp_
     share = dense_flops(ours, steps.parts[0]).mean() / steps.dense_flops
     assert share < 0.9
     assert whole.labels["cost_share"] == pytest.approx(float(share))
+
+
+def test_the_rows_of_a_step_are_those_of_dense_and_ours(tmp_path):
+    task = load_task("digits", patch_size=4)
+    usual = steps_of(Options(), task, tmp_path).models
+    models = steps_of(Options(batch_size=7), task, tmp_path).models
+    assert (models.dense_recipe.batch_size, models.recipe.batch_size) == (7, 7)
+    assert models.dense_recipe == replace(usual.dense_recipe, batch_size=7)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparing.core.errors import DataError
+from sparing.core.errors import DataError, UsageError
 from sparing.tasks import load_task
 
 
@@ -53,6 +53,15 @@ def test_the_archive_and_the_folder_are_read_alike(tmp_path):
     assert packed.subset
     assert "subset: test holds 30 of 25000 published reviews" in packed.notes
     assert not list((tmp_path / "a" / "imdb").glob("*/"))
+
+
+def test_more_reviews_may_be_held_out(tmp_path):
+    _unpack(tmp_path, _reviews(15))
+    task = load_task("imdb", data=tmp_path, held_out=10, examples=12)
+    assert [len(split) for split in task.splits.values()] == [12, 10, 30]
+    for count in (0, -1, 30):
+        with pytest.raises(UsageError, match=f"held_out must be at least 1 and below 30 .*{count}"):
+            load_task("imdb", data=tmp_path, held_out=count)
 
 
 def test_reviews_are_cut_and_counted(tmp_path):

@@ -181,11 +181,15 @@ class Models:
         """For who is held against ours: as long as ours is distilled and polished together."""
         return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
 
-    def static(self) -> AdaptiveClassifier | None:
-        """The control of one fixed plan, the last one that was tried; None where none was."""
+    def static(self, number: int | None = None) -> AdaptiveClassifier | None:
+        """The control of one fixed plan; None where there is none.
+
+        ``number`` counts such plans; unless given it is the last one that was tried.
+        """
         if _last(self.static_place) is None:
             return None
-        model = open_model(str(self._static()))
+        place = self._static() if number is None else self.static_place(number)
+        model = open_model(str(place))
         assert isinstance(model, AdaptiveClassifier)
         return model
 
@@ -293,7 +297,7 @@ def _last(place_of: Callable[[int], Path]) -> Path | None:
 
 
 def recipes(
-    task: str, source: str, dense_epochs: int, epochs: int, seed: int
+    task: str, source: str, dense_epochs: int, epochs: int, seed: int, batch_size: int = 0
 ) -> tuple[Recipe, Recipe]:
     """How the dense model is fine-tuned and how the adaptive one is distilled.
 
@@ -303,6 +307,7 @@ def recipes(
     pretrained = source not in names()
     dense = default_recipe(task, pretrained=pretrained)
     dense = replace(dense, epochs=dense_epochs or dense.epochs, seed=seed)
+    dense = replace(dense, batch_size=batch_size or dense.batch_size)
     own = 2 if pretrained else 2 * dense.epochs
     rate = 1e-4 if pretrained else dense.learning_rate
     ours = replace(dense, epochs=epochs or own, learning_rate=rate, patience=None)

@@ -141,7 +141,7 @@ def _alone(steps: Steps, run: Run, share: float, tell: Telling, number: int) -> 
     models, chosen_on = steps.models, steps.parts[0]
     plan = Plan.from_dict(json.loads(str(fixed_plan(run, share).labels["plan"])))
     result = models.train_static(plan, tell, number)
-    model = models.static()
+    model = models.static(number)
     assert model is not None
     variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
     found = outcomes(model, steps.task, chosen_on, variant.plan(model))

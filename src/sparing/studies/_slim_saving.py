@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.core.rounding import rounded_up
 from sparing.export.folder import DESCRIPTION
@@ -40,6 +41,13 @@ from sparing.export.folder import open_chain
 chain = open_chain(Path("model/{INT8}"))
 logits, segments = chain(inputs)  # the tokenizer's tensors, by name
 ```"""
+
+
+def refuse_model_folder(model: str, folder: Path) -> None:
+    """Raise ``UsageError`` where the result would be written over the user's model."""
+    source = Path(model).expanduser()
+    if source.is_dir() and source.resolve() == folder.resolve():
+        raise UsageError(f"{folder} is the model itself: choose another folder for the result")
 
 
 def save(steps: Steps, run: Run, source: str) -> Path:

@@ -29,7 +29,7 @@ from sparing.studies._slim_int8 import int8_cells
 from sparing.studies._slim_memory import memory_of
 from sparing.studies._slim_models import Models, recipes
 from sparing.studies._slim_polish import polish
-from sparing.studies._slim_saving import save
+from sparing.studies._slim_saving import refuse_model_folder, save
 from sparing.studies._slim_static import train_static
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._task import load_for
@@ -49,6 +49,7 @@ LATER = (
     "front_plans",
     "unlabelled",
     "unlabelled_examples",
+    "batch_size",
 )
 
 COUNTS = (
@@ -58,6 +59,7 @@ COUNTS = (
     "polish_epochs",
     "front_plans",
     "unlabelled_examples",
+    "batch_size",
 )
 
 
@@ -69,7 +71,8 @@ class Options:
     of the dense score to keep. ``epsilon`` asks for a threshold at which, with confidence 1 -
     ``delta``, no more than this share of answers differs from the dense model's; 0 takes what comes
     and bounds it. ``epochs`` are those of distillation, ``dense_epochs`` those of fine-tuning where
-    the model does not answer the task yet (0 takes defaults). ``widths`` are shares of heads
+    the model does not answer the task yet, ``batch_size`` the rows of a training step (0 takes
+    defaults). ``widths`` are shares of heads
     and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
     and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed, after
     ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
@@ -97,6 +100,7 @@ class Options:
     delta: float = 0.05
     epochs: int = 0
     dense_epochs: int = 0
+    batch_size: int = 0
     widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
     width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
     tokens: tuple[float, ...] = ()
@@ -175,7 +179,7 @@ def run(
     ``UsageError`` for unknown names, a model that does not fit the task, and a folder that holds
     another run or the model itself.
     """
-    _refuse_model_folder(options.model, folder)
+    refuse_model_folder(options.model, folder)
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
         asked = "a number" if task.answer == "number" else "a stretch of its text"
@@ -199,16 +203,15 @@ def run(
         return StudyResult("slim", folder, opened.config, records, goals, list(failures))
 
 
-def _refuse_model_folder(model: str, folder: Path) -> None:
-    source = Path(model).expanduser()
-    if source.is_dir() and source.resolve() == folder.resolve():
-        raise UsageError(f"{folder} is the model itself: choose another folder for the result")
-
-
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> cells.Steps:
     """What the steps of a run in this folder work on."""
     dense, ours = recipes(
-        options.task, options.model, options.dense_epochs, options.epochs, options.seed
+        options.task,
+        options.model,
+        options.dense_epochs,
+        options.epochs,
+        options.seed,
+        options.batch_size,
     )
     dense, ours = (replace(recipe, precision=options.precision) for recipe in (dense, ours))
     variants = tuple(

@@ -38,8 +38,9 @@ class Reading:
     Without ``tokenizer`` the words of the training split make the vocabulary, ``vocabulary`` tokens
     at most, unknown words in bytes; with it, the tokenizer of that path or hub name is used; with
     "bytes" every byte of a text is a token, whether it is UTF-8 or not. Texts are cut to
-    ``max_tokens``, of a pair the longer one first. ``examples`` keeps only so many training rows.
-    ``tokenised`` texts have spaces around their marks already.
+    ``max_tokens``, of a pair the longer one first. ``examples`` keeps only so many training rows,
+    ``held_out`` makes so many of them the validation split where none is published (None: 2,000, at
+    most a tenth). ``tokenised`` texts have spaces around their marks already.
     """
 
     tokenizer: str | None = None
@@ -48,6 +49,7 @@ class Reading:
     examples: int | None = None
     seed: int = 0
     tokenised: bool = False
+    held_out: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def text_task(
     reading: Reading,
     answer: Literal["class", "number"] = "class",
 ) -> Task:
-    """A task of texts or pairs, validation (2,000 training rows, at most a tenth) cut by seed."""
+    """A task of texts or pairs, validation cut by seed from the training rows where needed."""
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
         raise UsageError(f"{name}: max_tokens must be at least {least}, got {reading.max_tokens}")
@@ -146,7 +148,9 @@ def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], 
     if corpus.validation is not None:
         kept = whole if reading.examples is None else reading.examples
         return corpus.validation, cut_rows(corpus.train, (kept,), reading.seed, answer)[0]
-    held_out = min(VALIDATION, whole // 10)
+    held_out = min(VALIDATION, whole // 10) if reading.held_out is None else reading.held_out
+    if not 0 < held_out < whole:
+        raise UsageError(f"held_out must be at least 1 and below {whole} here, got {held_out}")
     kept = whole - held_out if reading.examples is None else reading.examples
     validation, train = cut_rows(corpus.train, (held_out, kept), reading.seed, answer)
     return validation, train

@@ -29,6 +29,7 @@ def load(
     vocabulary: int = 8192,
     max_tokens: int = 512,
     examples: int | None = None,
+    held_out: int | None = None,
     skip_broken: bool = False,
     seed: int = 0,
 ) -> Task:
@@ -44,5 +45,5 @@ def load(
     rows, notes = reviews("imdb", data, skip_broken=skip_broken, raw=tokenizer == BYTES)
     subset = any(note.startswith("subset") for note in notes)
     corpus = Corpus(rows["train"], rows["test"], subset=subset, notes=tuple(notes))
-    reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed)
+    reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed, held_out=held_out)
     return text_task("imdb", FACTS, tuple(LABELS.values()), corpus, reading)
