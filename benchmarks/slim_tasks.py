@@ -9,7 +9,7 @@ whole may be run in pieces, also by several processes. Data comes from SPARING_D
 ``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split: three fifths of their
 texts, each once, are trained on, a fifth chooses, a fifth judges, in every run the same. Training
 is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX): on one thread of such a
-server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, and four hours for imdb, on
+server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for imdb, on
 another one about twice that. What it ends with is of ``slim_pool.py``.
 """
 

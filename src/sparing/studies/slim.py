@@ -154,6 +154,11 @@ class Options:
             lengths = [task.tokens]
         return LONG_SHARES if median(lengths) >= LONG_TOKENS else (1.0,)
 
+    def variants(self, task: Task) -> tuple[Variant, ...]:
+        """Which widths and shares of tokens are surveyed."""
+        shares = self.token_shares(task)
+        return tuple(Variant(w, kept, self.tokens_after) for w in self.widths for kept in shares)
+
     def draw(self, task: Task) -> Draw:
         """Which plans training draws."""
         return Draw(self.widths, self.width_chances, self.token_shares(task), self.tokens_after)
@@ -214,11 +219,6 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         options.batch_size,
     )
     dense, ours = (replace(recipe, precision=options.precision) for recipe in (dense, ours))
-    variants = tuple(
-        Variant(width, kept, options.tokens_after)
-        for width in options.widths
-        for kept in options.token_shares(task)
-    )
     models = Models(
         source=options.model,
         task=task,
@@ -237,7 +237,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
     return cells.Steps(
         models=models,
         engines=engines,
-        variants=variants,
+        variants=options.variants(task),
         speed=options.speed,
         floor=options.floor,
         epsilon=options.epsilon,
