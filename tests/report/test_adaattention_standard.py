@@ -127,7 +127,7 @@ def test_a_claim_on_the_time_of_training_is_written_as_that_of_a_step():
 
 def test_intervals_cover_trainings_where_there_are_several():
     told = dict(glossary())["interval"]
-    assert "where there are several seeds, trainings" in told
+    assert "trained and timed with several seeds, over trainings too" in told
     assert "With one seed it says nothing of other trainings" in told
     assert (
         "95 % intervals over its test examples and trainings, then"
@@ -264,6 +264,15 @@ def test_the_precision_of_training_is_said(precision, told):
     results = read(records(), recipes={"sst2": {**whole, "precision": precision}})
     assert f"Models were trained in {told} (mixed precision)" in said(results)
     assert dict(facts(results))["training, sst2"].endswith(f", {told}")
+
+
+def test_what_mechanisms_bring_is_said_to_learn_faster_where_it_does():
+    whole = {"dense_epochs": 2, "epochs": 2, "batch_size": 32, "learning_rate": 1e-4}
+    for factor, told in ((20.0, "rate 0.0001 (20 times that for what mechanisms"), (1.0, "rate")):
+        recipe = {**whole, "mechanism_rate_factor": factor}
+        line = dict(facts(read(records(), recipes={"sst2": recipe})))["training, sst2"]
+        assert told in line
+        assert ("mechanisms bring" in line) == (factor != 1)
 
 
 def test_a_precision_that_is_float32_is_no_news():

@@ -349,7 +349,10 @@ def _training(recipe: Config) -> str:
     model = f"{recipe['model']}, " if recipe.get("model") else ""
     precision = recipe.get("precision", "auto")
     told = "" if precision == "auto" else f", {_precision(str(precision))}"
+    factor = float(recipe.get("mechanism_rate_factor") or 1.0)
+    own = "" if factor == 1 else f" ({factor:.3g} times that for what mechanisms bring)"
+    rate = f"{recipe.get('learning_rate'):g}{own}"
     return (
         f"{model}dense {recipe.get('dense_epochs')} epochs, then every arm {recipe.get('epochs')} "
-        f"more; batches of {recipe.get('batch_size')}, rate {recipe.get('learning_rate'):g}{told}"
+        f"more; batches of {recipe.get('batch_size')}, rate {rate}{told}"
     )

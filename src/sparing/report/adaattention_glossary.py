@@ -49,8 +49,9 @@ _WORDS = (
     ("INT8", "Linear layers in 8 bits by torch.ao, dynamic, one scale a tensor, not trained for."),
     (
         "interval",
-        "95 %: of speeds over inputs or rounds; of scores by resampling test examples and, where "
-        "there are several seeds, trainings. With one seed it says nothing of other trainings.",
+        "95 %: of speeds over inputs or rounds, of scores over test examples; where an arm was "
+        "trained and timed with several seeds, over trainings too. With one seed it says nothing "
+        "of other trainings.",
     ),
     (
         "p99",

@@ -336,6 +336,7 @@ def _recipe(work: Work) -> dict[str, Any]:
         "epochs": arm.epochs,
         "batch_size": arm.batch_size,
         "learning_rate": arm.learning_rate,
+        "mechanism_rate_factor": arm.mechanism_rate_factor,
         "precision": arm.precision,
         "attention_dropout": work.length.attention_dropout,
     }
