@@ -148,8 +148,9 @@ def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], 
     if corpus.validation is not None:
         kept = whole if reading.examples is None else reading.examples
         return corpus.validation, cut_rows(corpus.train, (kept,), reading.seed, answer)[0]
-    held_out = min(VALIDATION, whole // 10) if reading.held_out is None else reading.held_out
-    if not 0 < held_out < whole:
+    asked = reading.held_out
+    held_out = min(VALIDATION, whole // 10) if asked is None else asked
+    if asked is not None and not 0 < asked < whole:
         raise UsageError(f"held_out must be at least 1 and below {whole} here, got {held_out}")
     kept = whole - held_out if reading.examples is None else reading.examples
     validation, train = cut_rows(corpus.train, (held_out, kept), reading.seed, answer)

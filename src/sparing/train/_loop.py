@@ -123,7 +123,8 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         entry |= self.totals.spent
         if self.head_scores:
             entry["mean_head_score"] = _mean(self.head_scores)
-        entry["validation_latency_ms"] = 1e3 * time_s / found.count
+        if self.head_scores or self.recipe.auxiliary.baseline is not None:
+            entry["validation_latency_ms"] = 1e3 * time_s / found.count
         self.metric = found.metric
         self.since_validation, self.head_scores = [], []
         self.curve.append(entry)
