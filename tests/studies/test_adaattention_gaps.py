@@ -186,6 +186,7 @@ def test_an_arm_that_cuts_nothing_decides_nothing(tmp_path, cut, met):
     works = _ada_options.works_of(options, tmp_path, None)[0]
     labels = {"arm": "adaptive", "task": "digits"}
     found = [
+        Record("cut_share", 0.6, "share", "measured", {"arm": "adaptive", "task": "another"}),
         Record("cut_share", cut, "share", "measured", labels),
         Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), 3),
         Record(

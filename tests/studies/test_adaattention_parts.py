@@ -154,6 +154,27 @@ def test_a_task_may_be_judged_on_fewer_examples_than_the_others(tmp_path):
     assert len(_ada_options.works_of(options, tmp_path, None)[0][0].task.test) == 7
 
 
+def test_a_task_with_accuracy_is_judged_by_it_whatever_its_own_metric_is(tmp_path, monkeypatch):
+    own = replace(load_task("digits"), metric="f1", metrics=("f1", "accuracy"))
+    monkeypatch.setattr(_ada_options, "load_for", lambda *given: (own, {}))
+    task = _ada_options.works_of(SMALL, tmp_path, None)[0][0].task
+    assert (task.metric, task.metrics) == ("accuracy", ("f1", "accuracy"))
+
+
+def test_a_new_head_for_numbers_begins_at_their_mean(tmp_path):
+    task = replace(load_task("digits"), answer="number", labels=("value",), metric="pearson")
+    labels = task.train.labels.float()
+    built = work_of(task, tmp_path).build(0)
+    head = built.get_submodule("classifier")
+    assert head.get_parameter("bias").item() == pytest.approx(float(labels.mean()))
+
+
+def test_mechanisms_get_as_far_whatever_the_rate_and_the_steps():
+    for steps, rate in ((560, 5e-5), (208, 1e-4)):
+        given = _ada_options._in(steps, rate)
+        assert steps * rate * given["mechanism_rate_factor"] == pytest.approx(0.56)
+
+
 def test_the_standard_budget_has_three_seeds_and_every_kind_of_task():
     standard = adaattention.BUDGETS["standard"]
     assert len(standard.seeds) == 3

@@ -6,6 +6,7 @@ import errno
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -228,6 +229,49 @@ def test_other_data_under_the_same_names_is_another_run(tmp_path):
         pass
     with open_run(tmp_path, _config(a=1)) as run:  # from before data was told
         assert run.finished() == {"one"}
+
+
+def _two_tasks(rate: float, digest: str = "one") -> dict[str, Any]:
+    own = {"mails": {"rate": 1.0}, "films": {"rate": rate}}
+    return {**_config(tasks=own), "data": {"mails": "one", "films": digest}}
+
+
+def test_a_task_that_was_not_begun_may_change(tmp_path):
+    with open_run(tmp_path, _two_tasks(1.0), by_task=True) as run:
+        run.do([_cell("mails/train/0", [])], SILENT)
+    with open_run(tmp_path, _two_tasks(2.0, "two"), by_task=True) as run:
+        assert run.finished() == {"mails/train/0"}
+    assert read_config(tmp_path)["identity"]["tasks"]["films"] == {"rate": 2.0}
+
+
+@pytest.mark.parametrize("begun", ["cell", "model"])
+def test_a_task_that_was_begun_may_not_change(tmp_path, begun):
+    with open_run(tmp_path, _two_tasks(1.0), by_task=True) as run:
+        run.do([_cell("mails/train/0", [])], SILENT)
+        if begun == "cell":
+            run.do([_cell("films/train/0", [])], SILENT)
+        else:
+            (tmp_path / "models" / "films-dense-0").mkdir(parents=True)
+    with (
+        pytest.raises(UsageError, match=r"tasks was .*2|tasks was .*films"),
+        open_run(tmp_path, _two_tasks(2.0), by_task=True),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match="the files of films have changed since"),
+        open_run(tmp_path, _two_tasks(1.0, "two"), by_task=True),
+    ):
+        pass
+
+
+def test_tasks_count_as_begun_where_cells_are_not_named_by_them(tmp_path):
+    with open_run(tmp_path, _two_tasks(1.0)) as run:
+        run.do([_cell("speed", [])], SILENT)
+    with (
+        pytest.raises(UsageError, match="the files of films have changed since"),
+        open_run(tmp_path, _two_tasks(1.0, "two")),
+    ):
+        pass
 
 
 def test_a_full_disk_ends_the_run(tmp_path):

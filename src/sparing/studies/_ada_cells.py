@@ -155,8 +155,13 @@ def _cut(own: Adaptive) -> Cut:
     return Cut(own.heads.dim, own.threshold, own.levels, own.temperature)
 
 
-def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: Timing) -> Cell:
-    """One group's models of one seed on the same test inputs, one by one, against the full one."""
+def timing_cell(
+    work: Work, group: str, arms: Sequence[str], seed: int, timing: Timing, *, steps: bool = True
+) -> Cell:
+    """One group's models of one seed on the same test inputs, one by one, against the full one.
+
+    With ``steps`` steps of training too.
+    """
 
     def do() -> list[Record]:
         examples = timed(work, timing)
@@ -174,7 +179,7 @@ def timing_cell(work: Work, group: str, arms: Sequence[str], seed: int, timing: 
             mean = counted / len(inputs[:COUNTED])
             own = {**labels, "arm": arm}
             records.append(Record("flops", mean, "FLOP", "measured", own, count=COUNTED))
-        return [*records, *_steps(work, models, timing, labels)]
+        return [*records, *(_steps(work, models, timing, labels) if steps else [])]
 
     return Cell(f"{work.name}/time/{group}/{seed}", do, weight=3.0)
 

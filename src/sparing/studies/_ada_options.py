@@ -30,6 +30,7 @@ TRAINED = (
     "mechanism_rate_factor",
 )
 _LABELLED = {"test": "labelled"}
+ACCURACY = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,21 @@ def _own_test_examples(task_options: Mapping[str, Mapping[str, Any]]) -> list[in
 _STANDARD_TASKS: Mapping[str, Mapping[str, Any]] = {
     "sst2": {**_LABELLED, "examples": 6000},
     "mrpc": _LABELLED,
-    "stsb": {**_LABELLED, "examples": 3000},
-    "imdb": {"max_tokens": 512, "examples": 1500, "test_examples": 500},
-    "squad": {"max_tokens": 256, "examples": 1000, "test_examples": 500},
+    "stsb": _LABELLED,
+    "imdb": {"max_tokens": 512, "examples": 2000, "held_out": 400, "test_examples": 1500},
+    "squad": {"max_tokens": 256, "examples": 3000, "test_examples": 500},
 }
 # At 5e-5 a scorer that begins at 0.88 cuts nothing within the few hundred steps of this budget
 # (mean scores stay above 0.86 over 188 steps); the printed GLUE recipe has thousands. What
-# mechanisms bring learns faster by as much as steps are fewer than this.
+# mechanisms bring learns faster, so that steps times rate is as much as in this many such steps.
 _REACH = 11_200
+
+
+def _in(steps: int, rate: float = 5e-5) -> dict[str, float]:
+    """A learning rate, and the factor by which mechanisms learn faster in so many steps."""
+    return {"learning_rate": rate, "mechanism_rate_factor": _REACH * 5e-5 / (steps * rate)}
+
+
 BUDGETS = {
     "quick": Options(
         examples=12000,
@@ -150,10 +158,10 @@ BUDGETS = {
         timed_examples=200,
         task_options=_STANDARD_TASKS,
         trained={
-            "mrpc": {"mechanism_rate_factor": _REACH / 310},
-            "stsb": {"mechanism_rate_factor": _REACH / 280},
-            "imdb": {"dense_epochs": 2, "epochs": 2, "mechanism_rate_factor": _REACH / 94},
-            "squad": {"mechanism_rate_factor": _REACH / 94},
+            "mrpc": _in(310),
+            "stsb": _in(486, 1e-4),
+            "imdb": {"batch_size": 16, "dense_epochs": 2, "epochs": 2, **_in(250, 1e-4)},
+            "squad": {"batch_size": 16, "epochs": 1, **_in(208, 1e-4)},
             "cifar10": {
                 "dense_epochs": 15,
                 "epochs": 5,
@@ -216,12 +224,20 @@ def works_of(
         if "test_examples" not in options_of(name):
             most = int(given.pop("test_examples", most))
         task, told[name] = load_for(name, given, model, data)
-        task = _limited(task, most)
+        task = _limited(_judged_as_printed(task), most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
         sizes = {**usual, **options.sizes}
         works.append(Work(name, task, folder, model, sizes, _length(options, name)))
     return works, told
+
+
+def _judged_as_printed(task: Task) -> Task:
+    """By accuracy where a task has it, as Table I prints; the other metrics are told beside it.
+
+    MRPC's F1 hardly tells a model from one that always says yes: that has 0.80.
+    """
+    return replace(task, metric=ACCURACY) if ACCURACY in task.metrics else task
 
 
 def _is_image(name: str) -> bool:

@@ -155,8 +155,13 @@ class Run:
 
 
 @contextmanager
-def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -> Iterator[Run]:
+def open_run(
+    folder: Path, config: dict[str, Any], *, overwrite: bool = False, by_task: bool = False
+) -> Iterator[Run]:
     """Open a run's folder for this process alone, new or continued; transformers' bars are hidden.
+
+    ``by_task`` says that the keys of a task's cells begin with its name: then what is said of a
+    task that nothing was done for yet may still change.
 
     Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
     ``DataError`` when its files are corrupt.
@@ -170,7 +175,7 @@ def open_run(folder: Path, config: dict[str, Any], *, overwrite: bool = False) -
                 read_config(folder)  # only a run may be overwritten
             _drop_run(folder)
         else:
-            _require_same(folder, config)
+            _require_same(folder, config, by_task=by_task)
         write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
         yield Run(folder, config)
 
@@ -210,7 +215,7 @@ def _refuse_strangers(folder: Path) -> None:
         raise UsageError(f"{folder} is not empty and holds no run (found {strangers[0]})")
 
 
-def _require_same(folder: Path, config: dict[str, Any]) -> None:
+def _require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> None:
     if not (folder / "config.json").exists():
         return
     there = read_config(folder)
@@ -218,9 +223,15 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
     if study != config.get("study"):
         raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
     before, now = there["identity"], config["identity"]
+    open_yet = (
+        _not_begun(folder, {*before.get("tasks", ()), *now.get("tasks", ())}) if by_task else set()
+    )
+    before, now = _without(before, open_yet), _without(now, open_yet)
     told = there.get(DATA) or {}  # older versions did not tell
     changed = [
-        name for name, digest in config.get(DATA, {}).items() if told.get(name, digest) != digest
+        name
+        for name, digest in config.get(DATA, {}).items()
+        if name not in open_yet and told.get(name, digest) != digest
     ]
     if changed and not _is_bare(folder, config):
         raise UsageError(
@@ -235,6 +246,28 @@ def _require_same(folder: Path, config: dict[str, Any]) -> None:
             f"{folder} holds another run: {different[0]} was {was}, is {now_is}{more}; choose "
             "another folder, or begin this one anew with --overwrite"
         )
+
+
+def _not_begun(folder: Path, tasks: set[str]) -> set[str]:
+    """The tasks that have no finished cell and nothing that a cell left in the folder."""
+    left = [place.name for name in OWNED_FOLDERS for place in (folder / name).glob("*")]
+    finished = standing(folder)[1]
+    return {
+        task
+        for task in tasks
+        if not any(key.startswith(f"{task}/") for key in finished)
+        and not any(name.startswith(f"{task.replace('/', '-')}-") for name in left)
+    }
+
+
+def _without(identity: dict[str, Any], tasks: set[str]) -> dict[str, Any]:
+    """A run's identity less what it says of these tasks alone."""
+    return {
+        key: {k: v for k, v in value.items() if k not in tasks}
+        if isinstance(value, dict)
+        else value
+        for key, value in identity.items()
+    }
 
 
 def _is_bare(folder: Path, config: dict[str, Any]) -> bool:

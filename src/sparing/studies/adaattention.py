@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sparing.core.record import Record
+from sparing.core.record import Label, Record
 from sparing.models import default_model
 from sparing.studies import _ada_speed as shapes
 from sparing.studies._ada_analysis import EVERY, analyse
@@ -121,7 +121,7 @@ def run(
     planned = _cells(options, works)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite) as opened:
+    with open_run(folder, config, overwrite=overwrite, by_task=True) as opened:
         failures = do_pieces(opened, wanted, minutes, on_progress)
         return _finish(opened, options, works, failures)
 
@@ -178,7 +178,7 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
         weight = timed_seconds(work, timing.examples, timing.rounds, len(members) + 1)
         main = any(arm.everywhere for arm in arms if arm.group == group)
         for seed in options.seeds if main else (first,):
-            cell = timing_cell(work, group, members, seed, timing)
+            cell = timing_cell(work, group, members, seed, timing, steps=options.ablated(work))
             found.append(replace(cell, weight=weight))
     rivals = [arm.name for arm in arms if arm.group == "rivals"]
     weight = timed_seconds(work, timing.examples, 7, len(rivals))
@@ -251,13 +251,12 @@ def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) ->
 
 
 def _cuts(records: Sequence[Record]) -> bool:
-    """Whether the adaptive arm narrows heads at all, on average over tasks and seeds."""
-    shares = [
-        record.value
-        for record in records
-        if record.name == "cut_share" and record.labels.get("arm") == ADAPTIVE
-    ]
-    return not shares or fmean(share or 0.0 for share in shares) >= LEAST_CUT
+    """Whether the adaptive arm narrows heads at all, on each task, on average over its seeds."""
+    shares: dict[Label, list[float]] = {}
+    for record in records:
+        if record.name == "cut_share" and record.labels.get("arm") == ADAPTIVE:
+            shares.setdefault(record.labels["task"], []).append(record.value or 0.0)
+    return all(fmean(of_task) >= LEAST_CUT for of_task in shares.values())
 
 
 def _is_whole(
