@@ -154,11 +154,21 @@ def test_a_task_may_be_judged_on_fewer_examples_than_the_others(tmp_path):
     assert len(_ada_options.works_of(options, tmp_path, None)[0][0].task.test) == 7
 
 
-def test_a_task_with_accuracy_is_judged_by_it_whatever_its_own_metric_is(tmp_path, monkeypatch):
-    own = replace(load_task("digits"), metric="f1", metrics=("f1", "accuracy"))
-    monkeypatch.setattr(_ada_options, "load_for", lambda *given: (own, {}))
+@pytest.mark.parametrize(("own", "judged"), [("f1", "accuracy"), ("matthews", "matthews")])
+def test_accuracy_judges_in_place_of_f1_alone(tmp_path, monkeypatch, own, judged):
+    given = replace(load_task("digits"), metric=own, metrics=(own, "accuracy"))
+    monkeypatch.setattr(_ada_options, "load_for", lambda *_: (given, {}))
     task = _ada_options.works_of(SMALL, tmp_path, None)[0][0].task
-    assert (task.metric, task.metrics) == ("accuracy", ("f1", "accuracy"))
+    assert (task.metric, task.metrics) == (judged, (own, "accuracy"))
+
+
+def test_a_trained_head_for_numbers_keeps_its_bias():
+    task = replace(load_task("digits"), answer="number", labels=("value",), metric="pearson")
+    model = build_model("vit", task, layers=1, width=8, heads=1)
+    with torch.no_grad():
+        model.get_submodule("classifier").get_parameter("bias").fill_(2.0)
+    arms._answer_the_mean(model, task)
+    assert model.get_submodule("classifier").get_parameter("bias").item() == 2.0
 
 
 def test_a_new_head_for_numbers_begins_at_their_mean(tmp_path):

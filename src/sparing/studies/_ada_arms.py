@@ -204,9 +204,12 @@ def _answer_the_mean(model: PreTrainedModel, task: Task) -> None:
     A few hundred steps at a fine-tuning rate would go into finding it, and arms be told apart by
     how soon they do.
     """
-    head = model.get_submodule("classifier")
+    heads = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m.out_features == 1]
+    bias = heads[-1].bias if heads else None
+    if bias is None or bool(bias.detach().any()):  # one that is not 0 was trained
+        return
     with torch.no_grad():
-        head.get_parameter("bias").fill_(float(task.train.labels.double().mean()))
+        bias.fill_(float(task.train.labels.double().mean()))
 
 
 def train_dense(work: Work, seed: int) -> TrainResult:

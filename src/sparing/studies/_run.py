@@ -224,7 +224,9 @@ def _require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> Non
         raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
     before, now = there["identity"], config["identity"]
     open_yet = (
-        _not_begun(folder, {*before.get("tasks", ()), *now.get("tasks", ())}) if by_task else set()
+        _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
+        if by_task
+        else set()
     )
     before, now = _without(before, open_yet), _without(now, open_yet)
     told = there.get(DATA) or {}  # older versions did not tell
