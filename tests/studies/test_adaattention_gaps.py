@@ -12,6 +12,7 @@ from sparing.core.record import Record
 from sparing.measure.latency import PairedLatency
 from sparing.measure.pooling import pool_differences
 from sparing.measure.statistics import median_ratio
+from sparing.report.adaattention_results import own_group_first
 from sparing.studies import _ada_analysis as analysis
 from sparing.studies import _ada_gaps as gaps
 from sparing.studies import _ada_options, adaattention
@@ -236,3 +237,38 @@ def test_another_machines_precision_is_another_run(tmp_path, monkeypatch):
     (with_it, told), (without, plain) = identity("a", True), identity("b", False)
     assert (told, plain) == ("bfloat16", "float32")
     assert with_it != without
+
+
+def test_a_loss_is_judged_by_its_one_sided_bound(tmp_path):
+    options = replace(SMALL, arms=("full", "slim"), seeds=(0, 1, 2))
+    works = _ada_options.works_of(options, tmp_path, None)[0]
+    labels = {"arm": "slim", "task": "digits"}
+    every = {"arm": "slim", "task": "every", "one_sided": -0.004}
+    found = [
+        Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), 3),
+        Record("score_difference", 0.0, "score", "measured", every, (-0.006, 0.006), 1),
+    ]
+    goals = adaattention.judge(found, options, works)
+    goal = next(g for g in goals if g.name == "ours: loses at most 0.5 points")
+    assert (goal.met, goal.interval) == (True, (-0.006, 0.006))
+    wide = replace(found[1], labels={**every, "one_sided": -0.0051})
+    goals = adaattention.judge([found[0], wide], options, works)
+    assert next(g for g in goals if g.name == goal.name).met == "undecided"
+
+
+def test_claims_on_inputs_speak_of_texts_where_there_are_any(tmp_path):
+    (image,) = _ada_options.works_of(SMALL, tmp_path, None)[0]
+    text = work_with(tmp_path, {})
+    assert analysis.of_claims([image]) == ["digits"]
+    assert analysis.of_claims([image, text]) == ["sst2"]
+
+
+def test_a_tasks_speed_is_the_mean_of_its_seeds(tmp_path):
+    def timed(seed, value, group="rivals", inputs="all"):
+        labels = {"arm": "prune", "task": "digits", "seed": seed, "inputs": inputs, "group": group}
+        return Record("speed_up", value, "ratio", "measured", labels, (value, value), 50)
+
+    given = [timed(0, 1.0), timed(1, 4.0), timed(0, 9.0, group="int8"), timed(0, 3.0, inputs="10")]
+    (found,) = analysis._speeds_of_tasks(given)
+    assert (found.value, found.count) == (pytest.approx(2.0), 2)
+    assert own_group_first([*given, found])[0] is found
