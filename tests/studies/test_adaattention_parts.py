@@ -179,6 +179,19 @@ def test_a_new_head_for_numbers_begins_at_their_mean(tmp_path):
     assert head.get_parameter("bias").item() == pytest.approx(float(labels.mean()))
 
 
+def test_long_inputs_are_weighed_by_fewer(tmp_path):
+    task = load_task("digits")
+    assert arms.importance_examples(task) == 512
+    assert arms.importance_examples(replace(task, tokens=512)) == 128
+
+
+def test_texts_that_are_shown_are_short_where_there_are_such():
+    assert patterns._readable([3, 10, *[20] * patterns.SHOWN, 500])[0] == 1
+    long = [300, 7, *range(200, 100, -1)]
+    found = patterns._readable(long)
+    assert (len(found), max(long[n] for n in found)) == (patterns.SHOWN, 100 + patterns.SHOWN)
+
+
 def test_mechanisms_get_as_far_whatever_the_rate_and_the_steps():
     for steps, rate in ((560, 5e-5), (208, 1e-4)):
         given = _ada_options._in(steps, rate)

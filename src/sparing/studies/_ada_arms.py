@@ -40,6 +40,7 @@ PRUNED = 0.5
 FLOOR = 0.995
 BATCH = 32
 IMPORTANCE_EXAMPLES = 512
+_IMPORTANCE_TOKENS = 65_536
 
 
 @dataclass(frozen=True)
@@ -237,9 +238,16 @@ def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, A
         told = options_of(arm, work.task.tokens, seed)
         swap(dense, arm.mechanism, tokens=work.task.tokens, **told)
     elif arm.kind == "prune":
-        report = prune(dense, PRUNED, labelled_batches(work.task, IMPORTANCE_EXAMPLES, seed))
+        report = prune(
+            dense, PRUNED, labelled_batches(work.task, importance_examples(work.task), seed)
+        )
         told = {"removed_heads": report.removed, "heads": report.heads}
     return train(dense, work.task, recipe, output_dir=place), told
+
+
+def importance_examples(task: Task) -> int:
+    """How many inputs heads are weighed on: fewer where they are long, which say as much."""
+    return min(IMPORTANCE_EXAMPLES, max(1, _IMPORTANCE_TOKENS // task.tokens))
 
 
 def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
@@ -264,7 +272,7 @@ def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
 
 def inputs_for_moments(work: Work, seed: int) -> list[dict[str, torch.Tensor]]:
     """Training inputs to find the coordinates of heads by."""
-    found = labelled_batches(work.task, IMPORTANCE_EXAMPLES, seed)
+    found = labelled_batches(work.task, importance_examples(work.task), seed)
     kept = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
     return [{name: batch[name] for name in kept if name in batch} for batch in found]
 
@@ -283,7 +291,7 @@ def _train_gradually(
         PRUNED,
         recipe=replace(recipe, epochs=1),
         stages=stages,
-        examples=IMPORTANCE_EXAMPLES,
+        examples=importance_examples(work.task),
         folder=place / "stages",
     )
     dense.save_pretrained(place)

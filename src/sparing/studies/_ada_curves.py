@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparing.core.record import Label, Record
 from sparing.measure.statistics import unseen
-from sparing.studies._ada_arms import FULL, IMPORTANCE_EXAMPLES, Work, inputs_for_moments
+from sparing.studies._ada_arms import FULL, Work, importance_examples, inputs_for_moments
 from sparing.studies._ada_scores import answers_on_test, kept_answers, score_of
 from sparing.studies._run import Cell
 from sparing.train import evaluate
@@ -78,7 +78,7 @@ def heads_cell(work: Work, seed: int) -> Cell:
 
     def do() -> list[Record]:
         model = work.open(FULL, seed)
-        batches = labelled_batches(work.task, IMPORTANCE_EXAMPLES, seed)
+        batches = labelled_batches(work.task, importance_examples(work.task), seed)
         found = [_with_heads(work, 1.0, evaluate(model, work.task, "validation").score, seed)]
         total = sum(block.heads for block in find_blocks(model))
         counts = dict.fromkeys(round(share * total) for share in HEAD_SHARES)

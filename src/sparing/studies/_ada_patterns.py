@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -149,8 +149,7 @@ def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[R
 def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Record]:
     """Test inputs of a length that can be read, evenly over the split."""
     test = work.task.test
-    fits = [n for n, length in enumerate(test.lengths) if SHORTEST <= length <= LONGEST]
-    usable = fits if work.task.kind == "tokens" else list(range(len(test)))
+    usable = _readable(test.lengths) if work.task.kind == "tokens" else list(range(len(test)))
     step = max(1, len(usable) // SHOWN)
     for index in usable[::step][:SHOWN]:
         batch = work.task.collate([test[index]])
@@ -165,6 +164,15 @@ def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Recor
         labels |= {key: json.dumps(value) for key, value in _shown(work, batch, kept).items()}
         share = float(kept.double().mean())
         yield Record("kept_tokens", share, "share", "measured", labels)
+
+
+def _readable(lengths: Sequence[int]) -> list[int]:
+    """The texts of a length that is read at a glance; where few are, the shortest above it."""
+    fits = [n for n, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
+    if len(fits) >= SHOWN:
+        return fits
+    enough = [n for n, length in enumerate(lengths) if length >= SHORTEST]
+    return sorted(sorted(enough, key=lambda n: lengths[n])[:SHOWN])
 
 
 def _shown(work: Work, batch: Mapping[str, Tensor], kept: Bool[Tensor, " rows"]) -> dict[str, Any]:
