@@ -289,3 +289,17 @@ def test_memory_is_that_of_the_leanest_linear_arm():
     ]
     assert costs.memory_share("softmax")(records) == (0.9, (0.9, 0.9))
     assert costs.memory_share("eager")(records) is None
+
+
+def test_the_smallest_of_several_holds_where_all_do():
+    sure, unsure = (0.985, (0.971, 0.999)), (0.986, (0.968, 1.004))
+    assert ker_scores._smallest([unsure, sure]) == (0.985, (0.968, 0.999))
+    assert ker_scores._smallest([sure, (0.99, None)]) == (0.985, None)
+
+
+def test_a_small_split_that_decides_nothing_blurs_nothing():
+    decided = scores(softmax=[0.7, 0.71, 0.7], uniform=[0.5, 0.5, 0.51])
+    decided = [replace(r, count=1000) for r in decided]
+    small = [replace(r, count=50, labels={**r.labels, "task": "photos"}) for r in decided[:1]]
+    records = [*decided, *small]
+    assert ker_scores._step([*records, *analysis.analyse(records, {"t": 0.5})], "arena") == 0.001

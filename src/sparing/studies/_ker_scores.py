@@ -61,12 +61,10 @@ def _gap(ours: Scores, theirs: Scores, step: float = 0.0, confidence: float = 0.
 
 
 def _step(records: Records, question: str, name: str = "score") -> float:
-    """One answer of the smallest test split of a question: no mean over tasks is told finer."""
-    counts = [
-        r.count
-        for r in records
-        if r.name == name and r.labels.get("question") == question and r.count > 1
-    ]
+    """One answer of the smallest test split that decides: no mean over tasks is told finer."""
+    tasks = deciding(records, question)
+    own = [r for r in records if r.name == name and r.labels.get("question") == question]
+    counts = [r.count for r in own if r.labels.get("task") in tasks and r.count > 1]
     return 1 / min(counts) if counts else 0.0
 
 
@@ -150,10 +148,20 @@ def neighbours(records: Records) -> Found:
     return _gap({"": means}, {"": {n: fmean(v) for n, v in far.items()}})
 
 
+def _smallest(values: list[tuple[float, tuple[float, float] | None]]) -> Found:
+    """The smallest of several quantities, which may not be the one that is known least well."""
+    intervals = [interval for _, interval in values if interval is not None]
+    value = min(value for value, _ in values)
+    if len(intervals) < len(values):
+        return value, None
+    return value, (min(low for low, _ in intervals), min(high for _, high in intervals))
+
+
 def kept(*names: str) -> Measure:
     """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows.
 
-    Of several quantities the smallest; none where one of them was not measured.
+    Of several quantities the smallest, its interval's ends the lowest of all: it holds where all
+    do. None where one of them was not measured.
     """
 
     def measure(records: Records) -> Found:
@@ -172,7 +180,7 @@ def kept(*names: str) -> Measure:
         if not known:
             return None
         best = max(known, key=seen.__getitem__)
-        return min(found[best].values(), key=lambda each: each[0])
+        return _smallest(list(found[best].values()))
 
     return measure
 
