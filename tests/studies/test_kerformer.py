@@ -144,6 +144,15 @@ def test_a_finished_run_trains_nothing_again(ended, monkeypatch):
     }
 
 
+def test_a_guess_counts_what_is_judged(tmp_path, monkeypatch):
+    def guess(**changes):
+        own = replace(SMALL, questions=("arena",), arena=replace(SMALL.arena, **changes))
+        return kerformer.plan(own, tmp_path).minutes_left
+
+    monkeypatch.delenv("SPARING_DATA", raising=False)
+    assert guess(test_examples=40) > guess(test_examples=4)
+
+
 def test_what_does_not_fit_is_predicted_and_not_run(tmp_path):
     alone = replace(SMALL, questions=("cores",))
     found = kerformer.run(alone, tmp_path / "run", cells="cores/*/200*")

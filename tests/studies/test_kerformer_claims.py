@@ -10,8 +10,11 @@ import pytest
 from sparing.core.record import Record
 from sparing.studies import _ker_claims as claims
 from sparing.studies import _ker_costs as costs
+from sparing.studies import _ker_joint as joint
 from sparing.studies import _ker_scores as ker_scores
 from sparing.studies import _long_analysis as analysis
+from sparing.studies._ker_answers import answers_record
+from sparing.studies._ker_options import LINEAR_ARMS
 
 
 def scores(**by_arm):
@@ -216,23 +219,86 @@ def test_usually_is_counted_over_lengths():
     assert costs.lengths_won([]) is None
 
 
-def test_a_speed_is_missed_only_where_no_arm_may_have_it():
-    def ups(**arms):
-        return [
-            replace(
-                scores(x=[1.0])[0],
-                name="speed_up",
-                value=value,
-                interval=(low, high),
-                labels={"kind": "training", "over": "softmax", "arm": arm, "tokens": 4096},
-            )
-            for arm, (value, low, high) in arms.items()
-        ]
+def timed(arm, tokens, value, interval):
+    labels = {"kind": "training", "over": "softmax", "arm": arm, "tokens": tokens}
+    return Record("speed_up", value, "ratio", "measured", labels, interval)
 
-    value, (low, high) = costs.most_speed(ups(linear=(2.2, 2.0, 2.4), efficient=(2.6, 1.9, 3.4)))
-    assert (value, high) == (2.2, 3.4)
-    assert low < 2.0
-    assert costs.most_speed(ups(linear=(2.2, 2.0, 2.4)))[1] == pytest.approx((2.0, 2.4))
+
+def peak(arm, value):
+    labels = {"question": "speed", "arm": arm, "kind": "training", "tokens": 4096}
+    return Record("peak_bytes", value, "bytes", "measured", labels)
+
+
+def test_a_speed_is_that_at_the_longest_length():
+    ups = [timed("dct", 1024, 9.0, (8.0, 10.0)), timed("dct", 4096, 2.6, (2.4, 2.8))]
+    assert costs.speed_up(ups, "dct") == (2.6, pytest.approx((2.4, 2.8)))
+    _, (low, high) = costs.speed_up(ups, "dct", members=5)
+    assert low < 2.4
+    assert high > 2.8
+    assert costs.speed_up(ups, "linear") is None
+
+
+def test_memory_is_that_of_one_arm_beside_a_rival():
+    records = [peak("softmax", 100.0), peak("dct", 90.0)]
+    assert costs.peak_share(records, "dct", "softmax") == (0.9, (0.9, 0.9))
+    assert costs.peak_share(records, "dct", "eager") is None
+    assert costs.peak_share(records, "linear", "softmax") is None
+
+
+def long_task(ours, tokens=1025.0):
+    records = scores(softmax=[0.8, 0.8, 0.8], uniform=[0.5, 0.51, 0.5], dct=ours)
+    records += analysis.analyse(records, {"t": 0.5})
+    labels = {"question": "arena", "task": "t"}
+    return [*records, Record("task_tokens", tokens, "tokens", "measured", labels)]
+
+
+LEAN = [peak("softmax", 100.0), peak("eager", 1000.0), peak("dct", 90.0)]
+FAST = timed("dct", 4096, 8.0, (7.9, 8.1))
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([*long_task([0.8, 0.8, 0.801]), FAST, *LEAN], (4.0, (4.0, 4.0))),
+        ([*long_task([0.8, 0.8, 0.801], tokens=128.0), FAST, *LEAN], (3.0, (3.0, 4.0))),
+        ([*long_task([0.7, 0.7, 0.701]), FAST, *LEAN], (3.0, (3.0, 3.0))),
+        ([FAST, *LEAN], (3.0, (3.0, 4.0))),
+        ([timed("dct", 4096, 2.6, (2.4, 2.8)), *LEAN], (3.0, (2.0, 4.0))),
+        ([FAST, *LEAN[:2], peak("dct", 120.0)], (1.0, (1.0, 2.0))),
+        ([], None),
+    ],
+    ids=["all", "no long task", "worse", "not trained", "perhaps fast", "too much memory", "none"],
+)
+def test_one_arm_must_be_good_fast_and_lean_at_once(records, expected):
+    assert joint.at_once("dct")(records) == expected
+
+
+def test_what_may_be_all_at_once_is_linear():
+    assert {costs.family_of(costs.arm_of(arm).mechanism) for arm in LINEAR_ARMS} <= {*costs.LINEAR}
+    asked = [c.text for c in claims.CLAIMS if c.text.endswith("all at once")]
+    assert [text.split(":")[0] for text in asked] == [*LINEAR_ARMS]
+
+
+def answered(arm, seed, right):
+    labels = {"question": "arena", "task": "t", "arm": arm, "seed": seed}
+    return answers_record(right, labels)
+
+
+def test_scores_that_agree_over_seeds_are_not_sure_of_other_examples():
+    right = np.random.default_rng(0).random((2, 400)) < 0.8
+    arms = dict(zip(("softmax", "kerformer"), right, strict=True))
+    records = scores(
+        **{arm: [each.mean()] * 3 for arm, each in arms.items()}, uniform=[0.5, 0.5, 0.51]
+    )
+    records += analysis.analyse(records, {"t": 0.5})
+    answers = [answered(arm, n, list(map(bool, arms[arm]))) for arm in arms for n in range(3)]
+    measure = ker_scores.above("arena", "kerformer", "softmax")
+    (value, alone), (same, crossed) = measure(records), measure([*records, *answers])
+    assert value == same
+    gaps = right[1].astype(float) - right[0]
+    reach = 1.96 * gaps.std() / 20
+    assert crossed[1] - same == pytest.approx(reach, rel=0.02)
+    assert alone[1] - value < reach / 5
 
 
 def test_seeds_that_agree_are_not_without_spread():
@@ -251,14 +317,16 @@ def test_speed_of_kerformer_over_linear_is_the_inverse_of_the_other():
 
 
 def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validation():
-    def told(name, arm, value, interval=None):
+    def told(name, arm, value, interval=None, step=1):
         labels = {"question": "pretrained", "task": "imdb", "arm": arm, "stage": "warm"}
+        labels |= {"seed": 0, "step": step}
         return Record(name, value, "share", "measured", labels, interval, 500)
 
     records = [
         told("validation_score", "longformer", 0.9),  # not linear
-        told("validation_score", "linear", 0.7),
-        told("validation_score", "efficient", 0.8),
+        told("validation_score", "linear", 0.9),  # better once, not at the end
+        told("validation_score", "linear", 0.7, step=2),
+        told("validation_score", "efficient", 0.8, step=2),
         told("validation_score", "efficient", 0.6),
         told("kept_of_dense", "longformer", 1.0, (0.99, 1.01)),
         told("kept_of_softmax", "efficient", 0.97, (0.95, 0.99)),
@@ -274,21 +342,6 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
     both = ker_scores.kept("kept_of_dense", "kept_of_softmax")
     assert both(records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
     assert both([r for r in records if r.name != "kept_of_softmax"]) is None
-
-
-def test_memory_is_that_of_the_leanest_linear_arm():
-    def peak(arm, value):
-        labels = {"question": "speed", "arm": arm, "kind": "training", "tokens": 4096}
-        return Record("peak_bytes", value, "bytes", "measured", labels)
-
-    records = [
-        peak("softmax", 100.0),
-        peak("linear", 120.0),
-        peak("dct", 90.0),
-        peak("local", 50.0),
-    ]
-    assert costs.memory_share("softmax")(records) == (0.9, (0.9, 0.9))
-    assert costs.memory_share("eager")(records) is None
 
 
 def test_the_smallest_of_several_holds_where_all_do():

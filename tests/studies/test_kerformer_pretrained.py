@@ -6,6 +6,7 @@ import gzip
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -18,6 +19,7 @@ from sparing.studies._ker_pretrained import PretrainedOptions, notes, pretrained
 from sparing.studies._ker_swapped import LAYERS, Stages, SwappedWork, arm_records, dense_records
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing.studies._long_arms import BY_CONTENT
+from sparing.train import train
 from sparing.transfer.swap import swap
 from tests.studies import small
 
@@ -141,6 +143,19 @@ def test_dense_attention_keeps_everything_when_swapped_in(work):
     assert not _values(found, "score", stage="plain") + _values(found, "score", stage="warm")
 
 
+def test_layers_imitate_in_float32_whatever_else_is_trained_in(work, monkeypatch):
+    asked = {}
+
+    def seen(model, task, recipe, *, output_dir, **others):
+        asked[output_dir.name] = recipe.precision, recipe.mechanism_rate_factor
+        return train(model, task, recipe, output_dir=output_dir, **others)
+
+    monkeypatch.setattr("sparing.studies._ker_swapped.train", seen)
+    own = {"precision": "fast", "mechanism_rate_factor": 10.0}
+    arm_records(replace(work, stages=replace(SMALL, **own)), "linear", 0)
+    assert asked == {"plain": ("fast", 10.0), "layers": ("float32", 1.0), "warm": ("fast", 10.0)}
+
+
 def test_finished_trainings_are_read_back(work, by_content, monkeypatch):
     monkeypatch.setattr("sparing.train.trainer._train", None)
     again = arm_records(work, BY_CONTENT, 0)
@@ -235,7 +250,7 @@ def test_what_was_right_comes_back_whole():
 
 def test_pairs_of_answers_are_told_with_how_sure_they_are():
     draw = random.Random(0)
-    dense = {seed: [draw.random() < 0.9 for _ in range(300)] for seed in (0, 1)}
+    dense = {seed: [draw.random() < 0.9 for _ in range(300)] for seed in (0, 1, 2)}
     arms = {
         ("dense", "teacher"): dense,
         ("linear", "warm"): {n: [r and draw.random() < 0.98 for r in dense[n]] for n in dense},
@@ -254,13 +269,32 @@ def test_pairs_of_answers_are_told_with_how_sure_they_are():
     kept, gain = found["kept_of_dense", "linear"], found["gain_over_uniform", "linear"]
     sums = {arm: sum(sum(right) for right in seeds.values()) for (arm, _), seeds in arms.items()}
     assert kept.value == pytest.approx(sums["linear"] / sums["dense"])
-    assert gain.value == pytest.approx((sums["linear"] - sums["uniform"]) / 600)
+    assert gain.value == pytest.approx((sums["linear"] - sums["uniform"]) / 900)
     for record in (kept, gain):
         low, high = record.interval
         assert low < record.value < high
     assert gain.interval[0] > 0.1
     # pairs: far narrower than what each score alone could tell
     assert kept.interval[1] - kept.interval[0] < 0.05
+
+
+def test_seeds_that_differ_widen_what_is_kept():
+    chance, records = np.random.default_rng(0), {}
+    dense = chance.random((3, 300)) < 0.9
+    for case, lost in (("alike", (0.1, 0.1, 0.1)), ("apart", (0.0, 0.1, 0.2))):
+        ours = [row & (chance.random(300) >= share) for row, share in zip(dense, lost, strict=True)]
+        records[case] = [
+            answers_record(row.tolist(), {"task": "t", "arm": arm, "stage": stage, "seed": seed})
+            for arm, stage, rows in (("dense", "teacher", dense), ("linear", "warm", ours))
+            for seed, row in enumerate(rows)
+        ]
+    reach = {}
+    for case, own in records.items():
+        [kept] = paired_records(own)
+        assert kept.labels["over"] == "seeds and examples"
+        low, high = kept.interval
+        reach[case] = high - low
+    assert reach["apart"] > 3 * reach["alike"]
 
 
 def test_equal_answers_are_no_gain():

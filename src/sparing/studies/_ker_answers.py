@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
-from sparing.measure.statistics import with_unseen
+from sparing.measure.pooling import parts_of, reach_of
+from sparing.measure.statistics import unseen, with_unseen
 from sparing.studies._long_arms import DENSE, UNIFORM
 
 ANSWERS = "answers"
 TEACHER = "teacher"
 DENSE_MODEL = "dense"
-RESAMPLES = 2000
 FEWEST_EXAMPLES = 30  # for an interval over examples
 Bits = npt.NDArray[np.bool_]
 Seeds = Mapping[int, Bits]
@@ -50,8 +50,8 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
     ``kept_of_dense`` is the arm's right answers over the fine-tuned dense model's, which the copies
     were trained on from; ``kept_of_softmax`` over those of the copy with dense attention, trained
     on in the same stage for as long; ``gain_over_uniform`` is the difference from the control in
-    the same stage. 95 % intervals are bootstrapped over test examples, all seeds of an example
-    drawn together: they speak of other examples, not of other trainings.
+    the same stage. 95 % intervals speak of other test examples and, where there are several seeds,
+    of other trainings (``sparing.measure.pooling``); with one seed of other examples alone.
     """
     groups = _groups(records)
     found = []
@@ -62,7 +62,7 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
         as_long = _stacked(ours, groups.get((task, stage, DENSE), {}))
         control = _stacked(ours, groups.get((task, stage, UNIFORM), {}))
         labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
-        labels |= {"stage": stage, "over": "examples"}
+        labels |= {"stage": stage, "over": "examples" if len(ours) == 1 else "seeds and examples"}
         if dense is not None and dense[1].any():
             found.append(_paired("kept_of_dense", *dense, labels, ratio=True))
         if as_long is not None and arm != DENSE and as_long[1].any():
@@ -93,15 +93,13 @@ def _stacked(ours: Seeds, theirs: Seeds) -> tuple[Bits, Bits] | None:
 def _paired(
     name: str, ours: Bits, theirs: Bits, labels: dict[str, Label], *, ratio: bool
 ) -> Record:
-    first, second = (each.mean(0) for each in (ours, theirs))
-    draws = np.random.default_rng(0).integers(len(first), size=(RESAMPLES, len(first)))
-    one, other = first[draws].mean(1), second[draws].mean(1)
-    if ratio:
-        value = first.mean() / second.mean()
-        spread = one / np.maximum(other, 1 / len(first))
-    else:
-        value, spread = first.mean() - second.mean(), one - other
-    low, high = (float(end) for end in np.quantile(spread, (0.025, 0.975)))
-    few = len(first) < FEWEST_EXAMPLES
-    interval = None if few else with_unseen((low, high), len(first))
-    return Record(name, float(value), "share", "measured", labels, interval, len(first))
+    """Of a ratio the interval is that of ours less the ratio times theirs, over their mean."""
+    one, other, examples = ours.astype(float), theirs.astype(float), ours.shape[1]
+    whole = float(other.mean())
+    value = float(one.mean()) / whole if ratio else float(one.mean()) - whole
+    interval = None
+    if examples >= FEWEST_EXAMPLES:
+        gaps = (one - value * other) / whole if ratio else one - other
+        reach = reach_of(parts_of(gaps), 0.95) or unseen(examples, 0.95)
+        interval = with_unseen((value - reach, value + reach), examples)
+    return Record(name, value, "share", "measured", labels, interval, examples)

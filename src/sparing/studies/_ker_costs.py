@@ -116,52 +116,38 @@ def _widened(value: float, interval: tuple[float, float] | None, members: int) -
     return value, (low, high)
 
 
-def most_speed(records: Records) -> Found:
-    """The training speed over softmax at the longest length of the arm with the best lower end.
+def speed_up(records: Records, arm: str, members: int = 1) -> Found:
+    """An arm's training speed over softmax's at the longest length both were timed at.
 
-    One arm above a bound is enough, so that the lower end is the best of intervals that hold for
-    all arms at once, and the upper end the highest of all.
+    The interval is one of so many ``members`` that hold at once.
     """
-    ups = [
-        r
+    ups = {
+        int(r.labels["tokens"] or 0): r
         for r in records
-        if r.name == "speed_up" and r.labels.get("kind") == "training" and r.labels["over"] == DENSE
-    ]
-    longest = max((int(r.labels["tokens"] or 0) for r in ups), default=0)
-    at = [
-        r
-        for r in ups
-        if r.labels["tokens"] == longest
-        and family_of(arm_of(str(r.labels["arm"])).mechanism) in LINEAR
-    ]
-    if not at:
+        if r.name == "speed_up"
+        and r.labels.get("kind") == "training"
+        and r.labels.get("over") == DENSE
+        and r.labels.get("arm") == arm
+    }
+    if not ups:
         return None
-    wide = [_widened(float(r.value or 0.0), r.interval, len(at)) for r in at]
-    known = [(value, ends) for value, ends in filter(None, wide) if ends is not None]
-    if len(known) < len(at):
-        return max(float(r.value or 0.0) for r in at), None
-    value, low = max(((value, ends[0]) for value, ends in known), key=lambda each: each[1])
-    return value, (low, max(float(r.interval[1]) for r in at if r.interval is not None))
+    longest = ups[max(ups)]
+    return _widened(float(longest.value or 0.0), longest.interval, members)
 
 
-def memory_share(rival: str) -> Measure:
-    """The least peak of a training step of a linear mechanism over the rival's."""
-
-    def measure(records: Records) -> Found:
-        peaks = {
-            str(r.labels["arm"]): float(r.value or 0.0)
-            for r in records
-            if r.name == "peak_bytes"
-            and r.labels.get("question") == "speed"
-            and r.labels.get("kind") == "training"
-        }
-        ours = [peak for arm, peak in peaks.items() if family_of(arm_of(arm).mechanism) in LINEAR]
-        if not ours or not peaks.get(rival):
-            return None
-        share = min(ours) / peaks[rival]
-        return share, (share, share)
-
-    return measure
+def peak_share(records: Records, arm: str, rival: str) -> Found:
+    """The peak memory of a training step over a rival's."""
+    peaks = {
+        str(r.labels["arm"]): float(r.value or 0.0)
+        for r in records
+        if r.name == "peak_bytes"
+        and r.labels.get("question") == "speed"
+        and r.labels.get("kind") == "training"
+    }
+    if not peaks.get(arm) or not peaks.get(rival):
+        return None
+    share = peaks[arm] / peaks[rival]
+    return share, (share, share)
 
 
 def longest_bytes(records: Records) -> Found:

@@ -65,7 +65,9 @@ def require_machine(options: Options) -> None:
 
 _LISTOPS = {"min_tokens": 128, "max_tokens": 256}
 _VISION_ARMS = (DENSE, "efficient", "linear", "cosformer", KERFORMER)
-_FEW = (DENSE, KERFORMER, BY_CONTENT, "linear", "linformer", UNIFORM, NOTHING)
+# Those of the linear families of which one may be all that is wished for at once.
+LINEAR_ARMS = (KERFORMER, BY_CONTENT, "linear", "linformer", "dct")
+_FEW = (DENSE, KERFORMER, "linear", "dct", UNIFORM)
 _PRINTED = (
     *(DENSE, "local", "reformer", "performer", "longformer", "bigbird", "dct", KERFORMER),
     *(BY_CONTENT, *ABLATIONS, "linear", "linformer", "efficient", UNIFORM, NOTHING),
@@ -111,18 +113,14 @@ _QUICK = Options(
 )
 _STANDARD = Options(
     arena=TaskOptions(
-        tasks=("listops", "imdb", "pathfinder"),
-        arms=(
-            *(DENSE, KERFORMER, BY_CONTENT, *ABLATIONS, "linformer", "linear", "performer"),
-            *("local", UNIFORM, NOTHING),
-        ),
-        arms_of={"imdb": _FEW, "pathfinder": _FEW},
+        tasks=("listops", "cifar10"),
+        arms=(DENSE, KERFORMER, BY_CONTENT, *ABLATIONS, "linear", UNIFORM, NOTHING),
+        arms_of={"cifar10": _FEW},
         task_options={
             "listops": {"min_tokens": 32, "max_tokens": 128},
-            "imdb": _bytes(1024, 1500),
-            "pathfinder": {"examples": 1500},
+            "cifar10": {"as_tokens": True, "examples": 5000},
         },
-        trained={"listops": _recipe(5), "imdb": _recipe(2, 16), "pathfinder": _recipe(2, 16)},
+        trained={"listops": _recipe(20), "cifar10": _recipe(4)},
     ),
     vision=TaskOptions(
         tasks=("cifar10", "mnist", "flowers"),

@@ -6,9 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
+import numpy as np
+from scipy.stats import t as student
+
 from sparing.core.record import Label
+from sparing.measure.pooling import Part, parts_of, reach_of
 from sparing.measure.statistics import mean_difference
 from sparing.studies._arms import family_of
+from sparing.studies._ker_answers import ANSWERS, right_of
 from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least, simultaneous
 from sparing.studies._ker_judges import DISTANCES
 from sparing.studies._ker_options import ARENA, PRETRAINED, VISION
@@ -43,11 +48,18 @@ def _scores(
     }
 
 
-def _gap(ours: Scores, theirs: Scores, step: float = 0.0, confidence: float = 0.95) -> Found:
+def _gap(
+    ours: Scores,
+    theirs: Scores,
+    step: float = 0.0,
+    confidence: float = 0.95,
+    parts: Mapping[str, Part] | None = None,
+) -> Found:
     """The mean paired difference over the tasks and seeds that both have.
 
-    Without an interval where seeds are too few to decide. A task that one of them lacks says
-    nothing of the two, whatever the other came to on it.
+    ``parts`` is by task what test examples add to its variance, beside what seeds do. Without an
+    interval where seeds are too few to decide. A task that one of them lacks says nothing of the
+    two, whatever the other came to on it.
     """
     tasks = [task for task, found in ours.items() if found and theirs.get(task)]
     if not tasks:
@@ -57,7 +69,38 @@ def _gap(ours: Scores, theirs: Scores, step: float = 0.0, confidence: float = 0.
         return None
     one, other = ([fmean(each[t][n] for t in tasks) for n in seeds] for each in (ours, theirs))
     gap = mean_difference(one, other, resolution=step, confidence=confidence)
-    return gap.value, gap.interval if gap.count >= FEWEST_SEEDS else None
+    if gap.count < FEWEST_SEEDS or gap.interval is None:
+        return gap.value, None
+    added = [parts[task].times(1 / len(tasks)) for task in tasks if parts and task in parts]
+    if not added:
+        return gap.value, gap.interval
+    error = (gap.interval[1] - gap.value) / float(student.ppf((1 + confidence) / 2, gap.count - 1))
+    reach = reach_of([Part(error**2, gap.count - 1), *added], confidence)
+    return gap.value, (gap.value - reach, gap.value + reach)
+
+
+def _example_parts(
+    records: Records, question: str, ours: str, theirs: str, **labels: Label
+) -> dict[str, Part]:
+    """By task: what other test examples would change of the difference of two arms.
+
+    Of tasks whose right answers are kept; seeds share the test examples of their task.
+    """
+    right: dict[str, dict[str, dict[int, np.ndarray]]] = {}
+    wanted = {"question": question, **labels}.items()
+    for each in records:
+        if each.name == ANSWERS and wanted <= each.labels.items():
+            arm, task = str(each.labels["arm"]), str(each.labels["task"])
+            if arm in (ours, theirs):
+                own = right.setdefault(task, {}).setdefault(arm, {})
+                own[int(each.labels["seed"] or 0)] = right_of(each).astype(float)
+    found = {}
+    for task, arms in right.items():
+        seeds = sorted({*arms.get(ours, ())} & {*arms.get(theirs, ())})
+        if len(seeds) > 1:
+            gaps = np.stack([arms[ours][n] - arms[theirs][n] for n in seeds])
+            found[task] = parts_of(gaps)[1]
+    return found
 
 
 def _step(records: Records, question: str, name: str = "score") -> float:
@@ -68,33 +111,65 @@ def _step(records: Records, question: str, name: str = "score") -> float:
     return 1 / min(counts) if counts else 0.0
 
 
-def above(question: str, ours: str, theirs: str) -> Measure:
-    """How much better one arm is than another."""
+def above(
+    question: str, ours: str, theirs: str, *, confidence: float = 0.95, least_tokens: int = 0
+) -> Measure:
+    """How much better one arm is than another, for other trainings and other test examples.
+
+    On the tasks whose longest input has at least so many tokens.
+    """
 
     def measure(records: Records) -> Found:
         one, other = (_scores(records, question, arm) for arm in (ours, theirs))
-        return _gap(one, other, _step(records, question))
+        if least_tokens:
+            long = _long_tasks(records, question, least_tokens)
+            one = {task: found for task, found in one.items() if task in long}
+        parts = _example_parts(records, question, ours, theirs)
+        return _gap(one, other, _step(records, question), confidence, parts)
 
     return measure
+
+
+def _long_tasks(records: Records, question: str, least_tokens: int) -> set[str]:
+    return {
+        str(r.labels["task"])
+        for r in records
+        if r.name == "task_tokens"
+        and r.labels.get("question") == question
+        and (r.value or 0) >= least_tokens
+    }
 
 
 def above_the_best(records: Records) -> Found:
     """What Kerformer is above the rival of Table 5 that it is least above."""
     arms = {arm: _scores(records, ARENA, arm) for arm in ARENA_RIVALS}
-    return _over_all(_scores(records, ARENA, KERFORMER), arms, _step(records, ARENA))
+    parts = {arm: _example_parts(records, ARENA, KERFORMER, arm) for arm in arms}
+    return _over_all(_scores(records, ARENA, KERFORMER), arms, _step(records, ARENA), parts)
 
 
-def _over_all(ours: Scores, arms: Mapping[str, Scores], step: float = 0.0) -> Found:
+def _over_all(
+    ours: Scores,
+    arms: Mapping[str, Scores],
+    step: float = 0.0,
+    parts: Mapping[str, Mapping[str, Part]] | None = None,
+) -> Found:
     """What an arm is above the one that it is least above: falls only if it does beside all.
 
     Where one of them was not measured on all of its tasks, whose mean the claim is about, the
-    others can refute the claim but not support it.
+    others can refute the claim but not support it. ``parts`` are those of ``_gap`` by rival.
     """
     tasks = [task for task, found in ours.items() if found]
-    whole = [theirs if all(theirs.get(task) for task in tasks) else {} for theirs in arms.values()]
-    gaps = [_gap(ours, theirs, step) for theirs in whole]
-    sure = simultaneous(len(gaps) - gaps.count(None))
-    found = least(gaps, [_gap(ours, theirs, step, sure) for theirs in whole])
+    whole = {
+        arm: theirs if all(theirs.get(task) for task in tasks) else {}
+        for arm, theirs in arms.items()
+    }
+
+    def beside(confidence: float = 0.95) -> list[Found]:
+        own = parts or {}
+        return [_gap(ours, whole[arm], step, confidence, own.get(arm)) for arm in whole]
+
+    gaps = beside()
+    found = least(gaps, beside(simultaneous(len(gaps) - gaps.count(None))))
     if found is None or found[1] is None or None not in gaps or found[1][1] < 0:
         return found
     return found[0], None
@@ -171,11 +246,7 @@ def kept(*names: str) -> Measure:
             if each.name in names:
                 told = (float(each.value or 0.0), each.interval)
                 found.setdefault(str(each.labels["arm"]), {})[each.name] = told
-        seen: dict[str, float] = {}
-        for each in own:
-            arm = str(each.labels["arm"])
-            if each.name == "validation_score" and family_of(arm_of(arm).mechanism) in LINEAR:
-                seen[arm] = max(seen.get(arm, 0.0), float(each.value or 0.0))
+        seen = _last_validation(own)
         known = [arm for arm in seen if len(found.get(arm, {})) == len(names)]
         if not known:
             return None
@@ -183,6 +254,18 @@ def kept(*names: str) -> Measure:
         return _smallest(list(found[best].values()))
 
     return measure
+
+
+def _last_validation(records: Records) -> dict[str, float]:
+    """By linear arm: the validation score that training ended with, the mean of its seeds."""
+    last: dict[tuple[str, int], tuple[int, float]] = {}
+    for each in records:
+        arm, seed = str(each.labels["arm"]), int(each.labels["seed"] or 0)
+        if each.name == "validation_score" and family_of(arm_of(arm).mechanism) in LINEAR:
+            told = int(each.labels["step"] or 0), float(each.value or 0.0)
+            last[arm, seed] = max(last.get((arm, seed), told), told, key=lambda at: at[0])
+    arms = {arm for arm, _ in last}
+    return {arm: fmean(v for (own, _), (_, v) in last.items() if own == arm) for arm in arms}
 
 
 def first_quarter(records: Records) -> Found:
@@ -225,7 +308,10 @@ def best_transfer(records: Records) -> Found:
         for task in tasks
         if decides(task, dense[task], uniform[task], chances.get(task, 0.0), step).decided
     ]
-    return _over_all(plain(KERFORMER), {arm: plain(arm) for arm in DOWNSTREAM_RIVALS}, step)
+    rivals = {arm: plain(arm) for arm in DOWNSTREAM_RIVALS}
+    own: dict[str, Label] = {"stage": "plain"}
+    parts = {arm: _example_parts(records, PRETRAINED, KERFORMER, arm, **own) for arm in rivals}
+    return _over_all(plain(KERFORMER), rivals, step, parts)
 
 
 def _tasks(records: Records) -> list[str]:

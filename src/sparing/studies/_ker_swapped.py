@@ -35,7 +35,7 @@ from sparing.tasks._files import given_folder
 from sparing.train import Recipe, TrainResult, evaluate, train
 from sparing.train.evaluation import Evaluation
 from sparing.train.objective import Objective
-from sparing.train.recipe import Distillation
+from sparing.train.recipe import Distillation, Precision
 from sparing.transfer.distance import Distance, distance
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.layers import find_layers
@@ -68,6 +68,9 @@ class Stages:
     ``most_seeds`` limits the seeds that a caller asks for (0: as many as asked);
     ``validation_examples`` and ``test_examples`` limit what is held out (0: all);
     ``compared_batches`` are the batches of the test split on which outputs are compared.
+    Layers imitate in float32, in which they are held against the dense ones; ``precision`` is that
+    of the other trainings. What mechanisms bring of their own learns ``mechanism_rate_factor``
+    times as fast where labels or the dense model's answers teach it.
     Weights of swapped copies are kept only with ``keep``.
     """
 
@@ -84,6 +87,8 @@ class Stages:
     outputs: float = 0.5
     hidden_states: float = 1.0
     temperature: float = 2.0
+    mechanism_rate_factor: float = 1.0
+    precision: Precision = "auto"
     most_seeds: int = 0
     validation_examples: int = 400
     test_examples: int = 1000
@@ -99,7 +104,7 @@ class Stages:
                 raise UsageError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
         if not self.swapped_epochs:
             raise UsageError("layer_epochs and later_epochs are both 0: nothing would be trained")
-        for name in ("dense_rate", "layer_rate", "later_rate"):
+        for name in ("dense_rate", "layer_rate", "later_rate", "mechanism_rate_factor"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
         self.distillation  # noqa: B018  # raises for bad weights
@@ -172,6 +177,7 @@ class SwappedWork:
 
     def recipe(self, epochs: int, rate: float, seed: int, **changes: Any) -> Recipe:
         """How one stage is trained."""
+        changes.setdefault("precision", self.stages.precision)
         return Recipe(
             epochs=epochs,
             batch_size=self.stages.batch_size,
@@ -313,7 +319,9 @@ class _Arm:
         work, meter = self.work, windows(self.work.watts_per_core)
         labels = work.labels(self.arm, self.seed, stage)
         rate = work.stages.layer_rate if stage == LAYERS else work.stages.later_rate
-        changes = {"weight_decay": 0.0} if stage == LAYERS else {}
+        changes: dict[str, Any] = {"mechanism_rate_factor": work.stages.mechanism_rate_factor}
+        if stage == LAYERS:
+            changes = {"weight_decay": 0.0, "precision": "float32"}
         result = train(
             model,
             work.task,

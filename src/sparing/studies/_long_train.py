@@ -18,6 +18,8 @@ from sparing.train import evaluate, train
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from sparing.tasks import Examples
+
 TYPICAL_FLOPS = 25e9  # of training on one core, on encoders as narrow as these
 FORWARD_AND_BACK = 3
 Labels = dict[str, Label]
@@ -66,18 +68,24 @@ def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] =
         return [score, params, *curve, *found, *spent_records(result, meter, labels)]
 
     key = f"{work.question}/{work.name}/{seed}/{slug(arm)}"
-    return Cell(key, do, weight=_seconds(work, arm))
+    return Cell(key, do, weight=_seconds(work, arm, len(judges)))
 
 
-def _seconds(work: LongWork, arm: str) -> float:
-    """A first guess: the linear layers' arithmetic, and the square where an arm is dense."""
+def _seconds(work: LongWork, arm: str, more: int) -> float:
+    """A first guess: the linear layers' arithmetic, and the square where an arm is dense.
+
+    Of training, and of judging on held-out inputs of the same lengths: after each epoch and then.
+    """
     task, recipe = work.task, work.recipe(0)
     sizes = {"long_range": (4, 128, 256)}.get(work.model, (4, 64, 128))
     layers, width, inner = sizes
-    lengths = task.train.lengths if task.kind == "tokens" else [task.tokens] * len(task.train)
     linear = layers * (8 * width**2 + 4 * width * inner)
-    cost = sum(
-        length * (linear + (4 * layers * width * length if arm == DENSE else 0))
-        for length in lengths
-    )
-    return 2.0 + FORWARD_AND_BACK * recipe.epochs * cost / TYPICAL_FLOPS
+
+    def cost(examples: Examples) -> float:
+        lengths = examples.lengths if task.kind == "tokens" else [task.tokens] * len(examples)
+        squared = 4 * layers * width if arm == DENSE else 0
+        return float(sum(length * (linear + squared * length) for length in lengths))
+
+    taught = FORWARD_AND_BACK * recipe.epochs * cost(task.train)
+    judged = recipe.epochs * cost(task.validation) + (1 + more) * cost(task.test)
+    return 2.0 + (taught + judged) / TYPICAL_FLOPS

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
+MARGIN = 0.01  # what a score may be below the dense arm's and still count as no worse
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TaskOptions:
     validation_examples: int = 500
     test_examples: int = 2000
     precision: Precision = "auto"
-    margin: float = 0.01
+    margin: float = MARGIN
     watts_per_core: float = 5.0
     thread_count: int = 1
 
