@@ -68,6 +68,9 @@ def test_arms_are_judged_at_each_length_with_both_ways_of_stretching(ended):
         assert score["linformer, sliced"] == score["linformer, interpolated"]
     assert find(ended, "length_score_difference", arm="linformer, sliced", less="softmax", factor=2)
     assert find(ended, "length_drop_difference", arm="linformer, pooled", less="softmax", factor=2)
+    for each in find(ended, "length_score", factor=2):
+        [told] = find(ended, "answers", **each.labels)
+        assert told.value == pytest.approx(each.value * told.count)
 
 
 def test_forms_are_compared_with_the_trainings_of_the_longer_question(ended):

@@ -20,6 +20,7 @@ from sparing.studies import _lin_error as error
 from sparing.studies import _lin_longer as longer
 from sparing.studies import _lin_matrices as matrices
 from sparing.studies import _lin_shift as shift
+from sparing.studies import linformer
 from sparing.studies._lin_goals import judge
 from sparing.studies._lin_lengths import by_factor, rows_of, spread_out
 from sparing.studies._lin_options import CostOptions, ErrorOptions, Options, slots_of
@@ -237,22 +238,30 @@ def score(name, value, interval, count, **labels):
     return Record(name, value, "share", "measured", own, interval, count)
 
 
+def above_uniform(count, over):
+    """What softmax has over uniform at eight times the trained length."""
+    labels = {"arm": "softmax", "less": "uniform", "factor": 8}
+    return score("length_score_difference", over, (over - 0.02, over + 0.02), count, **labels)
+
+
 @pytest.mark.parametrize(
-    ("decided", "count", "interval", "least", "met"),
+    ("decided", "count", "interval", "least", "over", "met"),
     [
-        (1.0, 3, (-0.005, 0.02), 0.6, True),
-        (1.0, 3, (-0.2, -0.05), 0.6, False),
-        (1.0, 3, (-0.2, 0.05), 0.6, "undecided"),
-        (0.0, 3, (-0.005, 0.02), 0.6, "undecided"),
-        (1.0, 2, (-0.005, 0.02), 0.6, "undecided"),
-        (1.0, 3, (-0.005, 0.02), 0.52, "undecided"),  # softmax itself guesses there
+        (1.0, 3, (-0.005, 0.02), 0.6, 0.1, True),
+        (1.0, 3, (-0.2, -0.05), 0.6, 0.1, False),
+        (1.0, 3, (-0.2, 0.05), 0.6, 0.1, "undecided"),
+        (0.0, 3, (-0.005, 0.02), 0.6, 0.1, "undecided"),
+        (1.0, 2, (-0.005, 0.02), 0.6, 0.1, "undecided"),
+        (1.0, 3, (-0.005, 0.02), 0.52, 0.1, "undecided"),  # softmax itself guesses there
+        (1.0, 3, (-0.005, 0.02), 0.6, 0.0, "undecided"),  # as good as the mean of all values
     ],
 )
-def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval, least, met):
+def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval, least, over, met):
     gap = {"arm": "linformer, sliced", "less": "softmax", "factor": 8}
     dense = {"arm": "softmax", "factor": 8}
     records = [
         score("length_score_difference", 0.0, interval, count, **gap),
+        above_uniform(count, over),
         score("mean_length_score", 0.7, (least, 0.8), count, **dense),
         score("mean_length_chance", 0.5, (0.5, 0.5), count, **dense),
         Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"}),
@@ -278,6 +287,7 @@ def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, b
     records = [
         score("mean_length_score", 0.7, (far, 0.8), 3, **dense),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **dense),
+        above_uniform(3, 0.1),
         score("length_drop_difference", -0.2, (-0.25, -0.15), 3, **own, less="softmax", factor=8),
         score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
@@ -319,6 +329,15 @@ def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, mod
     [goal] = [g for g in judge(Options(), [], records) if "effective rank grows" in g.name]
     assert goal.target == pytest.approx(0.195, abs=1e-3)
     assert goal.met == met
+
+
+def test_one_pretrained_model_is_judged_by_its_heads_and_for_itself():
+    labels = {"source": "pretrained", "of": "effective_rank", "range": "trained"}
+    labels |= {"shortest": 64, "longest": 512, "models": 1, "lengths": 4}
+    found = Record("exponent", 0.4, "", "measured", labels, (0.38, 0.42), 72)
+    [goal] = judge(Options(), [], [found])
+    assert goal.met is False
+    assert goal.name.endswith("of this model alone")
 
 
 def errors(seeds, gap, tokens=64, beyond=False):
@@ -472,6 +491,9 @@ def test_other_domains_are_read_in_the_words_of_the_task(tmp_path):
     first = task.words.texts(test.inputs[0].tolist())
     assert first[:4] == ["[class]", "a", "fine", "film"]
     assert max(test.lengths) <= task.tokens
+    read = linformer._loaded(replace(options, longer=TaskOptions(tasks=())), tmp_path, tmp_path)
+    assert {*read.domains} == {"imdb, SST-2"}  # another file there is another run
+    assert read.domains["imdb, SST-2"].test.digest == test.digest
     work = longer.LinWork("longer", "imdb", task, "long_range", tmp_path / "m", given)
     tests = by_factor(work, (1,), 3, tmp_path)
     assert len(tests[1].test) == 3

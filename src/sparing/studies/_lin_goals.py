@@ -13,7 +13,8 @@ from sparing.studies._lin_error import LEARNED, MEANS, RANDOM
 from sparing.studies._lin_longer import INTERPOLATED, SLICED
 from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, Options
 from sparing.studies._lin_shift import ALL
-from sparing.studies._long_arms import DENSE
+from sparing.studies._lin_sources import PRETRAINED
+from sparing.studies._long_arms import DENSE, UNIFORM
 from sparing.studies._long_work import ABOVE_CHANCE
 
 ASKED_SLOTS = 64
@@ -123,20 +124,27 @@ def _can_tell(
     """Whether there was something to lose, and to fall behind.
 
     An arm that only guesses loses nothing, who learned less has less to lose, and where softmax
-    itself guesses everyone is as good.
+    itself guesses, or is no better than the mean of all values, everyone is as good.
     """
     place: dict[str, Label] = {"question": question, "task": task}
     dense: dict[str, Label] = {**place, "arm": DENSE, **labels}
     own: dict[str, Label] = {**place, "arm": arm}
     if name == "domain_drop":
         had = _learned(found, "score", "home_chance", own) and _near(found, "score", own)
-        return had and _learned(found, "domain_score", "domain_chance", dense)
+        return had and _tells(found, "domain_score", "domain_chance", dense)
     if name == "length_drop":
         own["factor"] = 1
         had = _learned(found, "length_score", "length_chance", own)
         if not had or not _near(found, "length_score", own):
             return False
-    return name == "score" or _learned(found, "length_score", "length_chance", dense)
+    return name == "score" or _tells(found, "length_score", "length_chance", dense)
+
+
+def _tells(found: Found, name: str, chance: str, dense: dict[str, Label]) -> bool:
+    """Whether softmax is above chance there, and clearly better than uniform."""
+    over = found.one(f"{name}_difference", less=UNIFORM, **dense)
+    apart = over is not None and over.interval is not None and over.interval[0] > 0
+    return apart and _learned(found, name, chance, dense)
 
 
 def _learned(found: Found, name: str, chance: str, labels: dict[str, Label]) -> bool:
@@ -189,11 +197,14 @@ def _of_matrices(found: Found) -> Iterator[GoalResult]:
 def _of_models(goal: Goal, record: Record | None, found: Found) -> GoalResult:
     """Decided by three models and more, of a task that tells mechanisms apart.
 
-    One model that was trained elsewhere is described, and what attends to no avail tells nothing.
+    What attends to no avail tells nothing. Of the one model that was trained elsewhere its own
+    heads decide, for it alone.
     """
     result = _judged(goal, record)
     if record is None:
         return result
+    if record.labels["source"] == PRETRAINED:
+        return replace(result, name=f"{result.name}; of this model alone")
     told = found.decides(LONGER, str(record.labels["source"]))
     enough = int(record.labels.get("models") or 1) >= FEWEST_SEEDS
     return result if told and enough else replace(result, met="undecided")

@@ -15,6 +15,7 @@ from torch import Tensor
 from sparing.core.errors import Unsupported
 from sparing.core.record import Record
 from sparing.studies._arms import build_arm
+from sparing.studies._ker_answers import answers_record
 from sparing.studies._lin_lengths import by_factor
 from sparing.studies._lin_options import (
     LINFORMER,
@@ -130,6 +131,8 @@ def _at_each(
         judged = evaluate(longer, task, batch_size=32 // factor or 1)
         first = judged.score if factor == 1 else first
         own = {**labels, "factor": factor}
+        if judged.right is not None:
+            found.append(answers_record(judged.right, own))
         found += [
             Record("length_score", judged.score, "share", "measured", own, count=judged.count),
             Record(

@@ -94,7 +94,7 @@ class Options:
     shift_examples: int = 2000
     sharing: tuple[str, ...] = ("none", "kv", "layerwise")
     ranks: tuple[str, ...] = ("64", "128", "n/4", "n/2")
-    spectrum_lengths: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+    spectrum_lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
     spectrum_texts: int = 4
     pretrained: str = ""
     error: ErrorOptions = field(default_factory=ErrorOptions)

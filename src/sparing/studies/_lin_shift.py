@@ -11,6 +11,7 @@ import torch
 
 from sparing.core.errors import DataError
 from sparing.core.record import Record
+from sparing.studies._ker_answers import answers_record
 from sparing.studies._lin_options import SHIFT, Options
 from sparing.studies._long_train import Judge, Labels
 from sparing.studies._long_work import LongWork, _evenly
@@ -106,6 +107,8 @@ def by_domain(options: Options, data: Path | None) -> Judge:
         for name, task in kept.items():
             judged = evaluate(model, task, batch_size=32)
             there: Labels = {**own, "domain": name}
+            if judged.right is not None:
+                found.append(answers_record(judged.right, there))
             values = {"score": judged.score, "drop": home.score - judged.score}
             values["chance"] = task.chance
             found += [

@@ -13,7 +13,7 @@ asked of lengths that no training has seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ class Loaded:
     works: dict[str, LinWork]
     told: dict[str, dict[str, Any]]
     notes: tuple[str, ...]
+    domains: dict[str, Task]
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -85,8 +86,8 @@ def run(
     """
     loaded = _loaded(options, folder, data)
     identity = plain({**asdict(options), "tasks": loaded.told})
-    learned = [work.task for work in loaded.works.values()]
-    config = base_config("linformer", identity, learned, [options.pretrained])
+    read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
+    config = base_config("linformer", identity, read, [options.pretrained])
     config |= _described(options, loaded, folder.name)
     planned = _cells(options, loaded, folder, data)
     config["cells"] = [cell.key for cell in planned]
@@ -124,14 +125,18 @@ def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
             notes += [f"{name}, {note}" for note in task.notes]
             forms = forms_of(options, task.tokens) if given is options.longer else {}
             works[name] = LinWork(LONGER, name, task, MODEL, folder, given, forms)
+    domains: dict[str, Task] = {}
     for name in options.texts.tasks if SHIFT in options.questions else ():
         if name in works:
-            notes += domains_of(works[name].task, options, data)[1]
+            read, missing = domains_of(works[name].task, options, data)
+            notes += missing
+            named = {f"{name}, {domain}": task for domain, task in read.items()}
+            domains |= {key: replace(task, name=key) for key, task in named.items()}
     if options.pretrained and given_folder(data) is None:
         notes.append(f"{options.pretrained} is left out: film reviews need a data folder")
     if LANGUAGE in options.questions:
         notes += language_notes(options.language, data)
-    return Loaded(works, told, tuple(notes))
+    return Loaded(works, told, tuple(notes), domains)
 
 
 def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
