@@ -67,7 +67,7 @@ _LISTOPS = {"min_tokens": 128, "max_tokens": 256}
 _VISION_ARMS = (DENSE, "efficient", "linear", "cosformer", KERFORMER)
 # Those of the linear families of which one may be all that is wished for at once.
 LINEAR_ARMS = (KERFORMER, BY_CONTENT, "linear", "linformer", "dct")
-_FEW = (DENSE, KERFORMER, "linear", "dct", UNIFORM)
+_FEW = (DENSE, KERFORMER, "dct", UNIFORM)
 _PRINTED = (
     *(DENSE, "local", "reformer", "performer", "longformer", "bigbird", "dct", KERFORMER),
     *(BY_CONTENT, *ABLATIONS, "linear", "linformer", "efficient", UNIFORM, NOTHING),
@@ -120,7 +120,7 @@ _STANDARD = Options(
             "listops": {"min_tokens": 32, "max_tokens": 128},
             "cifar10": {"as_tokens": True, "examples": 5000},
         },
-        trained={"listops": _recipe(20), "cifar10": _recipe(4)},
+        trained={"listops": _recipe(10), "cifar10": _recipe(3)},
     ),
     vision=TaskOptions(
         tasks=("cifar10", "mnist", "flowers"),
