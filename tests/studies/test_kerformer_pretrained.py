@@ -156,6 +156,24 @@ def test_layers_imitate_in_float32_whatever_else_is_trained_in(work, monkeypatch
     assert asked == {"plain": ("fast", 10.0), "layers": ("float32", 1.0), "warm": ("fast", 10.0)}
 
 
+def test_copies_are_asked_at_other_lengths_with_the_same_inputs(work, tmp_path):
+    stages = replace(SMALL, plain=False, read_at=(8, 16))
+    short = replace(work, folder=tmp_path, stages=stages, task_options={"max_tokens": 8})
+    dense_records(short, 0)
+    found = arm_records(short, "linformer", 0)
+    assert _values(found, "length_score", tokens=8) == _values(found, "score", stage="warm")
+    assert len(_values(found, "length_score", tokens=16, stage="warm")) == 1
+    long = short.lengths[16].test
+    for cut, whole in zip(short.task.test.inputs, long.inputs, strict=True):
+        assert torch.equal(cut[:7], whole[:7])
+    assert max(long.lengths) > 8
+    answers = [r for r in found if r.name == "answers" and r.labels["stage"] == "warm"]
+    assert len(answers) == 3  # those at other lengths are not what pairs are made of
+    uniform = [replace(r, labels={**r.labels, "arm": "uniform"}) for r in answers]
+    gains = [r for r in paired_records([*answers, *uniform]) if r.name == "gain_over_uniform"]
+    assert [r.count for r in gains] == [24]
+
+
 def test_finished_trainings_are_read_back(work, by_content, monkeypatch):
     monkeypatch.setattr("sparing.train.trainer._train", None)
     again = arm_records(work, BY_CONTENT, 0)

@@ -340,6 +340,35 @@ def test_one_pretrained_model_is_judged_by_its_heads_and_for_itself():
     assert goal.name.endswith("of this model alone")
 
 
+@pytest.mark.parametrize(
+    ("gap", "over", "count", "met"),
+    [
+        (-0.01, 0.1, 3, True),
+        (-0.09, 0.1, 3, False),
+        (-0.01, 0.0, 3, "undecided"),
+        (-0.01, 0.1, 2, "undecided"),
+    ],
+)
+def test_swapped_encoders_are_held_against_dense_attention_at_the_longest(gap, over, count, met):
+    here = {"question": "pretrained", "task": "imdb", "stage": "warm", "tokens": 512}
+
+    def told(name, value, arm, **labels):
+        ends = (value - 0.01, value + 0.01)
+        return Record(name, value, "share", "measured", {**here, "arm": arm, **labels}, ends, count)
+
+    records = [
+        told("length_score_difference", gap, "linear", less="softmax"),
+        told("length_score_difference", over, "softmax", less="uniform"),
+        told("mean_length_score", 0.8, "softmax"),
+        told("mean_length_chance", 0.5, "softmax"),
+    ]
+    goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
+    name = "in the pretrained encoder, distilled at 128 tokens: score at 512 less softmax's"
+    assert goals[f"imdb, linear {name}"] == met
+    assert goals[f"imdb, efficient {name}"] in (None, "undecided")
+    assert not judge(Options(), [], records)  # no encoder was given
+
+
 def errors(seeds, gap, tokens=64, beyond=False):
     """Output errors of two heads: learned ones are below drawn ones by the gap, above means."""
     return [

@@ -31,7 +31,8 @@ _WORDS = (
     ("local", "Attention inside blocks of neighbours."),
     (
         "interval",
-        "95 %: of scores over seeds (Student), of times over interleaved rounds.",
+        "95 %: of scores in tables over seeds (Student), in claims over test examples too where "
+        "right answers are kept; of times over interleaved rounds.",
     ),
     (
         "weight at a distance",

@@ -75,7 +75,8 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
 def _groups(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, Bits]]:
     found: dict[tuple[str, str, str], dict[int, Bits]] = {}
     for each in records:
-        if each.name == ANSWERS and "stage" in each.labels:
+        # those at other lengths are of other inputs
+        if each.name == ANSWERS and "stage" in each.labels and "tokens" not in each.labels:
             key = tuple(str(each.labels[name]) for name in ("task", "stage", "arm"))
             seed = int(each.labels["seed"] or 0)
             found.setdefault((key[0], key[1], key[2]), {})[seed] = right_of(each)

@@ -103,8 +103,9 @@ class PretrainedOptions:
     def of(self, task: str) -> Stages:
         """How one task is trained."""
         changes: dict[str, Any] = dict(self.stages_of.get(task, {}))
-        if "arms" in changes:
-            changes["arms"] = tuple(changes["arms"])
+        for name in ("arms", "read_at"):
+            if name in changes:
+                changes[name] = tuple(changes[name])
         return replace(self.stages, **changes)
 
 

@@ -16,6 +16,7 @@ from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
 from sparing.models import build_model
 from sparing.studies._ker_answers import DENSE_MODEL, TEACHER, answers_record
+from sparing.studies._ker_longer import JUDGED_AT_ONCE, length_records
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing.studies._long_arms import (
     BY_CONTENT,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 BEFORE, PLAIN, LAYERS, WARM = "before", "plain", "layers", "warm"
-JUDGED_AT_ONCE = 32
 SCORE_FILE = "score.json"
 # Tasks that are another task on a file below the data folder.
 FILES: dict[str, dict[str, Any]] = {
@@ -70,8 +70,8 @@ class Stages:
     ``compared_batches`` are the batches of the test split on which outputs are compared.
     Layers imitate in float32, in which they are held against the dense ones; ``precision`` is that
     of the other trainings. What mechanisms bring of their own learns ``mechanism_rate_factor``
-    times as fast where labels or the dense model's answers teach it.
-    Weights of swapped copies are kept only with ``keep``.
+    times as fast where labels or the dense model's answers teach it. In the end a copy is judged on
+    inputs of ``read_at`` tokens too, for which it is built. ``keep`` keeps weights of copies.
     """
 
     arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)
@@ -93,6 +93,7 @@ class Stages:
     validation_examples: int = 400
     test_examples: int = 1000
     compared_batches: int = 4
+    read_at: tuple[int, ...] = ()
     keep: bool = False
 
     def __post_init__(self) -> None:
@@ -219,8 +220,15 @@ class SwappedWork:
         model, own = self.dense(seed), options_of(arm, self.task.tokens)
         if is_random(arm):
             own.setdefault("seed", seed)
-        swap(model, arm_of(arm).mechanism, tokens=self.task.tokens, **own)
+        longest = max((self.task.tokens, *self.stages.read_at))
+        swap(model, arm_of(arm).mechanism, tokens=longest, **own)
         return model
+
+    @cached_property
+    def lengths(self) -> dict[int, Task]:
+        """The task by the tokens that its inputs are cut to."""
+        cuts = {n: {**self.task_options, "max_tokens": n} for n in self.stages.read_at}
+        return {n: replace(self, task_options=own).task for n, own in cuts.items()}
 
     @cached_property
     def batches(self) -> list[dict[str, Tensor]]:
@@ -304,7 +312,8 @@ class _Arm:
             found += records
         if stages.later_epochs:
             found += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
-        return found
+        own = self.work.labels(self.arm, self.seed, WARM)
+        return found + length_records(model, self.work.lengths, own)
 
     def _trained(
         self,

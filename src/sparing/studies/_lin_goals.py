@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from sparing.core.record import Label, Record
 from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._ker_swapped import WARM
 from sparing.studies._lin_analysis import WITHIN
 from sparing.studies._lin_error import LEARNED, MEANS, RANDOM
 from sparing.studies._lin_longer import INTERPOLATED, SLICED
-from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, Options
+from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, SWAPPED, Options
 from sparing.studies._lin_shift import ALL
 from sparing.studies._lin_sources import PRETRAINED
 from sparing.studies._long_arms import DENSE, UNIFORM
@@ -54,6 +55,7 @@ def judge(options: Options, tasks: Sequence[str], records: Sequence[Record]) -> 
     return [
         *(goal for task in tasks for goal in _of_task(options, task, found)),
         *_of_shift(options, tasks, found),
+        *_of_swapped(options, found),
         *_of_matrices(found),
         *_of_cost(found),
     ]
@@ -98,6 +100,30 @@ def _of_shift(options: Options, tasks: Sequence[str], found: Found) -> Iterator[
             goal = Goal(text, options.texts.margin, "share", at_most=True)
             labels: dict[str, Label] = {"domain": ALL}
             yield _decided(goal, found, SHIFT, task, "domain_drop", LINFORMER, labels)
+
+
+def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
+    """At the longest of its lengths, what an arm is below dense attention in the same encoder."""
+    if SWAPPED not in options.questions or not options.pretrained:
+        return
+    for task in options.swapped.tasks:
+        stages = options.swapped.of(task)
+        if not stages.read_at:
+            continue
+        short, long = (pick(stages.read_at) for pick in (min, max))
+        here: dict[str, Label] = {"question": PRETRAINED, "task": task, "stage": WARM}
+        here["tokens"] = long
+        told = _tells(found, "length_score", "length_chance", {**here, "arm": DENSE})
+        for arm in (each for each in stages.compared if each not in (DENSE, UNIFORM)):
+            text = (
+                f"{task}, {arm} in the pretrained encoder, distilled at {short} tokens: score at "
+                f"{long} less softmax's"
+            )
+            goal = Goal(text, -options.swapped_margin, "share")
+            gap = found.one("length_score_difference", arm=arm, less=DENSE, **here)
+            few = gap is None or gap.count < FEWEST_SEEDS
+            result = _judged(goal, gap)
+            yield result if told and not few else replace(result, met="undecided")
 
 
 def _decided(

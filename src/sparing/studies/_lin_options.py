@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 
 from sparing.core.errors import UsageError, require_choice
 from sparing.mechanisms.linformer import SHARING
+from sparing.studies._ker_pretrained import PretrainedOptions
+from sparing.studies._ker_swapped import Stages
 from sparing.studies._lin_language import QUICK, STANDARD
 from sparing.studies._lin_language_work import LanguageOptions
-from sparing.studies._long_arms import BY_CONTENT
+from sparing.studies._long_arms import BY_CONTENT, DENSE, UNIFORM
 from sparing.studies._long_work import TaskOptions
 
 LONGER, SHARED, SHIFT = "longer", "sharing", "shift"
 SPECTRUM, ERROR, COST, LANGUAGE = "spectrum", "error", "cost", "language"
-QUESTIONS = (LONGER, SHARED, SHIFT, SPECTRUM, ERROR, COST, LANGUAGE)
+SWAPPED = "swapped"
+QUESTIONS = (LONGER, SHARED, SHIFT, SPECTRUM, ERROR, COST, SWAPPED, LANGUAGE)
 LINFORMER = "linformer"
 POOLED, CONVOLVED = "linformer, pooled", "linformer, convolved"
 LENGTH_FREE = (
@@ -72,6 +75,40 @@ class ErrorOptions:
                 raise UsageError(f"error.{name} must be at least 1, got {getattr(self, name)}")
 
 
+# Position embeddings of the encoder were trained to all of these lengths: dense attention can do
+# what is asked, which an encoder from nothing, with positions interpolated, cannot.
+SWAPS = PretrainedOptions(
+    tasks=("imdb",),
+    stages=Stages(
+        arms=(DENSE, LINFORMER, POOLED, "linear", "efficient", UNIFORM),
+        dense_epochs=3,
+        layer_epochs=2,
+        later_epochs=2,
+        plain=False,
+        batch_size=16,
+        mechanism_rate_factor=10.0,
+        precision="fast",
+        test_examples=2000,
+        read_at=(128, 256, 512),
+    ),
+    task_options={"imdb": {"examples": 3000, "max_tokens": 128}},
+)
+FEW_SWAPS = PretrainedOptions(
+    tasks=("imdb",),
+    stages=Stages(
+        arms=(DENSE, LINFORMER, UNIFORM),
+        dense_epochs=1,
+        layer_epochs=1,
+        later_epochs=1,
+        plain=False,
+        validation_examples=100,
+        test_examples=100,
+        read_at=(32, 64),
+    ),
+    task_options={"imdb": {"examples": 300, "max_tokens": 32}},
+)
+
+
 @dataclass(frozen=True)
 class Options:
     """What is run, and how long it may take.
@@ -82,8 +119,10 @@ class Options:
     ``ranks`` counts of slots ("64", or a share of the length such as "n/4"), each trained on the
     first task of ``longer``. ``spectrum_lengths`` are the lengths at which attention matrices are
     taken apart, on ``spectrum_texts`` inputs each. ``pretrained`` is a folder or hub name of an
-    encoder to ask as well, on film reviews ("" leaves it out). ``language`` is asked with as many
-    seeds as ``longer``.
+    encoder to ask as well, on film reviews ("" leaves it out). It is swapped and distilled as
+    ``swapped`` says, on inputs cut to its ``max_tokens``, and asked at the lengths of its stages'
+    ``read_at``; an arm that is less than ``swapped_margin`` below dense attention there does as
+    well. ``swapped`` and ``language`` are asked with as many seeds as ``longer``.
     """
 
     longer: TaskOptions = field(default_factory=TaskOptions)
@@ -97,6 +136,8 @@ class Options:
     spectrum_lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
     spectrum_texts: int = 4
     pretrained: str = ""
+    swapped: PretrainedOptions = field(default_factory=lambda: SWAPS)
+    swapped_margin: float = 0.03
     error: ErrorOptions = field(default_factory=ErrorOptions)
     cost: CostOptions = field(default_factory=CostOptions)
     language: LanguageOptions = field(default_factory=LanguageOptions)
@@ -108,6 +149,8 @@ class Options:
             require_choice("the study", "sharing", mode, SHARING)
         for rank in self.ranks:
             slots_of(rank, 1024)
+        if not self.swapped_margin > 0:
+            raise UsageError(f"swapped_margin must be above 0, got {self.swapped_margin}")
         if not self.factors or list(self.factors) != sorted({1, *self.factors}):
             raise UsageError(f"factors must rise from 1, got {self.factors}")
         for name in ("length_examples", "shift_examples", "spectrum_texts"):
@@ -148,6 +191,7 @@ BUDGETS = {
         ),
         length_examples=200,
         shift_examples=300,
+        swapped=FEW_SWAPS,
         sharing=("none", "kv"),
         ranks=("8", "n/2"),
         spectrum_lengths=(16, 32, 64, 128, 256),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
+from sparing.studies._ker_pretrained import pretrained_cells
 from sparing.studies._lin_analysis import analyse
 from sparing.studies._lin_cost import cost_cells
 from sparing.studies._lin_error import error_cell
@@ -36,6 +37,7 @@ from sparing.studies._lin_options import (
     SHARED,
     SHIFT,
     SPECTRUM,
+    SWAPPED,
 )
 from sparing.studies._lin_options import Options as Options
 from sparing.studies._lin_shift import by_domain, domains_of
@@ -162,15 +164,16 @@ def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) ->
         found += _matrix_cells(options, source)
     if COST in asked:
         found += cost_cells(options)
+    given = options.longer
+    spent: dict[str, Any] = {
+        "thread_count": given.thread_count,
+        "watts_per_core": given.watts_per_core,
+    }
+    if SWAPPED in asked:
+        swaps = replace(options.swapped, model=options.pretrained)
+        found += pretrained_cells(swaps, folder, data, seeds=given.seeds, **spent)
     if LANGUAGE in asked:
-        found += language_cells(
-            options.language,
-            folder,
-            data,
-            seeds=options.longer.seeds,
-            thread_count=options.longer.thread_count,
-            watts_per_core=options.longer.watts_per_core,
-        )
+        found += language_cells(options.language, folder, data, seeds=given.seeds, **spent)
     return [clocked(cell) for cell in found]
 
 
