@@ -67,6 +67,23 @@ def trained(interval, *, decided=True, count=3, beyond=0.4, drop=(0.05, 0.2)):
     gap = {"arm": "linformer, sliced", "factor": 8, "less": "softmax"}
     found.append(seeds("length_score_difference", sum(interval) / 2, interval, count, **gap))
     found.append(seeds("length_drop_difference", sum(drop) / 2, drop, count, **gap))
+    above = {"arm": "softmax", "factor": 8, "less": "uniform"}
+    found.append(seeds("length_score_difference", 0.1, (0.05, 0.15), count, **above))
+    return found
+
+
+def swapped():
+    """A pretrained encoder at two lengths: softmax, and linear attention 20 points below."""
+    place = {"question": "pretrained", "task": "imdb", "stage": "warm"}
+    found = []
+    for arm, value in (("softmax", 0.8), ("linear", 0.6)):
+        for tokens in (128, 512):
+            own = {**place, "arm": arm, "tokens": tokens}
+            found.append(Record("length_score", value, "share", "measured", {**own, "seed": 0}))
+            found.append(seeds("mean_length_score", value, (value - 0.01, value + 0.01), **own))
+            if arm == "linear":
+                gap = {**own, "less": "softmax"}
+                found.append(seeds("length_score_difference", -0.2, (-0.25, -0.15), **gap))
     return found
 
 
@@ -176,13 +193,14 @@ def test_the_decisive_experiment_leads(tmp_path, interval, options, lead):
 
 
 def test_every_part_stands_on_the_page(tmp_path):
-    records = [*trained((-0.3, -0.1)), *matrices(), *costs(), *language()]
+    records = [*trained((-0.3, -0.1)), *swapped(), *matrices(), *costs(), *language()]
     files = write_report(write(tmp_path, records))
     text = files["md"].read_text()
     for part in (
         *("Longer than trained: listops", "−20.0 (−30.0 to −10.0)", "imdb is left out"),
         *("grows, slower than n", "vacuous: no solution", "vacuous: 2.50", "12.0 (11.0 to 13.0)"),
         *("predicted to need 9.0 GiB", "0.400x (0.380 to 0.420)", "refused: it mixes all"),
+        *("Longer than distilled: a pretrained encoder on imdb", "−20.0 (−25.0 to −15.0)"),
         *("Masked language models", "Transfer", "Translation", "This run is not complete"),
     ):
         assert part in text, part
