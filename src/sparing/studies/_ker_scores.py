@@ -260,8 +260,10 @@ def _last_validation(records: Records) -> dict[str, float]:
     """By linear arm: the validation score that training ended with, the mean of its seeds."""
     last: dict[tuple[str, int], tuple[int, float]] = {}
     for each in records:
+        if each.name != "validation_score":
+            continue
         arm, seed = str(each.labels["arm"]), int(each.labels["seed"] or 0)
-        if each.name == "validation_score" and family_of(arm_of(arm).mechanism) in LINEAR:
+        if family_of(arm_of(arm).mechanism) in LINEAR:
             told = int(each.labels["step"] or 0), float(each.value or 0.0)
             last[arm, seed] = max(last.get((arm, seed), told), told, key=lambda at: at[0])
     arms = {arm for arm, _ in last}
