@@ -62,7 +62,7 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
         as_long = _stacked(ours, groups.get((task, stage, DENSE), {}))
         control = _stacked(ours, groups.get((task, stage, UNIFORM), {}))
         labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
-        labels |= {"stage": stage, "over": "examples" if len(ours) == 1 else "seeds and examples"}
+        labels |= {"stage": stage}
         if dense is not None and dense[1].any():
             found.append(_paired("kept_of_dense", *dense, labels, ratio=True))
         if as_long is not None and arm != DENSE and as_long[1].any():
@@ -103,4 +103,6 @@ def _paired(
         gaps = (one - value * other) / whole if ratio else one - other
         reach = reach_of(parts_of(gaps), 0.95) or unseen(examples, 0.95)
         interval = with_unseen((value - reach, value + reach), examples)
-    return Record(name, value, "share", "measured", labels, interval, examples)
+    over = "examples" if len(ours) == 1 else "seeds and examples"
+    told: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
+    return Record(name, value, "share", "measured", told, interval, examples)

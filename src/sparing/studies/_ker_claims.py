@@ -168,8 +168,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Distilled, a linear mechanism keeps 97 % of the dense score on IMDB",
         "right answers kept by the one best on validation, of the dense model's or of those of "
-        "dense attention trained on as long, whichever is less; interval over examples of one "
-        "training",
+        "dense attention trained on as long, whichever is less; interval over other trainings and "
+        "other examples",
         kept("kept_of_dense", "kept_of_softmax"),
         0.97,
         kind=GOAL,
