@@ -82,6 +82,10 @@ def test_a_run_is_summed_up_by_its_fastest_form(slim_pool):
     assert found["difference"] == -0.01
     assert found["difference_interval"] == (-0.04, 0.02)
     assert slim_pool.summary_of(records, "slim", 8) is None
+    # speeds were taken on some of the test split: the loss is that of all of it
+    whole = record("whole_difference", -0.003, "", (-0.007, 0.001))
+    found = slim_pool.summary_of([*records, whole], "slim", 1)
+    assert (found["difference"], found["difference_interval"]) == (-0.003, (-0.007, 0.001))
 
 
 def test_recorded_runs_are_pooled_without_running_anything(
