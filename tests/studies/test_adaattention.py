@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 
@@ -314,3 +315,26 @@ def test_a_finished_run_is_not_repeated(done):
     before = [r for r in done.records if r.cell != "analysis"]
     again = adaattention.run(SMALL, done.folder)
     assert [r for r in again.records if r.cell != "analysis"] == before
+
+
+def test_the_records_alone_go_on_and_tell_the_same(done, tmp_path):
+    for name in ("config.json", "records.jsonl", "failed.json"):
+        shutil.copy(done.folder / name, tmp_path / name)
+    again = adaattention.run(SMALL, tmp_path)
+
+    def told(result):
+        return [replace(r, time="") for r in result.records]
+
+    assert told(again) == told(done)
+    assert of_name(again, "score_difference", arm="adaptive", task="digits")
+
+
+def test_records_of_trainings_without_answers_do_not_go_on(done, tmp_path):
+    shutil.copy(done.folder / "config.json", tmp_path / "config.json")
+    lines = (done.folder / "records.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    older = [line for line in lines if json.loads(line)["name"] != "answers"]
+    assert len(older) < len(lines)
+    (tmp_path / "records.jsonl").write_text("".join(older), encoding="utf-8")
+    with pytest.raises(UsageError, match="without its answers, as older versions"):
+        adaattention.run(SMALL, tmp_path)
+    assert (tmp_path / "records.jsonl").read_text(encoding="utf-8") == "".join(older)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.measure.latency import PairedLatency
 from sparing.measure.pooling import pool_differences
 from sparing.measure.statistics import median_ratio
 from sparing.report.adaattention_results import own_group_first
 from sparing.studies import _ada_analysis as analysis
+from sparing.studies import _ada_answers as kept
 from sparing.studies import _ada_gaps as gaps
 from sparing.studies import _ada_options, adaattention
-from sparing.studies import _ada_scores as kept
+from sparing.studies import _ada_scores as scores
 from sparing.studies import _ada_speed as speed
 from sparing.studies._ada_analysis import analyse
 from sparing.tasks import Examples
@@ -52,7 +55,7 @@ def scores_of(work, arms):
         record
         for arm, chances in arms.items()
         for seed in range(len(chances))
-        for record in kept.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
+        for record in scores.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
     ]
 
 
@@ -272,3 +275,35 @@ def test_a_tasks_speed_is_the_mean_of_its_seeds(tmp_path):
     (found,) = analysis._speeds_of_tasks(given)
     assert (found.value, found.count) == (pytest.approx(2.0), 2)
     assert own_group_first([*given, found])[0] is found
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("class", torch.tensor([[0.2, 0.1, 0.7], [2.0, 1.0, -3.0]])),
+        ("number", torch.tensor([[2.5], [-0.125], [1e-6]])),
+        ("span", torch.tensor([[1.0, 0.0], [0.25, 1.0]])),
+    ],
+)
+def test_answers_stand_in_a_record_too(tmp_path, answer, found):
+    work = work_of(replace(token_task(), answer=answer), tmp_path)
+    record = Record(**json.loads(kept.keep(work, "full", 1, found).to_json()))
+    read = kept.answers_of(record)
+    if answer == "class":
+        assert read.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    else:
+        assert torch.equal(read, found)
+    elsewhere = work_of(work.task, tmp_path / "elsewhere")
+    kept.restore([elsewhere], [record], {f"{work.name}/train/full/1", "arithmetic"})
+    assert torch.equal(kept.kept_answers(elsewhere, "full", 1), read)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("packed", "no base 64!"), ("packed", "AAA="), ("kind", "words"), ("columns", 1)],
+)
+def test_a_damaged_record_of_answers_is_named(tmp_path, name, value):
+    work = work_of(token_task(), tmp_path)
+    record = kept.keep(work, "full", 0, torch.eye(2))
+    with pytest.raises(DataError, match="record of answers"):
+        kept.answers_of(replace(record, labels={**record.labels, name: value}))

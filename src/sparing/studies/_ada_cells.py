@@ -20,6 +20,7 @@ from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.measure.latency import paired_latency
 from sparing.mechanisms._widths import Cut
 from sparing.mechanisms.adaptive import Adaptive
+from sparing.studies._ada_answers import keep
 from sparing.studies._ada_arms import (
     BATCH,
     DENSE,
@@ -30,7 +31,7 @@ from sparing.studies._ada_arms import (
     train_arm,
     train_dense,
 )
-from sparing.studies._ada_scores import answers_on_test, keep, scored
+from sparing.studies._ada_scores import answers_on_test, scored
 from sparing.studies._run import Cell
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples
@@ -106,12 +107,11 @@ def _epochs(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
 
 
 def _judged(work: Work, arm: str, seed: int) -> list[Record]:
-    """The test scores; the answers stay in the folder, for differences example by example."""
+    """The test scores and the answers, for differences example by example."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     model = work.open(arm, seed).to(accelerator or torch.device("cpu"))
     found = answers_on_test(model, work)
-    keep(work, arm, seed, found)
-    return scored(work, arm, seed, found)
+    return [*scored(work, arm, seed, found), keep(work, arm, seed, found)]
 
 
 def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
@@ -237,8 +237,8 @@ def int8_cell(work: Work, seeds: Sequence[int], arms: Sequence[str], timing: Tim
             for arm in arms:
                 model = quantise_module(work.open(arm, seed))
                 found = answers_on_test(model, work, batch=1)
-                keep(work, f"{arm} {INT8}", seed, found)
-                records += scored(work, f"{arm} {INT8}", seed, found)
+                name = f"{arm} {INT8}"
+                records += [*scored(work, name, seed, found), keep(work, name, seed, found)]
         return records + _int8_times(work, seeds[0], arms, timing)
 
     return Cell(f"{work.name}/{INT8}", do, weight=3.0)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from sparing.core.record import Label, Record
 from sparing.measure.statistics import unseen
+from sparing.studies._ada_answers import kept_answers
 from sparing.studies._ada_arms import FULL, Work, importance_examples, inputs_for_moments
-from sparing.studies._ada_scores import answers_on_test, kept_answers, score_of
+from sparing.studies._ada_scores import answers_on_test, score_of
 from sparing.studies._run import Cell
 from sparing.train import evaluate
 from sparing.transfer.blocks import find_blocks

@@ -13,8 +13,9 @@ from torch import Tensor
 from sparing.core.record import Label, Record
 from sparing.measure.pooling import Part, parts_of, reach_of
 from sparing.measure.statistics import unseen
+from sparing.studies._ada_answers import kept_answers
 from sparing.studies._ada_arms import Work
-from sparing.studies._ada_scores import kept_answers, score_of
+from sparing.studies._ada_scores import score_of
 
 RESAMPLES = 500
 CONFIDENCE = 0.95

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from sparing.core.record import Label, Record
 from sparing.core.recording import record
+from sparing.studies._ada_answers import kept_answers
 from sparing.studies._ada_arms import ADAPTIVE, FULL, Work
 from sparing.studies._ada_cells import adaptive_layers
-from sparing.studies._ada_scores import kept_answers
 from sparing.studies._run import Cell
 from sparing.studies._slim_models import inputs_of
 from sparing.transfer.adaptive import AdaptiveClassifier

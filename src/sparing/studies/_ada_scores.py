@@ -1,12 +1,9 @@
-"""What a trained arm answers on a task's test split, kept for differences example by example."""
+"""What a trained arm answers on a task's test split, and how good that is."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sparing.core.record import Label, Record
@@ -84,21 +81,3 @@ def scored(work: Work, arm: str, seed: int, found: Answers) -> list[Record]:
         )
         for name in work.task.metrics
     ]
-
-
-def keep(work: Work, arm: str, seed: int, found: Answers) -> None:
-    """Leave the answers in the run's folder."""
-    place = _place(work, arm, seed)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"logits": found.contiguous()}, place)
-
-
-def kept_answers(work: Work, arm: str, seed: int) -> Tensor | None:
-    """The test answers of a trained arm; None where its cell has not come to its end."""
-    place = _place(work, arm, seed)
-    return load_file(place)["logits"] if place.is_file() else None
-
-
-def _place(work: Work, arm: str, seed: int) -> Path:
-    name = f"{work.name.replace('/', '-')}-{arm.replace(' ', '-')}-{seed}"
-    return work.folder / "answers" / f"{name}.safetensors"

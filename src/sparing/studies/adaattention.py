@@ -20,6 +20,7 @@ from sparing.core.record import Label, Record
 from sparing.models import default_model
 from sparing.studies import _ada_speed as shapes
 from sparing.studies._ada_analysis import EVERY, analyse, of_claims
+from sparing.studies._ada_answers import restore
 from sparing.studies._ada_arithmetic import bounds, impossible, scorers
 from sparing.studies._ada_arms import ADAPTIVE, FULL, OURS, Work, chosen
 from sparing.studies._ada_cells import (
@@ -122,6 +123,7 @@ def run(
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
     with open_run(folder, config, overwrite=overwrite, by_task=True) as opened:
+        restore(works, opened.records(), opened.finished())
         failures = do_pieces(opened, wanted, minutes, on_progress)
         return _finish(opened, options, works, failures)
 
