@@ -18,6 +18,7 @@ SMALL = Options(
     longer=TaskOptions(
         arms=("linformer", "linformer, pooled"),
         seeds=2,
+        pilot=False,
         task_options={"listops": {**SIZES, "validation_examples": 8, "test_examples": 16}},
         trained={"listops": {"epochs": 1, "batch_size": 12}},
     ),

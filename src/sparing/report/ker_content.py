@@ -73,13 +73,7 @@ def _second(results: LongResults) -> tuple[str, ...]:
 
 def notices(results: LongResults) -> list[str]:
     """What a reader must know before believing a number here."""
-    found = []
-    planned, missing = len(results.run.config.get("cells") or []), results.missing
-    if missing:
-        found.append(
-            f"This run is not complete: {planned - len(missing):,} of {planned:,} cells are done; "
-            f"missing are {wording.listing(missing, 6)}. The same command goes on."
-        )
+    found = results.progress()
     if 0 < results.seeds < 3:
         found.append(
             f"{wording.count_of(results.seeds, 'seed')} of each training: no claim about scores "

@@ -183,13 +183,7 @@ def notices(results: LongResults) -> list[str]:
             decided, why = results.decides(question, task)
             if not decided:
                 found.append(f"{task} ({question}) decides nothing about accuracy: {why}.")
-    planned, missing = len(results.run.config.get("cells") or []), results.missing
-    if missing:
-        found.append(
-            f"This run is not complete: {planned - len(missing):,} of {planned:,} cells are done; "
-            f"missing are {wording.listing(missing, 6)}. The same command goes on."
-        )
-    return [*found, *content.record_notices(results.run)]
+    return [*found, *results.progress(), *content.record_notices(results.run)]
 
 
 def facts(results: LongResults) -> list[tuple[str, str]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from sparing.core.record import Label, Record
+from sparing.report import wording
 from sparing.report.run import Run
 
 DENSE, CONTROLS = "softmax", ("uniform", "none")
+LEFT_OUT = "left_out"
 Key = tuple[object, ...]
 
 
@@ -84,9 +87,31 @@ class LongResults:
 
     @cached_property
     def missing(self) -> list[str]:
-        """The cells that were planned and have not ended."""
+        """The cells that were planned, have not ended, and were not left out."""
         done = {record.cell for record in self.run.records}
+        done |= {str(each.labels["key"]) for each in self.all(LEFT_OUT)}
         return [str(key) for key in self.run.config.get("cells") or [] if key not in done]
+
+    def progress(self) -> list[str]:
+        """How much of the plan is done, and what was left out because it would decide nothing."""
+        found, left = [], [each.labels for each in self.all(LEFT_OUT)]
+        planned, missing = len(self.run.config.get("cells") or []), self.missing
+        if missing:
+            found.append(
+                f"This run is not complete: {planned - len(missing) - len(left):,} of {planned:,} "
+                f"cells are done; missing are {wording.listing(missing, 6)}. The same command "
+                "goes on."
+            )
+        reasons = Counter((_task_of(str(each["key"])), str(each["why"])) for each in left)
+        return found + [
+            f"{wording.count_of(count, 'cell')} of {task} left out, since nothing can be decided "
+            f"there: with the first seed, {why}."
+            for (task, why), count in reasons.items()
+        ]
+
+
+def _task_of(key: str) -> str:
+    return "/".join(key.split("/")[:2])
 
 
 def positions(arms: list[str]) -> dict[str, int]:

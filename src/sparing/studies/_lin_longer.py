@@ -19,11 +19,13 @@ from sparing.studies._ker_answers import answers_record
 from sparing.studies._lin_lengths import by_factor
 from sparing.studies._lin_options import (
     LINFORMER,
+    LONGER,
     SHARED,
     Options,
     slots_of,
 )
-from sparing.studies._long_arms import arm_of, options_of
+from sparing.studies._long_arms import DENSE, arm_of, options_of
+from sparing.studies._long_pilot import idle_after_pilot
 from sparing.studies._long_train import Judge, Labels, training_cell, training_cells
 from sparing.studies._long_work import LongWork
 from sparing.studies._run import Cell
@@ -151,8 +153,11 @@ def _at_each(
 def longer_cells(
     options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
 ) -> list[Cell]:
-    """Every arm trained with every seed, and judged at each length."""
-    return training_cells(work, (by_length(options, data), *judges))
+    """Every arm trained with every seed, and judged at each length.
+
+    Dense attention always: its matrices are taken apart.
+    """
+    return training_cells(work, (by_length(options, data), *judges), always=(DENSE,))
 
 
 def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
@@ -177,8 +182,9 @@ def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
 
 def sharing_cells(options: Options, work: LinWork) -> list[Cell]:
     """Every form trained with every seed; the usual one is among the trainings of ``longer``."""
+    idle = idle_after_pilot(LONGER, work.name, work.task.chance) if work.options.pilot else None
     return [
-        training_cell(replace(work, question=SHARED), form, seed)
+        replace(training_cell(replace(work, question=SHARED), form, seed), idle=idle)
         for seed in range(work.options.seeds)
         for form in work.forms
     ]

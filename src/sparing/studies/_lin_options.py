@@ -177,6 +177,7 @@ BUDGETS = {
         longer=TaskOptions(
             arms=_FEW,
             seeds=2,
+            pilot=False,
             task_options=_listops(64, 1000, validation_examples=100, test_examples=300),
             trained={"listops": {"epochs": 2, "batch_size": 32}},
         ),
@@ -184,6 +185,7 @@ BUDGETS = {
             tasks=("imdb",),
             arms=(LINFORMER, POOLED),
             seeds=2,
+            pilot=False,
             task_options={"imdb": {"max_tokens": 32, "examples": 1000}},
             trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3}},
             validation_examples=100,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
 from sparing.studies._ker_answers import answers_record
 from sparing.studies._long_arms import DENSE
+from sparing.studies._long_pilot import FIRST, PAIR, idle_after_pilot
 from sparing.studies._long_work import LongWork, slug
 from sparing.studies._run import Cell
 from sparing.studies._spent import spent_records, windows
@@ -26,16 +28,26 @@ Labels = dict[str, Label]
 Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
 
 
-def training_cells(work: LongWork, judges: Sequence[Judge] = ()) -> list[Cell]:
+def training_cells(
+    work: LongWork, judges: Sequence[Judge] = (), always: Sequence[str] = ()
+) -> list[Cell]:
     """Seed by seed, every arm in an order drawn anew, so that pairs lie close together.
 
-    ``judges`` ask a trained model for more than its score on the test split.
+    ``judges`` ask a trained model for more than its score on the test split. The two trainings
+    that tell whether the task can decide come first; where it cannot, only arms of ``always`` are
+    trained.
     """
     found = []
+    idle = idle_after_pilot(work.question, work.name, work.task.chance)
     for seed in range(work.options.seeds):
         arms = list(work.options.arms_for(work.name))
         random.Random(f"{work.question}:{work.name}:{seed}").shuffle(arms)
-        found += [training_cell(work, arm, seed, judges) for arm in arms]
+        if work.options.pilot and seed == FIRST:
+            arms.sort(key=lambda arm: arm not in PAIR)
+        for arm in arms:
+            cell = training_cell(work, arm, seed, judges)
+            tried = (seed == FIRST and arm in PAIR) or arm in always
+            found.append(cell if tried or not work.options.pilot else replace(cell, idle=idle))
     return found
 
 

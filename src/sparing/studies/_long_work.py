@@ -32,7 +32,8 @@ class TaskOptions:
     ``arms_of`` are the arms of tasks that have fewer than ``arms``. ``task_options`` are by task
     those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are not
     the default recipe's. ``validation_examples`` and ``test_examples`` limit the held-out splits
-    (0: all of them).
+    (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
+    the others are left out where these two show that the task cannot decide.
     """
 
     tasks: tuple[str, ...] = ("listops",)
@@ -47,6 +48,7 @@ class TaskOptions:
     margin: float = MARGIN
     watts_per_core: float = 5.0
     thread_count: int = 1
+    pilot: bool = True
 
     def __post_init__(self) -> None:
         for arms in (self.arms, *self.arms_of.values()):
@@ -117,6 +119,16 @@ class LongWork:
         if not (place / "result.json").is_file():
             raise UsageError(f"{arm} with seed {seed} is not trained on {self.name} so far")
         return open_model(str(place)).eval()
+
+
+def without_pilots(identity: dict[str, Any]) -> dict[str, Any]:
+    """What makes two runs the same one: what is left out may be trained after all."""
+    return {
+        name: {key: each for key, each in value.items() if key != "pilot"}
+        if isinstance(value, dict)
+        else value
+        for name, value in identity.items()
+    }
 
 
 def slug(name: str) -> str:

@@ -13,16 +13,20 @@ from sparing.core.record import Record
 from sparing.measure.energy import process_cpu_seconds
 from sparing.studies._run import Cell, Failure, Progress, Run
 
-TIME = "cell_time_s"
+TIME, IDLE = "cell_time_s", "left_out"
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One cell: whether it is done, and about how many minutes of one core it takes, or took."""
+    """One cell: whether it is done, and about how many minutes of one core it takes, or took.
+
+    Where ``idle`` says why it would decide nothing, it is left out and takes none.
+    """
 
     key: str
     minutes: float
     done: bool
+    idle: str = ""
 
 
 Keyed = TypeVar("Keyed", Cell, PlannedCell)
@@ -102,6 +106,18 @@ def clocked(cell: Cell) -> Cell:
     return replace(cell, work=do)
 
 
+def idle_records(
+    cells: Sequence[Cell], records: Sequence[Record], finished: set[str]
+) -> list[Record]:
+    """Which cells are left out, and why."""
+    why = {cell.key: cell.why_idle(records) for cell in cells if cell.key not in finished}
+    return [
+        Record(IDLE, None, "", "measured", {"key": key, "why": told})
+        for key, told in why.items()
+        if told
+    ]
+
+
 def plan_by_kind(
     cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 3
 ) -> Plan:
@@ -124,10 +140,10 @@ def plan_by_kind(
     }
     planned = []
     for cell in cells:
-        seconds = cell.weight * (scales.get(_kind(cell.key, parts)) or scale or 1.0)
-        planned.append(
-            PlannedCell(cell.key, took.get(cell.key, seconds) / 60, cell.key in finished)
-        )
+        done = cell.key in finished
+        idle = "" if done else cell.why_idle(records)
+        guess = 0.0 if idle else cell.weight * (scales.get(_kind(cell.key, parts)) or scale or 1.0)
+        planned.append(PlannedCell(cell.key, took.get(cell.key, guess) / 60, done, idle))
     basis = "what finished cells took" if known else "arithmetic alone: a first guess"
     return Plan(tuple(planned), basis)
 

@@ -33,11 +33,20 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work that is done whole or not at all; ``key`` names it within the run."""
+    """One piece of work that is done whole or not at all; ``key`` names it within the run.
+
+    ``idle`` says, from the records so far, why it would decide nothing; while it says so the cell
+    is left out.
+    """
 
     key: str
     work: Callable[[], list[Record]]
     weight: float = 1.0
+    idle: Callable[[Sequence[Record]], str] | None = None
+
+    def why_idle(self, records: Sequence[Record]) -> str:
+        """Why it need not be done by what is known; empty where it is to be done."""
+        return self.idle(records) if self.idle else ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ class Run:
         finished, total = self.finished(), sum(cell.weight for cell in cells) or 1.0
         done = 0.0
         for cell in cells:
-            if cell.key not in finished:
+            if cell.key not in finished and not (cell.idle and cell.why_idle(self.records())):
                 on_progress(done / total, cell.key)
                 self._do_one(cell)
             done += cell.weight

@@ -38,8 +38,15 @@ from sparing.studies._ker_speed import speed_cells
 from sparing.studies._long_analysis import analyse
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_train import Judge, training_cells
-from sparing.studies._long_work import LongWork, TaskOptions, can_be_had, load
-from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
+from sparing.studies._long_work import LongWork, TaskOptions, can_be_had, load, without_pilots
+from sparing.studies._pieces import (
+    Plan,
+    clocked,
+    do_pieces,
+    idle_records,
+    plan_by_kind,
+    wanted_cells,
+)
 from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
@@ -64,7 +71,7 @@ def run(
     """
     require_machine(options)
     works, told = _works(options, folder, data)
-    identity = plain({**asdict(options), "tasks": told})
+    identity = without_pilots(plain({**asdict(options), "tasks": told}))
     del identity["needs"]
     config = base_config(
         "kerformer", identity, [work.task for work in works], [options.pretrained.model]
@@ -78,7 +85,8 @@ def run(
         measured = [r for r in opened.records() if r.cell != ANALYSIS]
         chances = {work.name: work.task.chance for work in works}
         found = [*analyse(measured, chances), *paired_records(measured), *_sizes(works)]
-        opened.replace_analysis(found)
+        idle = idle_records(planned, measured, opened.finished())
+        opened.replace_analysis([*found, *idle])
         records = opened.records()
         goals = judge(records)
         write_goals(opened.folder, goals)

@@ -44,8 +44,15 @@ from sparing.studies._lin_shift import by_domain, domains_of
 from sparing.studies._lin_sources import Source, pretrained_source, trained_source
 from sparing.studies._lin_spectrum import spectrum_cell
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_work import TaskOptions, can_be_had, load
-from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
+from sparing.studies._long_work import TaskOptions, can_be_had, load, without_pilots
+from sparing.studies._pieces import (
+    Plan,
+    clocked,
+    do_pieces,
+    idle_records,
+    plan_by_kind,
+    wanted_cells,
+)
 from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
@@ -87,7 +94,7 @@ def run(
     folder that holds another run; a cell that fails is noted in the result, and the others go on.
     """
     loaded = _loaded(options, folder, data)
-    identity = plain({**asdict(options), "tasks": loaded.told})
+    identity = without_pilots(plain({**asdict(options), "tasks": loaded.told}))
     read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
     config = base_config("linformer", identity, read, [options.pretrained])
     config |= _described(options, loaded, folder.name)
@@ -98,7 +105,8 @@ def run(
         failures = do_pieces(opened, wanted, minutes, on_progress)
         measured = [r for r in opened.records() if r.cell != ANALYSIS]
         chances = {name: task.chance for name, task in loaded.tasks.items()}
-        opened.replace_analysis(analyse(measured, chances))
+        idle = idle_records(planned, measured, opened.finished())
+        opened.replace_analysis([*analyse(measured, chances), *idle])
         records = opened.records()
         goals = judge(options, list(loaded.works), records)
         write_goals(opened.folder, goals)
