@@ -32,7 +32,9 @@ from scipy import stats
 from torch import Tensor
 
 import sparing
+from pages import put_between
 from sparing.layers.plan import Plan, full_plan
+from sparing.measure.machine import commit, machine, machine_id
 from sparing.studies._exits import dense_flops
 from sparing.studies._run import write_atomically
 from sparing.studies._task import load_for
@@ -50,6 +52,12 @@ AFTER = 2
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
 WHOLE = Draw(widths=(1.0,), width_chances=(1.0,), tokens_after=AFTER)
 RECEIVED, RANDOM, LEARNED = "received", "random", ("threshold", "skim")
+NAMED = {
+    RECEIVED: "attention received",
+    RANDOM: "chance",
+    "threshold": "a learned threshold (LTP)",
+    "skim": "a learned network (Transkimmer)",
+}
 
 
 @dataclass(frozen=True)
@@ -220,6 +228,27 @@ def _around(half: float | None) -> str:
     return "" if half is None else f" +- {100 * half:.2f}"
 
 
+def table_of(content: dict[str, Any]) -> str:
+    """The table as Markdown, for a page."""
+    heads = ("tokens by", "share, or weight of the loss", "arithmetic", "accuracy", "gain")
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    for row in content["summary"]:
+        gain = "–"
+        if row["gain"] is not None:
+            gain = f"{100 * row['gain']:+.1f}{_between(row['gain'], row['gain_half_width'])}"
+        score = f"{100 * row['score']:.1f}{_between(row['score'], row['score_half_width'])}"
+        cost = f"{row['cost_share']:.2f}"
+        cells = (NAMED[row["arm"]], f"{row['knob']:g}", cost, score, gain)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _between(value: float, half: float | None) -> str:
+    if half is None:
+        return ""
+    return f" ({100 * (value - half):.1f} to {100 * (value + half):.1f})"
+
+
 def points_of(work: Work, seeds: Sequence[int], weights: Sequence[float]) -> Iterator[Point]:
     """All of them, seed by seed."""
     for seed in seeds:
@@ -241,6 +270,7 @@ def main() -> None:
     parser.add_argument("--weights", default=",".join(map(str, WEIGHTS)), help="of the gates' loss")
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/token-gates"))
+    parser.add_argument("--page", type=Path, help="put the table between the marks of this page")
     given = parser.parse_args()
     pairs = [pair.split("=", 1) for pair in given.set]
     options = {name: int(value) if value.isdigit() else value for name, value in pairs}
@@ -262,10 +292,15 @@ def main() -> None:
         "rows": given.rows,
         "epochs": given.epochs,
         "test_examples": len(task.test),
+        "machine": machine(),
+        "machine_id": machine_id(machine()),
+        "commit": commit(),
         "points": [asdict(point) for point in points],
         "summary": rows,
     }
     write_atomically(given.output_dir / "summary.json", json.dumps(content, indent=2) + "\n")
+    if given.page:
+        put_between(given.page, f"token gates {task.name}", table_of(content))
 
 
 if __name__ == "__main__":
