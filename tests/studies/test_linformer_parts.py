@@ -335,7 +335,7 @@ def test_one_pretrained_model_is_judged_by_its_heads_and_for_itself():
     labels = {"source": "pretrained", "of": "effective_rank", "range": "trained"}
     labels |= {"shortest": 64, "longest": 512, "models": 1, "lengths": 4}
     found = Record("exponent", 0.4, "", "measured", labels, (0.38, 0.42), 72)
-    [goal] = judge(Options(), [], [found])
+    [goal] = judge(Options(questions=("spectrum",)), [], [found])
     assert goal.met is False
     assert goal.name.endswith("of this model alone")
 
@@ -366,7 +366,73 @@ def test_swapped_encoders_are_held_against_dense_attention_at_the_longest(gap, o
     name = "in the pretrained encoder, distilled at 128 tokens: score at 512 less softmax's"
     assert goals[f"imdb, linear {name}"] == met
     assert goals[f"imdb, efficient {name}"] in (None, "undecided")
-    assert not judge(Options(), [], records)  # no encoder was given
+    assert not judge(Options(questions=("swapped",)), [], records)  # no encoder was given
+
+
+@pytest.mark.parametrize(
+    ("ratio", "over", "count", "met"),
+    [
+        (1.01, -0.2, 3, True),
+        (1.2, -0.2, 3, False),
+        (1.01, 0.0, 3, "undecided"),  # attending gains nothing there
+        (1.01, -0.2, 2, "undecided"),
+    ],
+)
+def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, met):
+    def told(value, arm, less):
+        labels = {"question": "masked", "tokens": 128, "arm": arm, "less": less}
+        ends = (value - 0.01, value + 0.01)
+        return Record("loss_difference", value, "nats", "measured", labels, ends, count)
+
+    asked = "linformer, k = 32"
+    records = [told(math.log(ratio), asked, "softmax"), told(over, "softmax", "uniform")]
+    goals = {g.name: g for g in judge(Options(questions=("language",)), [], records)}
+    goal = goals[f"masked words, 128 tokens, {asked}: perplexity over softmax's"]
+    assert goal.met == met
+    assert goal.value == pytest.approx(ratio)
+    assert goal.interval == pytest.approx((ratio * math.exp(-0.01), ratio * math.exp(0.01)))
+    assert not any("linear" in name or "softmax:" in name for name in goals)
+
+
+@pytest.mark.parametrize(
+    ("gap", "over", "count", "met"),
+    [(0.0, 0.1, 3, True), (-0.1, 0.1, 3, False), (0.0, 0.0, 3, "undecided")],
+)
+def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count, met):
+    def told(value, arm, less, **labels):
+        own = {**labels, "arm": arm, "less": less}
+        ends = (value - 0.005, value + 0.005)
+        return Record("score_difference", value, "share", "measured", own, ends, count)
+
+    places = (
+        {"question": "translation", "place": "encoder", "task": "reordering"},
+        {"question": "transfer", "start": "pretrained", "task": "sst2"},
+    )
+    arms = ("linformer, k = 8", "linformer, k = 32")
+    records = [
+        each
+        for arm, here in zip(arms, places, strict=True)
+        for each in (told(gap, arm, "softmax", **here), told(over, "softmax", "uniform", **here))
+    ]
+    goals = {g.name: g.met for g in judge(Options(questions=("language",)), [], records)}
+    whole = "translation, linformer, k = 8 in encoder: whole sentences right less softmax's"
+    assert goals[whole] == met
+    assert goals["pretrained and fine-tuned, linformer, k = 32: score less softmax's"] == met
+    assert goals[whole.replace("encoder", "encoder and cross")] == "undecided"
+
+
+def test_other_forms_are_held_against_softmax_where_the_task_decides():
+    labels = {"question": "sharing", "task": "listops"}
+    gap = {**labels, "arm": "linformer, shared kv", "less": "softmax"}
+    records = [
+        Record("score_difference", 0.0, "share", "measured", gap, (-0.005, 0.005), 3),
+        Record("decides", 1.0, "", "measured", labels),
+    ]
+    forms = ("linformer, shared kv", "linformer, k = 64")
+    goals = judge(Options(questions=("sharing",)), ["listops"], records, forms)
+    told = {g.name: g.met for g in goals if "score less softmax's" in g.name}
+    assert told["listops, linformer, shared kv: score less softmax's"] is True
+    assert told["listops, linformer, k = 64: score less softmax's"] == "undecided"
 
 
 def errors(seeds, gap, tokens=64, beyond=False):

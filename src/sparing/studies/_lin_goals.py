@@ -11,53 +11,49 @@ from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._ker_swapped import WARM
 from sparing.studies._lin_analysis import WITHIN
 from sparing.studies._lin_error import LEARNED, MEANS, RANDOM
+from sparing.studies._lin_found import FEWEST_SEEDS, Found, judged
+from sparing.studies._lin_language_goals import language_goals
 from sparing.studies._lin_longer import INTERPOLATED, SLICED
-from sparing.studies._lin_options import LINFORMER, LONGER, POOLED, SHIFT, SWAPPED, Options
+from sparing.studies._lin_options import (
+    LANGUAGE,
+    LINFORMER,
+    LONGER,
+    POOLED,
+    SHARED,
+    SHIFT,
+    SWAPPED,
+    Options,
+)
 from sparing.studies._lin_shift import ALL
 from sparing.studies._lin_sources import PRETRAINED
 from sparing.studies._long_arms import DENSE, UNIFORM
 from sparing.studies._long_work import ABOVE_CHANCE
 
 ASKED_SLOTS = 64
-FEWEST_SEEDS = FEWEST_LENGTHS = 3
+FEWEST_LENGTHS = 3
 
 
-class Found:
-    """Records of an analysis, asked for by name and labels."""
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
-
-    def one(self, name: str, **labels: Label) -> Record | None:
-        """The last record of that name whose labels include these."""
-        wanted = labels.items()
-        fits = [r for r in self.records if r.name == name and wanted <= r.labels.items()]
-        return fits[-1] if fits else None
-
-    def decides(self, question: str, task: str) -> bool:
-        """Whether the task tells mechanisms apart."""
-        told = self.one("decides", question=question, task=task)
-        return told is not None and bool(told.value)
-
-    def every(self, name: str, label: str) -> list[Label]:
-        """The values of a label among the records of that name, in their order."""
-        found = (r.labels[label] for r in self.records if r.name == name and label in r.labels)
-        return list(dict.fromkeys(found))
-
-
-def judge(options: Options, tasks: Sequence[str], records: Sequence[Record]) -> list[GoalResult]:
+def judge(
+    options: Options,
+    tasks: Sequence[str],
+    records: Sequence[Record],
+    forms: Sequence[str] = (),
+) -> list[GoalResult]:
     """Each goal: met, missed or undecided.
 
     One of accuracy is undecided where the task does not tell mechanisms apart or seeds are fewer
-    than three; ``tasks`` are those that were trained on.
+    than three; ``tasks`` are those that were trained on, ``forms`` those of Linformer that were
+    trained on the first of them.
     """
     found = Found(records)
     return [
         *(goal for task in tasks for goal in _of_task(options, task, found)),
+        *_of_sharing(options, tasks, forms, found),
         *_of_shift(options, tasks, found),
         *_of_swapped(options, found),
         *_of_matrices(found),
         *_of_cost(found),
+        *(language_goals(options.language, found) if LANGUAGE in options.questions else ()),
     ]
 
 
@@ -91,6 +87,15 @@ def _of_task(options: Options, task: str, found: Found) -> Iterator[GoalResult]:
         yield _decided(drop, found, LONGER, task, "length_drop", INTERPOLATED, there)
 
 
+def _of_sharing(
+    options: Options, tasks: Sequence[str], forms: Sequence[str], found: Found
+) -> Iterator[GoalResult]:
+    """Fewer projections and other numbers of slots, each against softmax, at the trained length."""
+    for form in forms if SHARED in options.questions else ():
+        goal = Goal(f"{tasks[0]}, {form}: score less softmax's", -options.longer.margin, "share")
+        yield _decided(goal, found, SHARED, tasks[0], "score", form, {})
+
+
 def _of_shift(options: Options, tasks: Sequence[str], found: Found) -> Iterator[GoalResult]:
     if SHIFT not in options.questions:
         return
@@ -122,7 +127,7 @@ def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
             goal = Goal(text, -options.swapped_margin, "share")
             gap = found.one("length_score_difference", arm=arm, less=DENSE, **here)
             few = gap is None or gap.count < FEWEST_SEEDS
-            result = _judged(goal, gap)
+            result = judged(goal, gap)
             yield result if told and not few else replace(result, met="undecided")
 
 
@@ -138,7 +143,7 @@ def _decided(
     gap = found.one(
         f"{name}_difference", question=question, task=task, arm=arm, less=DENSE, **labels
     )
-    result = _judged(goal, gap)
+    result = judged(goal, gap)
     few = gap is None or gap.count < FEWEST_SEEDS
     told = found.decides(question, task) and _can_tell(found, question, task, name, arm, labels)
     return result if told and not few else replace(result, met="undecided")
@@ -188,12 +193,6 @@ def _near(found: Found, name: str, labels: dict[str, Label]) -> bool:
     return gap is not None and gap.interval is not None and gap.interval[0] > -ABOVE_CHANCE
 
 
-def _judged(goal: Goal, record: Record | None) -> GoalResult:
-    if record is None or record.value is None:
-        return goal.judge(None, None)
-    return goal.judge(float(record.value), record.interval)
-
-
 def _of_matrices(found: Found) -> Iterator[GoalResult]:
     for source in found.every("exponent", "source"):
         growth = found.one("exponent", source=source, of="effective_rank", range=WITHIN)
@@ -226,7 +225,7 @@ def _of_models(goal: Goal, record: Record | None, found: Found) -> GoalResult:
     What attends to no avail tells nothing. Of the one model that was trained elsewhere its own
     heads decide, for it alone.
     """
-    result = _judged(goal, record)
+    result = judged(goal, record)
     if record is None:
         return result
     if record.labels["source"] == PRETRAINED:
@@ -265,4 +264,4 @@ def _of_cost(found: Found) -> Iterator[GoalResult]:
             "ratio",
             at_most=True,
         )
-        yield _judged(goal, last)
+        yield judged(goal, last)

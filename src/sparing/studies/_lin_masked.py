@@ -182,12 +182,13 @@ def _cell(work: LanguageWork, tokens: int, arm: str, seed: int) -> Cell:
 
 
 def text_records(found: Evaluation, labels: dict[str, Label]) -> list[Record]:
-    """Perplexity, and the share of words guessed right."""
+    """Perplexity and its logarithm, and the share of words guessed right."""
     assert found.right is not None
     perplexity = math.exp(found.loss)
     right = sum(found.right) / len(found.right)
     return [
         Record("perplexity", perplexity, "", "measured", dict(labels), count=found.count),
+        Record("loss", found.loss, "nats", "measured", dict(labels), count=found.count),
         Record("token_accuracy", right, "share", "measured", dict(labels), count=found.count),
     ]
 

@@ -108,7 +108,8 @@ def run(
         idle = idle_records(planned, measured, opened.finished())
         opened.replace_analysis([*analyse(measured, chances), *idle])
         records = opened.records()
-        goals = judge(options, list(loaded.works), records)
+        forms = [form for work in loaded.works.values() for form in work.forms]
+        goals = judge(options, list(loaded.works), records, forms)
         write_goals(opened.folder, goals)
         return StudyResult("linformer", folder, opened.config, records, goals, failures)
 

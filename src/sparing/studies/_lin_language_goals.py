@@ -1,0 +1,71 @@
+"""What language models and a translation would show were slots enough, as goals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sparing.core.record import Label
+from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._lin_found import FEWEST_SEEDS, Found, judged
+from sparing.studies._lin_language_work import LINFORMER, LanguageOptions, expanded
+from sparing.studies._lin_transfer import PRETRAINED
+from sparing.studies._lin_translation import Pairs
+from sparing.studies._long_arms import DENSE, UNIFORM
+from sparing.studies._long_work import MARGIN
+
+WORSE = 1.05  # times softmax's perplexity that still count as on par
+
+
+def language_goals(options: LanguageOptions, found: Found) -> Iterator[GoalResult]:
+    """Of every number of slots: perplexity, what pre-training gave, and whole translations.
+
+    Undecided with fewer than three seeds, and where softmax itself is not clearly better than the
+    mean of all values: there nothing is gained by attending.
+    """
+    if "masked" in options.questions:
+        for tokens in options.masked.tokens:
+            for arm in _slotted(options.masked.arms_at(tokens)):
+                text = f"masked words, {tokens} tokens, {arm}: perplexity over softmax's"
+                here: dict[str, Label] = {"question": "masked", "tokens": tokens}
+                yield _of_perplexity(text, found, arm, here)
+    if "transfer" in options.questions:
+        for arm in _slotted(options.transfer.compared):
+            here = {"question": "transfer", "start": PRETRAINED}
+            text = f"pretrained and fine-tuned, {arm}: score less softmax's"
+            yield _of_score(text, found, arm, here)
+    if "translation" in options.questions:
+        asked = options.translation
+        for place in asked.places:
+            for arm in _slotted(expanded(asked.arms, asked.slots, Pairs(asked).source_tokens)):
+                here = {"question": "translation", "place": place}
+                text = f"translation, {arm} in {place}: whole sentences right less softmax's"
+                yield _of_score(text, found, arm, here)
+
+
+def _slotted(arms: tuple[str, ...]) -> list[str]:
+    return [arm for arm in arms if arm.startswith(LINFORMER)]
+
+
+def _of_perplexity(text: str, found: Found, arm: str, here: dict[str, Label]) -> GoalResult:
+    """The ratio of two perplexities is what their losses differ by, in nats."""
+    goal = Goal(text, WORSE, "ratio", at_most=True)
+    gap = found.one("loss_difference", arm=arm, less=DENSE, **here)
+    if gap is not None and gap.value is not None:
+        ends = gap.interval and (math.exp(gap.interval[0]), math.exp(gap.interval[1]))
+        gap = replace(gap, value=math.exp(gap.value), interval=ends)
+    over = found.one("loss_difference", arm=DENSE, less=UNIFORM, **here)
+    told = over is not None and over.interval is not None and over.interval[1] < 0
+    few = gap is None or gap.count < FEWEST_SEEDS
+    result = judged(goal, gap)
+    return result if told and not few else replace(result, met="undecided")
+
+
+def _of_score(text: str, found: Found, arm: str, here: dict[str, Label]) -> GoalResult:
+    gap = found.one("score_difference", arm=arm, less=DENSE, **here)
+    over = found.one("score_difference", arm=DENSE, less=UNIFORM, **here)
+    told = over is not None and over.interval is not None and over.interval[0] > 0
+    few = gap is None or gap.count < FEWEST_SEEDS
+    result = judged(Goal(text, -MARGIN, "share"), gap)
+    return result if told and not few else replace(result, met="undecided")
