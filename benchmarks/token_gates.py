@@ -230,7 +230,7 @@ def _around(half: float | None) -> str:
 
 def table_of(content: dict[str, Any]) -> str:
     """The table as Markdown, for a page."""
-    heads = ("tokens by", "share, or weight of the loss", "arithmetic", "accuracy", "gain")
+    heads = ("tokens by", "share, or weight of the loss", "arithmetic", content["metric"], "gain")
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for row in content["summary"]:
         gain = "–"
@@ -288,6 +288,7 @@ def main() -> None:
     show(rows)
     content = {
         "task": task.name,
+        "metric": task.metric,
         "task_options": options,
         "rows": given.rows,
         "epochs": given.epochs,

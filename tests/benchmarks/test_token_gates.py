@@ -63,7 +63,7 @@ def test_the_table_tells_gains_with_their_intervals(gates, received):
         gates.Point("skim", 0, 0.1, 0.7, 0.84),
         gates.Point("skim", 1, 0.1, 0.7, 0.85),
     ]
-    lines = gates.table_of({"summary": gates.summary(points)}).splitlines()
+    lines = gates.table_of({"metric": "accuracy", "summary": gates.summary(points)}).splitlines()
     assert lines[2].startswith("| attention received | 1 | 1.00 | 90.5 (")
     assert lines[2].endswith(") | – |")
     assert lines[-1].startswith(

@@ -307,3 +307,21 @@ def test_a_damaged_record_of_answers_is_named(tmp_path, name, value):
     record = kept.keep(work, "full", 0, torch.eye(2))
     with pytest.raises(DataError, match="record of answers"):
         kept.answers_of(replace(record, labels={**record.labels, name: value}))
+
+
+def test_answers_are_put_back_whole_or_not_at_all(tmp_path, monkeypatch):
+    work = work_of(token_task(), tmp_path)
+    record = kept.keep(work, "full", 0, torch.eye(2))
+    elsewhere = work_of(work.task, tmp_path / "elsewhere")
+
+    def torn(tensors, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "save_file", torn)
+        with pytest.raises(OSError, match="no space"):
+            kept.restore([elsewhere], [record], set())
+    assert kept.kept_answers(elsewhere, "full", 0) is None
+    kept.restore([elsewhere], [record], {f"{work.name}/train/full/0"})
+    assert torch.equal(kept.kept_answers(elsewhere, "full", 0), torch.eye(2))

@@ -107,6 +107,6 @@ def _show(
     Console().print(table)
     for why in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
         count = sum(cell.idle == why for cell in plan.cells)
-        print(f"{count} cells are left out, since nothing can be decided there: {why}")
+        print(f"{count} cells are left out, since little can be decided there: {why}")
     hours = plan.minutes_left / 60
     print(f"about {hours:.1f} hours of one core left; estimated by {plan.basis}")

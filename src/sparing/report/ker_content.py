@@ -82,8 +82,8 @@ def notices(results: LongResults) -> list[str]:
     swapped = {r.labels.get("seed") for r in results.all("score", question="pretrained")}
     if 0 < len(swapped) < 3:
         found.append(
-            f"Table 4 has {wording.count_of(len(swapped), 'seed')}: its claim is not decided, and "
-            "intervals are over examples of that training."
+            f"Swapped encoders have {wording.count_of(len(swapped), 'seed')}: neither Table 4's "
+            "claim nor what distilled ones keep is decided."
         )
     return [*found, *content.record_notices(results.run)]
 

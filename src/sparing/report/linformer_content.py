@@ -71,11 +71,10 @@ def _decisive(results: LongResults) -> tuple[str, str]:
     for task in results.tasks("longer"):
         labels = _labels(task, SLICED, factor)
         gap = results.difference("length_score", labels)
-        if gap is None:
-            continue
         decided, why = results.decides("longer", task)
         if not decided:
             reasons.append(f"{task}: {why}")
+        if gap is None or not decided:
             continue
         told.append((task, gap, _met(task, factor, results)))
     if not told:

@@ -84,7 +84,7 @@ def _swapped(results: LongResults) -> list[Block]:
             rows.append(tuple(cells))
         explain = (
             "The pretrained encoder fine-tuned and every layer's attention swapped and distilled "
-            "on the same inputs, cut to the least of these lengths; then the same test inputs, "
+            f"on the same inputs{_cut_to(results, task)}; then the same test inputs, "
             "read further. Its positions were trained to all of them. Behind each score the "
             "difference from softmax, trained on as long, with its 95 % interval over seeds. "
             "Linformer's projections are sliced, its pooled form takes any length."
@@ -93,6 +93,13 @@ def _swapped(results: LongResults) -> list[Block]:
         name = f"Longer than distilled: a pretrained encoder on {task}"
         blocks.append(Block(f"swapped-{task}", name, explain, heads, tuple(rows)))
     return blocks
+
+
+def _cut_to(results: LongResults, task: str) -> str:
+    """How long the inputs were that the encoder's copies were distilled on."""
+    swapped = results.run.config["identity"].get("swapped") or {}
+    tokens = swapped.get("task_options", {}).get(task, {}).get("max_tokens")
+    return f", cut to {tokens:,} tokens" if tokens else ""
 
 
 def _sharing(results: LongResults) -> list[Block]:

@@ -74,16 +74,25 @@ class LongResults:
     def decides(self, question: str, task: str) -> tuple[bool, str]:
         """Whether a task tells mechanisms apart, and why or why not."""
         found = self.find("decides", question=question, task=task)
+        left = [r.labels for r in self.all(LEFT_OUT)]
+        for each in left:
+            if _task_of(str(each["key"])) == f"{question}/{task}":
+                return False, f"with the first seed, {each['why']}"
         if found is None:
             return False, "softmax or uniform is not trained so far"
         return bool(found.value), str(found.labels.get("why", ""))
 
     @cached_property
     def seeds(self) -> int:
-        """The fewest seeds of an arm that was trained from scratch."""
+        """The fewest seeds of an arm that was trained from scratch.
+
+        Of tasks that the first seed did not end, where there are any.
+        """
         means = self._means.values()
         scores = [r for r in means if r.name == "mean_score" and "stage" not in r.labels]
-        return min((r.count for r in scores), default=0)
+        left = {_task_of(str(each.labels["key"])) for each in self.all(LEFT_OUT)}
+        whole = [r for r in scores if f"{r.labels['question']}/{r.labels['task']}" not in left]
+        return min((r.count for r in whole or scores), default=0)
 
     @cached_property
     def missing(self) -> list[str]:
@@ -104,7 +113,7 @@ class LongResults:
             )
         reasons = Counter((_task_of(str(each["key"])), str(each["why"])) for each in left)
         return found + [
-            f"{wording.count_of(count, 'cell')} of {task} left out, since nothing can be decided "
+            f"{wording.count_of(count, 'cell')} of {task} left out, since little can be decided "
             f"there: with the first seed, {why}."
             for (task, why), count in reasons.items()
         ]

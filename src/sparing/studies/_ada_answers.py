@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _TYPES: dict[str, np.dtype[Any]] = {CLASSES: np.dtype("<u2"), NUMBERS: np.dtype(
 def keep(work: Work, arm: str, seed: int, found: Answers) -> Record:
     """Leave the answers in the run's folder, and return the record of them.
 
-    Of classes the record has the likeliest alone, which is what scores ask for.
+    Of classes the record has the likeliest alone, which is what differences ask for.
     """
     _save(_place(work, arm, seed), found)
     kind = CLASSES if work.task.answer == "class" else NUMBERS
@@ -95,8 +96,14 @@ def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]
 
 
 def _save(place: Path, found: Answers) -> None:
+    """Replace the file in one step: what is there is taken for whole."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"logits": found.contiguous()}, place)
+    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        save_file({"logits": found.contiguous()}, beside)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _place(work: Work, arm: str, seed: int) -> Path:

@@ -80,7 +80,9 @@ def _heads(model: nn.Module) -> int:
 
 def _confidence(work: Work, seed: int) -> Float[Tensor, " examples"] | None:
     logits = kept_answers(work, FULL, seed) if work.task.answer == "class" else None
-    return None if logits is None else logits.softmax(-1).amax(-1)
+    if logits is None or bool(((logits == 0) | (logits == 1)).all()):
+        return None  # answers that came back from a record tell the class alone
+    return logits.softmax(-1).amax(-1)
 
 
 def _by_head(

@@ -115,14 +115,14 @@ def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
         stages = options.swapped.of(task)
         if not stages.read_at:
             continue
-        short, long = (pick(stages.read_at) for pick in (min, max))
+        long, cut = max(stages.read_at), options.swapped.task_options.get(task, {})
+        short = f"distilled at {cut['max_tokens']} tokens" if "max_tokens" in cut else "distilled"
         here: dict[str, Label] = {"question": PRETRAINED, "task": task, "stage": WARM}
         here["tokens"] = long
         told = _tells(found, "length_score", "length_chance", {**here, "arm": DENSE})
         for arm in (each for each in stages.compared if each not in (DENSE, UNIFORM)):
             text = (
-                f"{task}, {arm} in the pretrained encoder, distilled at {short} tokens: score at "
-                f"{long} less softmax's"
+                f"{task}, {arm} in the pretrained encoder, {short}: score at {long} less softmax's"
             )
             goal = Goal(text, -options.swapped_margin, "share")
             gap = found.one("length_score_difference", arm=arm, less=DENSE, **here)

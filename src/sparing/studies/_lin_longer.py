@@ -19,7 +19,6 @@ from sparing.studies._ker_answers import answers_record
 from sparing.studies._lin_lengths import by_factor
 from sparing.studies._lin_options import (
     LINFORMER,
-    LONGER,
     SHARED,
     Options,
     slots_of,
@@ -182,7 +181,7 @@ def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
 
 def sharing_cells(options: Options, work: LinWork) -> list[Cell]:
     """Every form trained with every seed; the usual one is among the trainings of ``longer``."""
-    idle = idle_after_pilot(LONGER, work.name, work.task.chance) if work.options.pilot else None
+    idle = idle_after_pilot(work)
     return [
         replace(training_cell(replace(work, question=SHARED), form, seed), idle=idle)
         for seed in range(work.options.seeds)

@@ -34,20 +34,20 @@ def training_cells(
     """Seed by seed, every arm in an order drawn anew, so that pairs lie close together.
 
     ``judges`` ask a trained model for more than its score on the test split. The two trainings
-    that tell whether the task can decide come first; where it cannot, only arms of ``always`` are
-    trained.
+    that tell whether the task may decide come first; where they promise nothing, only arms of
+    ``always`` are trained.
     """
     found = []
-    idle = idle_after_pilot(work.question, work.name, work.task.chance)
+    idle = idle_after_pilot(work)
     for seed in range(work.options.seeds):
         arms = list(work.options.arms_for(work.name))
         random.Random(f"{work.question}:{work.name}:{seed}").shuffle(arms)
-        if work.options.pilot and seed == FIRST:
+        if idle and seed == FIRST:
             arms.sort(key=lambda arm: arm not in PAIR)
         for arm in arms:
             cell = training_cell(work, arm, seed, judges)
             tried = (seed == FIRST and arm in PAIR) or arm in always
-            found.append(cell if tried or not work.options.pilot else replace(cell, idle=idle))
+            found.append(cell if tried else replace(cell, idle=idle))
     return found
 
 

@@ -33,7 +33,7 @@ class TaskOptions:
     those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are not
     the default recipe's. ``validation_examples`` and ``test_examples`` limit the held-out splits
     (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
-    the others are left out where these two show that the task cannot decide.
+    the others are left out where these two promise nothing (see ``unpromising``).
     """
 
     tasks: tuple[str, ...] = ("listops",)
@@ -121,13 +121,15 @@ class LongWork:
         return open_model(str(place)).eval()
 
 
-def without_pilots(identity: dict[str, Any]) -> dict[str, Any]:
-    """What makes two runs the same one: what is left out may be trained after all."""
+def bare_identity(identity: dict[str, Any]) -> dict[str, Any]:
+    """What makes two runs the same one, less what changes nothing of what was done.
+
+    What a pilot left out may be trained after all, and lengths may be added where there are none.
+    """
     return {
-        name: {key: each for key, each in value.items() if key != "pilot"}
-        if isinstance(value, dict)
-        else value
+        name: bare_identity(value) if isinstance(value, dict) else value
         for name, value in identity.items()
+        if name != "pilot" and not (name == "read_at" and not value)
     }
 
 

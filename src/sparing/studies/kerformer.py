@@ -38,7 +38,7 @@ from sparing.studies._ker_speed import speed_cells
 from sparing.studies._long_analysis import analyse
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_train import Judge, training_cells
-from sparing.studies._long_work import LongWork, TaskOptions, can_be_had, load, without_pilots
+from sparing.studies._long_work import LongWork, TaskOptions, bare_identity, can_be_had, load
 from sparing.studies._pieces import (
     Plan,
     clocked,
@@ -71,7 +71,7 @@ def run(
     """
     require_machine(options)
     works, told = _works(options, folder, data)
-    identity = without_pilots(plain({**asdict(options), "tasks": told}))
+    identity = bare_identity(plain({**asdict(options), "tasks": told}))
     del identity["needs"]
     config = base_config(
         "kerformer", identity, [work.task for work in works], [options.pretrained.model]

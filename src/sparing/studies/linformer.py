@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
+from sparing.studies._ker_pretrained import notes as swapped_notes
 from sparing.studies._ker_pretrained import pretrained_cells
 from sparing.studies._lin_analysis import analyse
 from sparing.studies._lin_cost import cost_cells
@@ -44,7 +45,7 @@ from sparing.studies._lin_shift import by_domain, domains_of
 from sparing.studies._lin_sources import Source, pretrained_source, trained_source
 from sparing.studies._lin_spectrum import spectrum_cell
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_work import TaskOptions, can_be_had, load, without_pilots
+from sparing.studies._long_work import TaskOptions, bare_identity, can_be_had, load
 from sparing.studies._pieces import (
     Plan,
     clocked,
@@ -59,6 +60,7 @@ from sparing.tasks import Task
 from sparing.tasks._files import given_folder
 
 MODEL = "long_range"
+OF_PRETRAINED = ("swapped", "swapped_margin")  # of no consequence without such an encoder
 HEAD_S = 2e-9  # seconds for each cube of a length, of one head's singular values
 
 
@@ -94,7 +96,9 @@ def run(
     folder that holds another run; a cell that fails is noted in the result, and the others go on.
     """
     loaded = _loaded(options, folder, data)
-    identity = without_pilots(plain({**asdict(options), "tasks": loaded.told}))
+    identity = bare_identity(plain({**asdict(options), "tasks": loaded.told}))
+    if not options.pretrained:
+        identity = {name: own for name, own in identity.items() if name not in OF_PRETRAINED}
     read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
     config = base_config("linformer", identity, read, [options.pretrained])
     config |= _described(options, loaded, folder.name)
@@ -108,7 +112,7 @@ def run(
         idle = idle_records(planned, measured, opened.finished())
         opened.replace_analysis([*analyse(measured, chances), *idle])
         records = opened.records()
-        forms = [form for work in loaded.works.values() for form in work.forms]
+        forms = [*first.forms] if (first := _first(options, loaded)) else []
         goals = judge(options, list(loaded.works), records, forms)
         write_goals(opened.folder, goals)
         return StudyResult("linformer", folder, opened.config, records, goals, failures)
@@ -145,6 +149,8 @@ def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
             domains |= {key: replace(task, name=key) for key, task in named.items()}
     if options.pretrained and given_folder(data) is None:
         notes.append(f"{options.pretrained} is left out: film reviews need a data folder")
+    elif options.pretrained and SWAPPED in options.questions:
+        notes += swapped_notes(replace(options.swapped, model=options.pretrained), data)
     if LANGUAGE in options.questions:
         notes += language_notes(options.language, data)
     return Loaded(works, told, tuple(notes), domains)
@@ -154,6 +160,11 @@ def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[
     if not can_be_had(name, data):
         raise DataError("it needs a data folder: give --data or set SPARING_DATA")
     return load(given, name, data)
+
+
+def _first(options: Options, loaded: Loaded) -> LinWork | None:
+    """The task whose trainings the forms of Linformer stand beside."""
+    return next((loaded.works[n] for n in options.longer.tasks if n in loaded.works), None)
 
 
 def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) -> list[Cell]:
@@ -167,8 +178,8 @@ def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) ->
         for work in texts:
             judges = (by_domain(options, data),) if SHIFT in asked else ()
             found += longer_cells(options, work, data, judges)
-    if SHARED in asked and works:
-        found += sharing_cells(options, works[0])
+    if SHARED in asked and (first := _first(options, loaded)):
+        found += sharing_cells(options, first)
     for source in _sources(options, [*works, *texts], data):
         found += _matrix_cells(options, source)
     if COST in asked:
