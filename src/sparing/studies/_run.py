@@ -251,7 +251,7 @@ def _require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> Non
         )
     different = [key for key in {**now, **before} if before.get(key) != now.get(key)]
     if different and not _is_bare(folder, config):
-        was, now_is = _apart(before.get(different[0]), now.get(different[0]))
+        was, now_is = apart(before.get(different[0]), now.get(different[0]))
         more = f", and {', '.join(different[1:])} differ" if different[1:] else ""
         raise UsageError(
             f"{folder} holds another run: {different[0]} was {was}, is {now_is}{more}; choose "
@@ -289,7 +289,7 @@ def _is_bare(folder: Path, config: dict[str, Any]) -> bool:
     return not standing(folder)[1] and not any((folder / n).exists() for n in OWNED_FOLDERS)
 
 
-def _apart(before: Any, now: Any) -> tuple[str, str]:
+def apart(before: Any, now: Any) -> tuple[str, str]:
     """Two values in words; of two dictionaries what differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))

@@ -1,0 +1,103 @@
+"""Pieces of one study, run in several folders, become one run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from sparing.cli import main
+from sparing.core.errors import DataError, UsageError
+from sparing.report import write_report
+from sparing.studies import kerformer
+from sparing.studies._merge import merge
+from tests.studies.test_long_pilot import ARENA, SMALL
+
+WHOLE = replace(SMALL, arena=replace(ARENA, pilot=False))
+PIECES = {"a": "arena/listops/0/*", "b": "arena/listops/1/*"}
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pieces")
+    for name, cells in PIECES.items():
+        kerformer.run(WHOLE, folder / name, cells=cells)
+    return folder
+
+
+def test_the_whole_is_what_one_run_would_be(pieces, tmp_path):
+    merged = merge([pieces / "a", pieces / "b"], tmp_path / "whole")
+    assert list(merged.cells.values()) == [3, 3]
+    assert merged.doubled == 0
+    again = kerformer.run(WHOLE, tmp_path / "whole", minutes=0.0)
+    assert again.failures == []
+    assert {r.labels["seed"] for r in again.records if r.name == "score"} == {0, 1}
+    [mean] = [
+        r
+        for r in again.records
+        if r.name == "mean_score" and r.labels["arm"] == "kerformer" and r.count == 2
+    ]
+    one, other = (
+        next(
+            r.value
+            for r in kerformer.run(WHOLE, pieces / name, minutes=0.0).records
+            if r.name == "score" and r.labels["arm"] == "kerformer"
+        )
+        for name in PIECES
+    )
+    assert mean.value == pytest.approx((one + other) / 2)
+    page = write_report(tmp_path / "whole")["md"].read_text(encoding="utf-8")
+    assert "This run is not complete" not in page
+
+
+def test_what_two_folders_have_is_taken_from_the_first(pieces, tmp_path):
+    shutil.copytree(pieces / "a", tmp_path / "c")
+    merged = merge([pieces / "a", pieces / "b", tmp_path / "c"], tmp_path / "whole")
+    assert list(merged.cells.values()) == [3, 3, 0]
+    assert merged.doubled == 3
+
+
+def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
+    other = replace(WHOLE, arena=replace(WHOLE.arena, margin=0.02))
+    kerformer.run(other, tmp_path / "other", minutes=0.0)
+    with pytest.raises(UsageError, match=r"another run than .*margin.*0.02"):
+        merge([pieces / "a", tmp_path / "other"], tmp_path / "whole")
+    shutil.copytree(pieces / "b", tmp_path / "b")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "study": "slim"}))
+    with pytest.raises(UsageError, match=r"a run of kerformer, .* one of slim"):
+        merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
+    with pytest.raises(UsageError, match="runs of slim are not made of pieces"):
+        merge([tmp_path / "b", pieces / "a"], tmp_path / "whole")
+    data = dict.fromkeys(config["data"], "0")
+    (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "data": data}))
+    with pytest.raises(UsageError, match="on other data than"):
+        merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()
+
+
+@pytest.mark.parametrize("folders", [("a",), ("a", "a")])
+def test_one_folder_is_nothing_to_merge(pieces, tmp_path, folders):
+    with pytest.raises(UsageError, match="two folders"):
+        merge([pieces / name for name in folders], tmp_path / "whole")
+
+
+def test_nothing_is_written_over(pieces, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="new folder"):
+        merge([pieces / "a", pieces / "b"], tmp_path)
+    with pytest.raises(UsageError, match="new folder"):
+        merge([pieces / "a", pieces / "b"], tmp_path / "mine.txt")
+    with pytest.raises(DataError, match="holds no run"):
+        merge([pieces / "a", tmp_path], tmp_path / "whole")
+    assert [place.name for place in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_command_tells_where_cells_came_from(pieces, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["merge", *(str(pieces / n) for n in PIECES), "--output-dir", str(tmp_path / "whole")])
+    told = capsys.readouterr().out
+    assert f"3 cells of {pieces / 'a'}" in told
+    assert "with --minutes 0 it only judges" in told
