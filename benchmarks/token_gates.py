@@ -90,6 +90,7 @@ class Work:
     source: str
     folder: Path
     recipe: Recipe
+    gate_rate_factor: float = 1.0
 
     def start(self) -> tuple[Any, AdaptiveClassifier]:
         """The teacher, and the adaptive form that every run begins with."""
@@ -160,9 +161,11 @@ def learned_points(work: Work, kind: str, seed: int, weights: Sequence[float]) -
         model.encoder.add_gates(kind, range(AFTER, plan.layers))
         model.plan = plan
         soft = 2 * work.steps // 3
+        # begun open, a network of gates would not close in so few steps at the model's own rate
+        own = replace(work.recipe, mechanism_rate_factor=work.gate_rate_factor)
         draw = replace(WHOLE, gated=True, gate_weight=weight, soft_steps=soft)
         loss = ElasticLoss(dense, FOLLOW, draw, seed)
-        work.train(model, loss, f"{kind}-{weight:g}", seed)
+        replace(work, recipe=own).train(model, loss, f"{kind}-{weight:g}", seed)
         yield Point(kind, seed, weight, *work.judged(model, plan))
 
 
@@ -268,6 +271,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument("--weights", default=",".join(map(str, WEIGHTS)), help="of the gates' loss")
+    parser.add_argument(
+        "--gate-rate-factor",
+        type=float,
+        default=50.0,
+        help="how much faster gates learn",
+    )
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/token-gates"))
     parser.add_argument("--page", type=Path, help="put the table between the marks of this page")
@@ -278,7 +287,7 @@ def main() -> None:
     order = torch.randperm(len(task.train), generator=torch.Generator().manual_seed(0))
     task = replace(task, train=task.train.subset(order[: given.rows].tolist()))
     recipe = Recipe(given.epochs, 32, 1e-4, precision=given.precision)
-    work = Work(task, given.model, given.output_dir, recipe)
+    work = Work(task, given.model, given.output_dir, recipe, given.gate_rate_factor)
     weights = [float(weight) for weight in given.weights.split(",")]
     points = []
     for point in points_of(work, [int(seed) for seed in given.seeds.split(",")], weights):
@@ -292,6 +301,7 @@ def main() -> None:
         "task_options": options,
         "rows": given.rows,
         "epochs": given.epochs,
+        "gate_rate_factor": given.gate_rate_factor,
         "test_examples": len(task.test),
         "machine": machine(),
         "machine_id": machine_id(machine()),

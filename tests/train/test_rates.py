@@ -11,6 +11,7 @@ from torch import nn
 
 import sparing
 from sparing.core.errors import CheckpointError, UsageError
+from sparing.layers.gates import SkimGate, ThresholdGate
 from sparing.train import Recipe, train
 from sparing.train.rates import quicken
 from tests.train.small import equal, token_model, token_task, weights
@@ -34,6 +35,15 @@ def test_only_what_is_a_mechanisms_own_gets_another_rate():
         assert rates[id(parameter)] == expected, name
     assert sum(rate == 2.0 for rate in rates.values()) > 0
     assert len(rates) == len(list(model.parameters()))
+
+
+def test_networks_of_gates_count_as_brought_and_thresholds_have_their_own_rate():
+    gated = nn.ModuleDict({"skim": SkimGate(8, 1), "threshold": ThresholdGate(8, 1)})
+    optimizer = torch.optim.AdamW(gated.parameters(), lr=0.1)
+    quicken(optimizer, gated, 20.0)
+    rates = {id(each): group["lr"] for group in optimizer.param_groups for each in group["params"]}
+    for name, parameter in gated.named_parameters():
+        assert rates[id(parameter)] == (2.0 if name.startswith("skim") else 0.1), name
 
 
 def test_a_model_without_mechanisms_keeps_its_groups():

@@ -8,18 +8,20 @@ import torch
 from torch import nn
 
 from sparing.core.mechanism import Mechanism
+from sparing.layers.gates import SkimGate
 
 
 def quicken(optimizer: torch.optim.Optimizer, model: nn.Module, factor: float) -> None:
     """Let the parameters of mechanisms learn at ``factor`` times the rate of their group.
 
-    A group whose parameters are of both kinds becomes two; all else of it stays, and a schedule
-    that is made afterwards scales both. Groups that would be empty are not made.
+    Those of token gates too, but for thresholds, which have a rate of their own. A group whose
+    parameters are of both kinds becomes two; all else of it stays, and a schedule that is made
+    afterwards scales both. Groups that would be empty are not made.
     """
     own = {
         id(parameter)
         for module in model.modules()
-        if isinstance(module, Mechanism)
+        if isinstance(module, Mechanism | SkimGate)
         for parameter in module.parameters()
     }
     groups: list[dict[str, Any]] = []
