@@ -147,6 +147,9 @@ def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
     records.append(Record("left_out", None, "", "measured", told))
     assert LongResults(Run({}, records, [], [])).seeds == 3
     assert LongResults(Run({}, records[:2], [], [])).seeds == 1
+    labels = {"question": "arena", "task": "listops", "why": "clearly better"}
+    decided = [*records, Record("decides", 1.0, "", "measured", labels)]  # by seeds of before
+    assert LongResults(Run({}, decided, [], [])).decides("arena", "listops")[0]
 
 
 def test_the_verdict_on_lengths_says_why_nothing_is_decided():

@@ -74,13 +74,14 @@ class LongResults:
     def decides(self, question: str, task: str) -> tuple[bool, str]:
         """Whether a task tells mechanisms apart, and why or why not."""
         found = self.find("decides", question=question, task=task)
-        left = [r.labels for r in self.all(LEFT_OUT)]
-        for each in left:
-            if _task_of(str(each["key"])) == f"{question}/{task}":
-                return False, f"with the first seed, {each['why']}"
+        if found is not None and found.value:
+            return True, str(found.labels.get("why", ""))
+        for each in self.all(LEFT_OUT):
+            if _task_of(str(each.labels["key"])) == f"{question}/{task}":
+                return False, f"with the first seed, {each.labels['why']}"
         if found is None:
             return False, "softmax or uniform is not trained so far"
-        return bool(found.value), str(found.labels.get("why", ""))
+        return False, str(found.labels.get("why", ""))
 
     @cached_property
     def seeds(self) -> int:
