@@ -319,7 +319,7 @@ def test_answers_are_put_back_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kept, "save_file", torn)
+        patch.setattr("safetensors.torch.save_file", torn)
         with pytest.raises(OSError, match="no space"):
             kept.restore([elsewhere], [record], set())
     assert kept.kept_answers(elsewhere, "full", 0) is None

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Label, Record
 from sparing.studies._ada_arms import Work
 from sparing.studies._ada_scores import Answers
+from sparing.studies._run import save_tensors
 
 ANSWERS = "answers"
 # How a record holds them: which class each example was given to, or all numbers of an answer.
@@ -34,7 +34,7 @@ def keep(work: Work, arm: str, seed: int, found: Answers) -> Record:
 
     Of classes the record has the likeliest alone, which is what differences ask for.
     """
-    _save(_place(work, arm, seed), found)
+    save_tensors(_place(work, arm, seed), {"logits": found})
     kind = CLASSES if work.task.answer == "class" else NUMBERS
     told = found.argmax(-1) if kind == CLASSES else found
     packed = base64.b64encode(told.numpy().astype(_TYPES[kind]).tobytes()).decode()
@@ -82,7 +82,7 @@ def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]
             continue
         place = _place(work, str(record.labels["arm"]), int(record.labels["seed"] or 0))
         if not place.is_file():
-            _save(place, answers_of(record))
+            save_tensors(place, {"logits": answers_of(record)})
     for key in sorted(finished):
         task, *rest = key.rsplit("/", 3)
         work = by_name.get(task)
@@ -93,17 +93,6 @@ def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]
                 f"{work.folder} has the records of {key} without its answers, as older versions "
                 "wrote them: it can be shown (sparing report) but not go on; choose another folder"
             )
-
-
-def _save(place: Path, found: Answers) -> None:
-    """Replace the file in one step: what is there is taken for whole."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        save_file({"logits": found.contiguous()}, beside)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _place(work: Work, arm: str, seed: int) -> Path:

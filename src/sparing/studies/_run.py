@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from sparing.core.errors import DataError, SparingError, UsageError, is_full
 from sparing.core.locking import held_alone
@@ -66,6 +68,19 @@ def write_atomically(path: Path, content: str) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Replace a file of tensors in one step; what lies there is whole."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

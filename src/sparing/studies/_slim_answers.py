@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sparing.core.record import Label, Record
 from sparing.studies._resampling import score_difference
-from sparing.studies._run import Run
+from sparing.studies._run import Run, save_tensors
 from sparing.studies._slim_cells import DENSE, OURS, STATIC, Steps, final_plan
 from sparing.studies._slim_engines import Run as Call
 from sparing.studies._slim_engines import Runs
@@ -30,7 +26,7 @@ def answer_all(steps: Steps, run: Run) -> list[Record]:
     """
     task = steps.task
     found = {arm: _logits(steps, call) for arm, call in _forms(steps, run).items()}
-    _save(run.folder / FILE, {**found, "labels": task.test.labels})
+    save_tensors(run.folder / FILE, {**found, "labels": task.test.labels})
     records: list[Record] = []
     for arm, logits in found.items():
         for name in dict.fromkeys((task.metric, "accuracy")):
@@ -73,13 +69,3 @@ def _logits(steps: Steps, call: Call) -> Tensor:
     for indices, inputs in inputs_of(steps.task, steps.task.test, 1):
         found[indices] = call(inputs).float()
     return found
-
-
-def _save(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Replace the file in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
