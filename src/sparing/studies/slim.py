@@ -7,18 +7,15 @@ the fastest dense form at no more than half a point.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.measure.calibration import examples_needed
 from sparing.studies import _slim_cells as cells
-from sparing.studies._frontier import Variant
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Progress, Run, open_run
 from sparing.studies._slim_answers import answer_all
@@ -28,6 +25,7 @@ from sparing.studies._slim_front import measure_front
 from sparing.studies._slim_int8 import int8_cells
 from sparing.studies._slim_memory import memory_of
 from sparing.studies._slim_models import Models, recipes
+from sparing.studies._slim_options import BUDGETS, LATER, Options, with_fewer
 from sparing.studies._slim_polish import polish
 from sparing.studies._slim_saving import refuse_model_folder, save
 from sparing.studies._slim_static import train_static
@@ -37,137 +35,8 @@ from sparing.tasks import Task
 from sparing.tasks._unlabelled import with_unlabelled
 from sparing.train import TrainResult
 from sparing.train._surroundings import generators_kept
-from sparing.train.elastic import Draw
-from sparing.train.recipe import Precision
 
-LONG_TOKENS = 128
-LONG_SHARES = (1.0, 0.7, 0.5)
-LATER = (
-    "int8_epochs",
-    "memory",
-    "learned_confidence",
-    "front_plans",
-    "unlabelled",
-    "unlabelled_examples",
-    "batch_size",
-)
-
-COUNTS = (
-    "epochs",
-    "dense_epochs",
-    "int8_epochs",
-    "polish_epochs",
-    "front_plans",
-    "unlabelled_examples",
-    "batch_size",
-)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is wanted, and how much work it may take.
-
-    ``speed`` is the factor over the fastest dense form on the task's own texts, ``floor`` the share
-    of the dense score to keep. ``epsilon`` asks for a threshold at which, with confidence 1 -
-    ``delta``, no more than this share of answers differs from the dense model's; 0 takes what comes
-    and bounds it. ``epochs`` are those of distillation, ``dense_epochs`` those of fine-tuning where
-    the model does not answer the task yet, ``batch_size`` the rows of a training step (0 takes
-    defaults). ``widths`` are shares of heads
-    and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
-    and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed, after
-    ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
-    ``front_plans`` of the frontier are timed and scored on test inputs;
-    ``memory`` measures every form's peak on the longest test batch, each in a fresh process;
-    ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
-    ``polish_epochs`` train the chosen plan on by itself, at its final widths, and with
-    ``learned_confidence`` inputs may then leave by a learned confidence, where that is better;
-    ``continue_dense`` trains the dense rival on as long as ours is trained; ``static_control``
-    also trains the best fixed plan of no more arithmetic by itself, with the same steps, and where
-    plans were polished serves it if it is the better one;
-    ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
-    the share of every head's coordinates to keep. ``precision`` is that of training; without
-    ``attention_dropout`` training drops no attention weights: the fused kernel of the CPU cannot,
-    so that long inputs train several times faster. ``unlabelled`` names further tasks, or files of
-    texts, that ours is distilled on too, without their labels: ``unlabelled_examples`` of each at
-    most (0: all).
-    """
-
-    model: str = "vit"
-    task: str = "digits"
-    speed: float = 2.0
-    floor: float = 0.995
-    epsilon: float = 0.0
-    delta: float = 0.05
-    epochs: int = 0
-    dense_epochs: int = 0
-    batch_size: int = 0
-    widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
-    width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
-    tokens: tuple[float, ...] = ()
-    tokens_after: int = 2
-    batches: tuple[int, ...] = (1, 8)
-    rounds: int = 3
-    timed_examples: int = 2000
-    compiled: bool = False
-    polish_epochs: int = 3
-    learned_confidence: bool = False
-    continue_dense: bool = False
-    static_control: bool = False
-    choose_on: str = "validation"
-    head_dims: float = 1.0
-    front_plans: int = 5
-    memory: bool = True
-    int8: bool = True
-    int8_epochs: int = 0
-    precision: Precision = "auto"
-    attention_dropout: bool = True
-    unlabelled: tuple[str, ...] = ()
-    unlabelled_examples: int = 10000
-    thread_count: int = 1
-    seed: int = 0
-    task_options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.speed > 0:
-            raise UsageError(f"speed must be above 0, got {self.speed}")
-        if not 0 < self.floor <= 1:
-            raise UsageError(f"floor must be in (0, 1], got {self.floor}")
-        if not 0 < self.head_dims <= 1:
-            raise UsageError(f"head_dims must be in (0, 1], got {self.head_dims}")
-        if not 0 <= self.epsilon < 1 or not 0 < self.delta < 1:
-            raise UsageError("epsilon must be in [0, 1) and delta in (0, 1)")
-        for name in ("rounds", "timed_examples", "thread_count"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in COUNTS:
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.learned_confidence and not self.polish_epochs:
-            raise UsageError("learned_confidence is fitted to the polished plan: set polish_epochs")
-
-    def token_shares(self, task: Task) -> tuple[float, ...]:
-        """Which shares of tokens are looked at: of long inputs, where that may pay, several."""
-        if self.tokens:
-            return self.tokens
-        lengths = task.validation.lengths
-        if task.kind == "image":
-            lengths = [task.tokens]
-        return LONG_SHARES if median(lengths) >= LONG_TOKENS else (1.0,)
-
-    def variants(self, task: Task) -> tuple[Variant, ...]:
-        """Which widths and shares of tokens are surveyed."""
-        shares = self.token_shares(task)
-        return tuple(Variant(w, kept, self.tokens_after) for w in self.widths for kept in shares)
-
-    def draw(self, task: Task) -> Draw:
-        """Which plans training draws."""
-        return Draw(self.widths, self.width_chances, self.token_shares(task), self.tokens_after)
-
-
-BUDGETS = {
-    "quick": Options(epochs=2, polish_epochs=1, timed_examples=300, rounds=2),
-    "standard": Options(static_control=True),
-}
+__all__ = ["BUDGETS", "Options", "run", "steps_of"]
 
 
 def run(
@@ -189,6 +58,7 @@ def run(
     if task.answer != "class":
         asked = "a number" if task.answer == "number" else "a stretch of its text"
         raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
+    task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved, "held_out_halves": "drawn"}
     for name in LATER:
