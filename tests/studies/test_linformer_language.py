@@ -17,7 +17,7 @@ from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError
 from sparing.studies import _lin_causal as causal
 from sparing.studies import _lin_language as language
 from sparing.studies import _lin_masked as masking
-from sparing.studies import _lin_pairs
+from sparing.studies import _lin_pairs, linformer
 from sparing.studies import _lin_transfer as transfer
 from sparing.studies import _lin_translation as translation
 from sparing.studies._lin_corpus import CLASS, PAD, corpus_of, load_corpus, title_of
@@ -604,3 +604,34 @@ def test_no_seed_and_no_such_corpus_are_refused(tmp_path):
             cells_of(tmp_path, replace(SMALL, transfer=wrong))
     with pytest.raises(UsageError, match="no corpus 'novels'"):
         load_corpus("novels", None, vocabulary=300, train_tokens=10, held_out_tokens=10)
+
+
+def test_texts_are_told_apart_by_the_names_and_sizes_of_their_files(tmp_path):
+    text = tmp_path / "texts.txt"
+    text.write_text("one\n\ntwo\n\nthree\n")
+    options = replace(SMALL, corpus=str(text))
+    before = language.digests(options, None)
+    assert list(before) == ["the corpus texts"]
+    text.write_text("one\n\ntwo\n\nthree more\n")
+    assert language.digests(options, None) != before
+    assert language.digests(SMALL, None) == {}  # generated
+
+
+def test_the_files_of_reviews_and_sentences_are_told(tmp_path):
+    for place in ("imdb/aclImdb/train/pos/0_9.txt", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("text")
+    found = language.digests(replace(SMALL, corpus="auto"), tmp_path)
+    assert list(found) == ["the corpus reviews", "the sentences of sst2"]
+    (tmp_path / "glue/SST-2/dev.tsv").write_text("other text")
+    again = language.digests(replace(SMALL, corpus="auto"), tmp_path)
+    assert [name for name in found if found[name] != again[name]] == ["the sentences of sst2"]
+    assert language.digests(replace(SMALL, questions=("masked",)), tmp_path) == {}
+
+
+def test_a_run_keeps_what_its_texts_are(tmp_path):
+    text = tmp_path / "texts.txt"
+    text.write_text("one\n\ntwo\n\nthree\n")
+    wanted = linformer.Options(questions=("language",), language=replace(SMALL, corpus=str(text)))
+    ended = linformer.run(wanted, tmp_path / "run", minutes=0.0)
+    assert ended.config["data"]["the corpus texts"]

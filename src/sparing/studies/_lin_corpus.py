@@ -87,6 +87,17 @@ def corpus_of(name: str, data: Path | None) -> str:
     return REVIEWS if root is not None and (root / "imdb").is_dir() else GRAMMAR
 
 
+def files_of(name: str, data: Path | None) -> list[Path]:
+    """The files that a corpus is read from, in their order; none where it is made or of the hub."""
+    name, root = corpus_of(name, data), given_folder(data)
+    if name == REVIEWS:
+        return [] if root is None else sorted(p for p in (root / "imdb").rglob("*") if p.is_file())
+    place = Path(name.removeprefix(WIKITEXT)).expanduser()
+    if name.startswith(WIKITEXT) and place.is_dir():
+        return sorted(place.glob("wiki.*"))
+    return [place] if place.is_file() else []
+
+
 def title_of(name: str) -> str:
     """A corpus as records and keys name it."""
     if name.startswith(WIKITEXT):
@@ -226,4 +237,13 @@ def _stream(words: Words, texts: Sequence[str], most_tokens: int) -> Int[Tensor,
     return torch.frombuffer(found, dtype=torch.int64)[:most_tokens].clone()
 
 
-__all__ = ["AUTO", "CLASS", "PAD", "TextCorpus", "corpus_of", "load_corpus", "title_of"]
+__all__ = [
+    "AUTO",
+    "CLASS",
+    "PAD",
+    "TextCorpus",
+    "corpus_of",
+    "files_of",
+    "load_corpus",
+    "title_of",
+]

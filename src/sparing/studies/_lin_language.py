@@ -9,6 +9,7 @@ Source: Wang et al., 2020, arXiv 2006.04768, section 5 (Figure 3, Table 2).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from sparing.studies._lin_corpus import (
     REVIEWS,
     WIKITEXT,
     corpus_of,
+    files_of,
     title_of,
 )
 from sparing.studies._lin_language_work import (
@@ -37,6 +39,9 @@ from sparing.studies._lin_translation import translation_cells
 from sparing.studies._lin_tuning import Schedule
 from sparing.studies._long_arms import DENSE, UNIFORM
 from sparing.studies._run import Cell
+from sparing.tasks._files import given_folder
+
+SENTENCES = ("glue/SST-2", "SST-2")  # below the data folder
 
 QUICK = LanguageOptions(
     corpus=GRAMMAR,
@@ -96,6 +101,24 @@ def language_cells(
     work = LanguageWork(options, folder, data, thread_count, watts_per_core)
     found = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
     return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in found]
+
+
+def digests(options: LanguageOptions, data: Path | None) -> dict[str, str]:
+    """What tells the texts from others, by the names and sizes of their files; nothing is read."""
+    corpus, root = corpus_of(options.corpus, data), given_folder(data)
+    found = {f"the corpus {title_of(corpus)}": files_of(corpus, data)}
+    task = transfer_task(options.transfer.task, corpus, data)
+    if root is not None and "transfer" in options.questions and task == SST2:
+        there = [path for place in SENTENCES for path in (root / place).glob("*.tsv*")]
+        found["the sentences of sst2"] = sorted(there)
+    return {name: _names_and_sizes(files) for name, files in found.items() if files}
+
+
+def _names_and_sizes(files: list[Path]) -> str:
+    told = hashlib.blake2b(digest_size=8)
+    for path in files:
+        told.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return told.hexdigest()
 
 
 def notes(options: LanguageOptions, data: Path | None) -> list[str]:

@@ -24,6 +24,7 @@ from sparing.studies._lin_analysis import analyse
 from sparing.studies._lin_cost import cost_cells
 from sparing.studies._lin_error import error_cell
 from sparing.studies._lin_goals import judge
+from sparing.studies._lin_language import digests as language_digests
 from sparing.studies._lin_language import language_cells
 from sparing.studies._lin_language import notes as language_notes
 from sparing.studies._lin_lengths import trained_tokens
@@ -54,7 +55,7 @@ from sparing.studies._pieces import (
     plan_by_kind,
     wanted_cells,
 )
-from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
+from sparing.studies._run import ANALYSIS, DATA, Cell, Progress, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
 from sparing.tasks._files import given_folder
@@ -101,6 +102,8 @@ def run(
         identity = {name: own for name, own in identity.items() if name not in OF_PRETRAINED}
     read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
     config = base_config("linformer", identity, read, [options.pretrained])
+    if LANGUAGE in options.questions:
+        config[DATA] |= language_digests(options.language, data)
     config |= _described(options, loaded, folder.name)
     planned = _cells(options, loaded, folder, data)
     config["cells"] = [cell.key for cell in planned]

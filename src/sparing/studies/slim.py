@@ -25,7 +25,8 @@ from sparing.studies._slim_front import measure_front
 from sparing.studies._slim_int8 import int8_cells
 from sparing.studies._slim_memory import memory_of
 from sparing.studies._slim_models import Models, recipes
-from sparing.studies._slim_options import BUDGETS, LATER, Options, with_fewer
+from sparing.studies._slim_options import BUDGETS as BUDGETS
+from sparing.studies._slim_options import LATER, Options, with_fewer
 from sparing.studies._slim_polish import polish
 from sparing.studies._slim_saving import refuse_model_folder, save
 from sparing.studies._slim_static import train_static
@@ -35,8 +36,6 @@ from sparing.tasks import Task
 from sparing.tasks._unlabelled import with_unlabelled
 from sparing.train import TrainResult
 from sparing.train._surroundings import generators_kept
-
-__all__ = ["BUDGETS", "Options", "run", "steps_of"]
 
 
 def run(
