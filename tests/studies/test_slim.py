@@ -16,6 +16,7 @@ from sparing.core.errors import UsageError
 from sparing.studies import _slim_aware, slim
 from sparing.studies import _slim_cells as cells
 from sparing.studies._run import Run
+from sparing.studies._slim_options import LONG_SHARES
 from sparing.studies._slim_polish import attempts
 from sparing.train import evaluate
 
@@ -46,8 +47,17 @@ def without_onnx():
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    return slim.run(SMALL, tmp_path_factory.mktemp("slim") / "run")
+def told():
+    """What the run tells while it is at work."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, told):
+    def tell(fraction, text):
+        told.append((fraction, text))
+
+    return slim.run(SMALL, tmp_path_factory.mktemp("slim") / "run", on_progress=tell)
 
 
 def of_name(result, name, **labels):
@@ -77,6 +87,12 @@ def test_every_step_ends(done):
             ("slim", "eager"),
             ("static", "eager"),
         }
+
+
+def test_its_progress_names_every_training_and_never_goes_back(done, told):
+    assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told)
+    named = {text.partition(":")[0] for _, text in told if ":" in text}
+    assert named >= {"dense", "distil", "polish"}
 
 
 def test_the_front_rises_and_is_beaten_by_none(done):
@@ -343,7 +359,7 @@ def test_long_inputs_are_surveyed_with_fewer_tokens():
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     assert SMALL.token_shares(task) == (1.0,)
     longer = replace(task, tokens=197)
-    assert SMALL.token_shares(longer) == slim.LONG_SHARES
+    assert SMALL.token_shares(longer) == LONG_SHARES
     assert replace(SMALL, tokens=(0.6,)).token_shares(longer) == (0.6,)
 
 

@@ -99,6 +99,22 @@ class Run:
         self.config = config
         self.log = RecordLog(folder / "records.jsonl")
         self.failures: list[Failure] = []
+        self._tell: Progress = lambda fraction, text: None
+        self._piece = (0.0, 1.0)  # of the whole, that the cell at work is
+        self._reached = 0.0
+
+    def part(self, name: str) -> Progress:
+        """The progress of the cell at work, as its piece of the whole; ``name`` leads its text.
+
+        A cell that trains several times waits where the first training ended: no bar goes back.
+        """
+
+        def tell(fraction: float, text: str) -> None:
+            low, high = self._piece
+            self._reached = max(self._reached, low + fraction * (high - low))
+            self._tell(self._reached, f"{name}: {text}")
+
+        return tell
 
     def records(self) -> list[Record]:
         """The records of finished cells, analysis included; torn cells do not count."""
@@ -132,8 +148,9 @@ class Run:
         """
         self._drop_torn_cells()
         finished, total = self.finished(), sum(cell.weight for cell in cells) or 1.0
-        done = 0.0
+        done, self._tell, self._reached = 0.0, on_progress, 0.0
         for cell in cells:
+            self._piece = (done / total, (done + cell.weight) / total)
             if cell.key not in finished and not (cell.idle and cell.why_idle(self.records())):
                 on_progress(done / total, cell.key)
                 self._do_one(cell)

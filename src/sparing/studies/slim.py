@@ -68,7 +68,7 @@ def run(
     config = base_config("slim", plain(identity), [task], [options.model])
     config |= _described(options, steps, folder)
     with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
-        failures = opened.do(_cells_of(steps, opened, options, on_progress), on_progress)
+        failures = opened.do(_cells_of(steps, opened, options), on_progress)
         records = opened.records()
         if not failures:
             save(steps, opened, options.model)
@@ -122,16 +122,16 @@ def _taught(options: Options, task: Task, data: Path | None) -> Task:
     return with_unlabelled(task, options.unlabelled, most=most, seed=seed, data=data)
 
 
-def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress) -> list[Cell]:
+def _cells_of(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
     def dense() -> list[Record]:
-        return _trained(steps.models.train_dense(_within(tell, 0.0, 0.25, "dense")), "dense")
+        return _trained(steps.models.train_dense(opened.part("dense")), "dense")
 
     def longer() -> list[Record]:
-        result = steps.models.continue_dense(_within(tell, 0.25, 0.4, "dense, continued"))
+        result = steps.models.continue_dense(opened.part("dense, continued"))
         return _trained(result, "dense continued")
 
     def distil() -> list[Record]:
-        result = steps.models.train_adaptive(_within(tell, 0.4, 0.75, "distil"))
+        result = steps.models.train_adaptive(opened.part("distil"))
         return _trained(result, "slim")
 
     found = [
@@ -142,21 +142,21 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options, tell: Progress)
         Cell("survey", lambda: cells.survey_plans(steps)),
         Cell("choose", lambda: choose_plan(steps, opened)),
     ]
-    return [*found, *_later_cells(steps, opened, options, tell)]
+    return [*found, *_later_cells(steps, opened, options)]
 
 
-def _later_cells(steps: cells.Steps, opened: Run, options: Options, tell: Progress) -> list[Cell]:
+def _later_cells(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
     """What follows the choice of a plan."""
     found = []
     if options.polish_epochs:
-        told = _within(tell, 0.75, 0.8, "polish")
+        told = opened.part("polish")
         learned = options.learned_confidence
         control = options.static_control
         work = partial(polish, steps, opened, told, learned=learned, control=control)
         found.append(Cell("polish", work, weight=2.0))
     found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
     if options.static_control:
-        told = _within(tell, 0.8, 0.9, "static control")
+        told = opened.part("static control")
         found.append(Cell("static", partial(train_static, steps, opened, told), weight=8.0))
     for batch in options.batches:
         verify = partial(cells.verify_plan, steps, opened, batch)
@@ -166,8 +166,7 @@ def _later_cells(steps: cells.Steps, opened: Run, options: Options, tell: Progre
         most = options.front_plans
         found.append(Cell("front", lambda: measure_front(steps, opened, most)))
     if options.int8 and has_onnx():
-        told = _within(tell, 0.9, 0.97, "INT8")
-        found += int8_cells(steps, opened, options.int8_epochs, told)
+        found += int8_cells(steps, opened, options.int8_epochs, opened.part("INT8"))
     found.append(Cell("answers", lambda: answer_all(steps, opened)))
     if options.memory:
         found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
@@ -190,11 +189,6 @@ def _require_held_out(task: Task, options: Options) -> None:
             f"{examples_needed(options.epsilon, options.delta)} rows to calibrate on, and half of "
             f"{options.choose_on} is {held // 2}"
         )
-
-
-def _within(tell: Progress, low: float, high: float, name: str) -> Progress:
-    """A part's own progress as a piece of the whole."""
-    return lambda fraction, text: tell(low + fraction * (high - low), f"{name}: {text}")
 
 
 def _trained(result: TrainResult | None, arm: str) -> list[Record]:
