@@ -61,6 +61,21 @@ def test_stops_are_where_an_input_may_really_leave():
     assert replace(PLAN, threshold=0.0).stops == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("change", "classes", "all_leave"),
+    [
+        ({"threshold": 0.5}, 2, True),
+        ({"threshold": 0.51}, 2, False),
+        ({"threshold": 0.5}, 3, False),
+        ({"threshold": 0.3}, 3, True),
+        ({"threshold": 0.0, "exits": ()}, 2, False),
+        ({"threshold": 0.5, "confidence": "learned"}, 2, False),
+    ],
+)
+def test_nobody_is_less_sure_than_one_of_all_classes(change, classes, all_leave):
+    assert replace(PLAN, **change).lets_all_leave(classes) is all_leave
+
+
 def test_tokens_are_dropped_only_where_a_layer_follows():
     assert not PLAN.drops_tokens
     assert replace(PLAN, tokens_kept=0.5).drops_tokens

@@ -9,11 +9,12 @@ import pytest
 
 from sparing.core.errors import DataError
 from sparing.core.record import Record
+from sparing.layers.plan import Plan
 from sparing.report import write_report
 from sparing.report.rendering import environment
 from sparing.report.run import Run
 from sparing.report.slim import render
-from sparing.report.slim_cuts import cut_layers, cut_words
+from sparing.report.slim_cuts import cut_layers, cut_words, exit_sentence
 from sparing.report.slim_forms import form_rows
 from sparing.report.slim_int8 import settings_text
 from sparing.report.slim_results import SlimResults
@@ -160,6 +161,12 @@ def test_layers_tell_what_is_kept_and_who_leaves():
     assert running[-1] == pytest.approx(leaving[-1])
     assert sum(leaving) == pytest.approx(1.0)
     assert "5 of 6 layers" in cut_words(results)[0]
+
+
+@pytest.mark.parametrize(("threshold", "told"), [(0.5, "Every input"), (0.51, "An input")])
+def test_a_threshold_that_holds_nobody_is_told_as_a_depth(threshold, told):
+    plan = Plan((2, 2, 2), (4, 4, 4), exits=(1, 2), threshold=threshold)
+    assert exit_sentence(plan, 2).startswith(f"{told} leaves after layer 1")
 
 
 def test_without_leavers_their_columns_are_left_out():

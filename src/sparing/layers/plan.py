@@ -159,6 +159,10 @@ class Plan:
             return ()
         return tuple(sorted({layer for layer in self.exits if layer < self.layers}))
 
+    def lets_all_leave(self, classes: int) -> bool:
+        """Whether its first exit lets everybody leave: no answer is less sure than 1 of classes."""
+        return bool(self.stops) and self.confidence == "softmax" and self.threshold * classes <= 1
+
     def shortened(self, layers: int) -> Plan:
         """The same plan of so few layers; exits after them are left out.
 

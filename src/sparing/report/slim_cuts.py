@@ -77,7 +77,7 @@ def cut_words(results: SlimResults) -> list[str]:
         return ["No plan was chosen in this run so far."]
     sentences = [
         _size_sentence(plan, whole),
-        _exit_sentence(plan),
+        exit_sentence(plan, int(results.run.config["task"].get("classes") or 0)),
         token_words(plan),
     ]
     point = results.point_of(plan)
@@ -112,9 +112,12 @@ def _of(whole: Plan | None, name: str) -> str:
     return f" of {range_of(getattr(whole, name))}" if whole else ""
 
 
-def _exit_sentence(plan: Plan) -> str:
+def exit_sentence(plan: Plan, classes: int) -> str:
+    """After which layers inputs leave; ``classes`` of 0 are not known."""
     if not plan.stops:
         return "No input leaves early."
+    if classes and plan.lets_all_leave(classes):
+        return f"Every input leaves after layer {plan.stops[0]}; what lies behind it never runs."
     places = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
     softmax = plan.confidence == "softmax"
     sure = "its largest class probability there" if softmax else "the confidence learned for it"

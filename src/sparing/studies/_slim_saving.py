@@ -11,6 +11,7 @@ from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.core.rounding import rounded_up
 from sparing.export.folder import DESCRIPTION
+from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops
 from sparing.studies._run import Run, write_atomically
 from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
@@ -96,18 +97,22 @@ def _keep_int8(source: Path, place: Path) -> None:
         shutil.copytree(source, place)
 
 
+def _leaving(plan: Plan, classes: int) -> str:
+    if not plan.stops:
+        return "all inputs run all of them"
+    if plan.lets_all_leave(classes):
+        return f"every input leaves after layer {plan.stops[0]}"
+    sure = "largest class probability" if plan.confidence == "softmax" else "learned confidence"
+    places = ", ".join(map(str, plan.stops))
+    return f"an input leaves after layer {places} when its {sure} is above {plan.threshold:g}"
+
+
 def model_card(run: Run, steps: Steps, source: str) -> str:
     """What the model is, how good and how fast, and how to load it, as Markdown."""
     records, task, plan = run.records(), steps.task, final_plan(run)
     bound = next(record for record in records if record.name == "disagreement_bound")
     width = f"{plan.heads[0]} heads and {plan.neurons[0]} neurons in each of {plan.layers} layers"
-    sure = "largest class probability" if plan.confidence == "softmax" else "learned confidence"
-    leaves = (
-        f"an input leaves after layer {', '.join(map(str, plan.stops))} when its {sure} is above "
-        f"{plan.threshold:g}"
-        if plan.stops
-        else "all inputs run all of them"
-    )
+    leaves = _leaving(plan, task.classes)
     subset = " A subset of what was published." if task.subset else ""
     lines = [
         f"# {Path(source).name} on {task.name}, slimmed",
