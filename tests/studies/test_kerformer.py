@@ -128,6 +128,8 @@ def test_the_page_shows_everything(ended):
     for text in ("The published claims", "Table 7", "kerformer, plain keys", "Printed averages"):
         assert text in page
         assert text in markdown
+    assert "How much neighbours weigh: listops" in page
+    assert "Under noise" not in page  # expressions have none
     assert "This run is not complete" in page
     for name in ("cores", "speed", "neighbours-listops", "learning-digits"):
         assert pages[name].is_file()

@@ -362,3 +362,16 @@ def test_a_small_split_that_decides_nothing_blurs_nothing():
     small = [replace(r, count=50, labels={**r.labels, "task": "photos"}) for r in decided[:1]]
     records = [*decided, *small]
     assert ker_scores._step([*records, *analysis.analyse(records, {"t": 0.5})], "arena") == 0.001
+
+
+def alone(*tokens, name="latency_ms"):
+    labels = {"question": "cores", "arm": "kerformer, by content"}
+    return [Record(name, 1.0, "ms", "measured", {**labels, "tokens": each}) for each in tokens]
+
+
+def test_a_million_tokens_are_missed_only_where_they_were_asked_for():
+    assert costs.million([]) is None
+    assert costs.million(alone(1000, 10_000)) is None
+    assert costs.million(alone(1000, 10**6)) == (1e6, (1e6, 1e6))
+    refused = [*alone(1000), *alone(10**6, name="not_run")]
+    assert costs.million(refused) == (1000.0, (1000.0, 1000.0))

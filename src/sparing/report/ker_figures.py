@@ -32,7 +32,8 @@ def figures(results: LongResults) -> list[Plot]:
     found = [("cores", _cores(results, places)), ("speed", _speed(results, places))]
     for task in results.tasks("arena")[:2] or [""]:
         found.append(("arena", _neighbours(results, task, places)))
-        found.append(("arena", _noise(results, task, places)))
+        if _asked_under_noise(results, task):
+            found.append(("arena", _noise(results, task, places)))
     images = results.tasks("vision") or [""]
     found += [("vision", _learning(results, task, places)) for task in images]
     found.append(("pretrained", _distilling(results, places)))
@@ -101,6 +102,13 @@ def _neighbours(results: LongResults, task: str, places: Mapping[str, int]) -> P
         places,
         Scales("distance in tokens", "Weight", log_x=True, level=1.0),
     )
+
+
+def _asked_under_noise(results: LongResults, task: str) -> bool:
+    """Whether a task's noise has or awaits scores: some have none, and are judged all the same."""
+    told = {"question": "arena", "task": task}
+    noisy, judged = (any(results.all(name, **told)) for name in ("noisy_score", "score"))
+    return noisy or not judged
 
 
 def _noise(results: LongResults, task: str, places: Mapping[str, int]) -> Plot:
