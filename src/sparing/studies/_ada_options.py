@@ -12,7 +12,7 @@ import torch
 
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._ada_arms import BATCH, Arm, Length, Work, chosen
-from sparing.studies._task import load_for
+from sparing.studies._task import drawn, limited, load_for
 from sparing.tasks import Task, options_of
 from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
@@ -264,10 +264,6 @@ def _length(options: Options, name: str) -> Length:
 
 def _limited(task: Task, most: int) -> Task:
     """The task with at most so many test examples, drawn at random; windows of texts stay whole."""
-    count = len(task.test)
-    if not 0 < most < count or task.answer == "span":
+    if task.answer == "span":
         return task
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:most]
-    note = f"test: {most:,} of {count:,} examples, drawn at random"
-    kept = task.test.subset(sorted(order.tolist()))
-    return replace(task, test=kept, notes=(*task.notes, note))
+    return limited(task, {"test": most}, drawn, "drawn at random")

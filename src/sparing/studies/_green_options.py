@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError, nearest, require_choice
 from sparing.layers.patches import SCORES, WAYS
-from sparing.studies._task import limited, load_for, require_tasks
+from sparing.studies._task import drawn, limited, load_for, require_tasks
 from sparing.tasks import Examples, Task, options_of
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
@@ -277,7 +277,7 @@ def load(
     if task.classes < 2:
         raise UsageError(f"{name} has one class: there is nothing to learn")
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
-    task = limited(task, sizes, _drawn, "drawn at random")
+    task = limited(task, sizes, drawn, "drawn at random")
     return task, told
 
 
@@ -301,7 +301,7 @@ def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Ta
             )
     most = options.validation_examples
     if 0 < most < len(found.validation):
-        found = replace(found, validation=_drawn(found.validation, most))
+        found = replace(found, validation=drawn(found.validation, most))
     return found
 
 
@@ -329,8 +329,3 @@ def _in_memory(name: str, examples: Examples) -> Examples:
             f"{MOST_BYTES // 2**30}: take fewer (task_options.{name}.examples) or smaller ones"
         )
     return replace(examples, inputs=torch.stack(list(examples.inputs)))
-
-
-def _drawn(examples: Examples, most: int) -> Examples:
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))[:most]
-    return examples.subset(sorted(order.tolist()))

@@ -8,12 +8,10 @@ from itertools import accumulate
 from statistics import median
 from typing import Any
 
-import torch
-
 from sparing.core.errors import UsageError
 from sparing.studies._frontier import Variant
-from sparing.studies._task import limited
-from sparing.tasks import Examples, Task
+from sparing.studies._task import drawn, drawn_order, limited
+from sparing.tasks import Task
 from sparing.train.elastic import Draw
 from sparing.train.recipe import Precision
 
@@ -156,11 +154,6 @@ def with_fewer(task: Task, most_tokens: int) -> Task:
         return task
     train = task.train
     sizes = [task.tokens] * len(train) if task.kind == "image" else train.lengths
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0)).tolist()
-    sums = accumulate(sizes[index] for index in order)
+    sums = accumulate(sizes[index] for index in drawn_order(len(train)))
     count = max(1, sum(total <= most_tokens for total in sums))
-
-    def draw(examples: Examples, most: int) -> Examples:
-        return examples.subset(sorted(order[:most]))
-
-    return limited(task, {"train": count}, draw, f"drawn, {most_tokens:,} tokens at most")
+    return limited(task, {"train": count}, drawn, f"drawn, {most_tokens:,} tokens at most")

@@ -42,6 +42,19 @@ def load_for(
     return load_task(name, data=data, **chosen), chosen
 
 
+def drawn_order(count: int) -> list[int]:
+    """The order in which examples of a split are drawn, the same in every run."""
+    import torch
+
+    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
+    return order
+
+
+def drawn(examples: Examples, most: int) -> Examples:
+    """So many examples drawn at random, in the order in which they stood."""
+    return examples.subset(sorted(drawn_order(len(examples))[:most]))
+
+
 def limited(
     task: Task, sizes: Mapping[str, int], draw: Callable[[Examples, int], Examples], way: str
 ) -> Task:
