@@ -160,7 +160,7 @@ class Plan:
         return tuple(sorted({layer for layer in self.exits if layer < self.layers}))
 
     def lets_all_leave(self, classes: int) -> bool:
-        """Whether its first exit lets everybody leave: no answer is less sure than 1 of classes."""
+        """Whether its first exit lets all but ties leave: none is less sure than 1 of classes."""
         return bool(self.stops) and self.confidence == "softmax" and self.threshold * classes <= 1
 
     def shortened(self, layers: int) -> Plan:

@@ -117,7 +117,7 @@ def exit_sentence(plan: Plan, classes: int) -> str:
     if not plan.stops:
         return "No input leaves early."
     if classes and plan.lets_all_leave(classes):
-        return f"Every input leaves after layer {plan.stops[0]}; what lies behind it never runs."
+        return f"All inputs but exact ties leave after layer {plan.stops[0]}."
     places = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
     softmax = plan.confidence == "softmax"
     sure = "its largest class probability there" if softmax else "the confidence learned for it"

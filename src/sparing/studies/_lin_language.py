@@ -110,7 +110,7 @@ def digests(options: LanguageOptions, data: Path | None) -> dict[str, str]:
     task = transfer_task(options.transfer.task, corpus, data)
     if root is not None and "transfer" in options.questions and task == SST2:
         there = [path for place in SENTENCES for path in (root / place).glob("*.tsv*")]
-        found["the sentences of sst2"] = sorted(there)
+        found["the sentences of sst2"] = sorted(path for path in there if path.is_file())
     return {name: _names_and_sizes(files) for name, files in found.items() if files}
 
 

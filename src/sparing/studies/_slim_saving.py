@@ -101,7 +101,7 @@ def _leaving(plan: Plan, classes: int) -> str:
     if not plan.stops:
         return "all inputs run all of them"
     if plan.lets_all_leave(classes):
-        return f"every input leaves after layer {plan.stops[0]}"
+        return f"all inputs but exact ties leave after layer {plan.stops[0]}"
     sure = "largest class probability" if plan.confidence == "softmax" else "learned confidence"
     places = ", ".join(map(str, plan.stops))
     return f"an input leaves after layer {places} when its {sure} is above {plan.threshold:g}"
