@@ -311,3 +311,18 @@ def test_overwriting_leaves_what_a_link_points_to(tmp_path):
     _do(run, [_cell("one", [])], overwrite=True)
     assert not (run / "models").exists()
     assert (elsewhere / "kept").exists()
+
+
+def test_other_settings_are_named_before_the_rows_that_they_change(tmp_path):
+    with open_run(tmp_path, {**_config(rows=1), "data": {"digits": "a"}}) as run:
+        run.do([_cell("one", [])], SILENT)
+    with (
+        pytest.raises(UsageError, match="rows was 1, is 2"),
+        open_run(tmp_path, {**_config(rows=2), "data": {"digits": "b"}}),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match="the files of digits have changed"),
+        open_run(tmp_path, {**_config(rows=1), "data": {"digits": "b"}}),
+    ):
+        pass

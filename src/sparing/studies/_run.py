@@ -276,11 +276,7 @@ def _require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> Non
         for name, digest in config.get(DATA, {}).items()
         if name not in open_yet and told.get(name, digest) != digest
     ]
-    if changed and not _is_bare(folder, config):
-        raise UsageError(
-            f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
-            "choose another folder, or begin this one anew with --overwrite"
-        )
+    # settings first: with others a task has other rows, and its files are the same
     different = [key for key in {**now, **before} if before.get(key) != now.get(key)]
     if different and not _is_bare(folder, config):
         was, now_is = apart(before.get(different[0]), now.get(different[0]))
@@ -288,6 +284,11 @@ def _require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> Non
         raise UsageError(
             f"{folder} holds another run: {different[0]} was {was}, is {now_is}{more}; choose "
             "another folder, or begin this one anew with --overwrite"
+        )
+    if changed and not _is_bare(folder, config):
+        raise UsageError(
+            f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
+            "choose another folder, or begin this one anew with --overwrite"
         )
 
 
