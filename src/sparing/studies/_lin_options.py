@@ -88,7 +88,7 @@ SWAPS = PretrainedOptions(
         batch_size=16,
         mechanism_rate_factor=10.0,
         precision="fast",
-        test_examples=2000,
+        test_examples=1000,
         read_at=(128, 256, 512),
     ),
     task_options={"imdb": {"examples": 3000, "max_tokens": 128}},
