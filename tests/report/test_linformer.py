@@ -144,9 +144,10 @@ def costs():
 def language():
     found = []
     for arm, value in (("softmax", 20.0), ("linear", 25.0)):
-        own = {"question": "masked", "corpus": "grammar", "tokens": 32, "arm": arm}
-        found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
-        found.append(Record("mean_perplexity", value, "", "measured", {**own, "over": "seeds"}))
+        for tokens in (32, 64):
+            own = {"question": "masked", "corpus": "grammar", "tokens": tokens, "arm": arm}
+            found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
+            found.append(Record("mean_perplexity", value, "", "measured", {**own, "over": "seeds"}))
         own = {"question": "causal", "corpus": "grammar", "tokens": 32, "arm": arm}
         found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
     refused = {"question": "causal", "arm": "linformer", "seed": None, "why": "it mixes all"}
@@ -208,6 +209,13 @@ def test_every_part_stands_on_the_page(tmp_path):
     wanted = {"longer-listops", "rank", "spectrum-listops", "error-listops", "time", "memory"}
     assert wanted | {"masked"} <= set(files)
     assert all(files[name].stat().st_size > 1000 for name in wanted)
+
+
+def test_one_length_has_a_table_and_no_picture(tmp_path):
+    records = [r for r in language() if r.labels.get("tokens") != 64]
+    files = write_report(write(tmp_path, records))
+    assert "masked" not in files
+    assert "Masked language models" in files["md"].read_text()
 
 
 @pytest.mark.parametrize("kept", [0, 1, 5, 12, 30, 60, 90])

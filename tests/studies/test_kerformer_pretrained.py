@@ -15,7 +15,12 @@ from sparing.core.errors import DataError, UsageError
 from sparing.measure.statistics import unseen
 from sparing.studies import _ker_pretrained as pretrained
 from sparing.studies._ker_answers import answers_record, paired_records, right_of
-from sparing.studies._ker_pretrained import PretrainedOptions, notes, pretrained_cells
+from sparing.studies._ker_pretrained import (
+    STANDARD,
+    PretrainedOptions,
+    notes,
+    pretrained_cells,
+)
 from sparing.studies._ker_swapped import LAYERS, Stages, SwappedWork, arm_records, dense_records
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing.studies._long_arms import BY_CONTENT
@@ -393,13 +398,19 @@ def test_a_task_may_have_fewer_seeds_and_arms(model_folder, data, tmp_path):
     assert arms == {"dense", "softmax", "linear", "uniform"}
 
 
+def test_a_budget_can_be_narrowed_to_one_task(model_folder, data, tmp_path):
+    options = replace(STANDARD, tasks=("sst2",), model=str(model_folder))
+    cells = pretrained_cells(options, tmp_path, data, seeds=1, thread_count=1, watts_per_core=5.0)
+    assert {cell.key.split("/")[1] for cell in cells} == {"sst2"}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"tasks": ("sst3",)}, "did you mean 'sst2'"),
         ({"tasks": ("sst2", "sst2")}, "each once"),
-        ({"stages_of": {"imdb": {}}}, "not among the tasks"),
-        ({"task_options": {"sts2": {}}}, "did you mean 'sst2'"),
+        ({"stages_of": {"imbd": {}}}, "did you mean 'imdb'"),
+        ({"task_options": {"sst3": {}}}, "did you mean 'sst2'"),
         ({"stages_of": {"sst2": {"layer_epoch": 1}}}, "did you mean 'layer_epochs'"),
         ({"stages_of": {"sst2": {"arms": ("kerformr",)}}}, "did you mean 'kerformer'"),
         ({"stages_of": {"sst2": {"layer_epochs": 0, "later_epochs": 0}}}, "nothing would be"),

@@ -21,14 +21,14 @@ def language_blocks(results: LongResults) -> list[Block]:
 
 
 def language_figures(results: LongResults) -> list[Plot]:
-    """Perplexity of masked models by length, where there were any."""
+    """Perplexity of masked models by length, where there was more than one; tables have the rest."""
     arms = results.arms("masked", "perplexity")
     lines: Lines = {
         arm: points(results.line("perplexity", "tokens", **_masked_labels(results, arm)))
         for arm in arms
         if arm != FREQUENCIES
     }
-    if not any(lines.values()):
+    if not any(len(line) > 1 for line in lines.values()):
         return []
     return [
         lines_plot(

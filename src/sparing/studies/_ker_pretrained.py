@@ -31,6 +31,7 @@ from sparing.studies._long_arms import (
 )
 from sparing.studies._long_work import slug
 from sparing.studies._run import Cell
+from sparing.studies._task import require_tasks
 from sparing.tasks import names as task_names
 from sparing.tasks._files import given_folder
 
@@ -66,8 +67,9 @@ class PretrainedOptions:
     """Which pretrained model is swapped, and what its copies are trained on.
 
     ``model`` is a folder or hub name; without one nothing is run. ``stages`` say how all tasks are
-    trained, ``stages_of`` what is other for one task, by the same names. ``task_options`` are by
-    task those of ``load_task``; "amazon" is the task ``text`` on its file.
+    trained, ``stages_of`` what is other for one task, by the same names (of tasks that are not run
+    too, so that a budget can be narrowed to one). ``task_options`` are by task those of
+    ``load_task``; "amazon" is the task ``text`` on its file.
     """
 
     model: str = ""
@@ -84,12 +86,7 @@ class PretrainedOptions:
         if len(set(self.tasks)) != len(self.tasks) or not self.tasks:
             raise UsageError("pretrained.tasks must be named, each once")
         for part, given in (("stages_of", self.stages_of), ("task_options", self.task_options)):
-            for name in given:
-                if name not in self.tasks:
-                    raise UsageError(
-                        f"pretrained.{part} is for {name!r}, which is not among the tasks"
-                        f"{nearest(name, self.tasks)}"
-                    )
+            require_tasks(f"pretrained.{part}", given, PLACES)
         own = [each.name for each in fields(Stages)]
         for task, changes in self.stages_of.items():
             for name in changes:
@@ -97,7 +94,7 @@ class PretrainedOptions:
                     raise UsageError(
                         f"pretrained.stages_of.{task} has no {name!r}{nearest(name, own)}"
                     )
-        for task in self.tasks:
+        for task in {*self.tasks, *self.stages_of}:
             require_arms(self.of(task).arms)
 
     def of(self, task: str) -> Stages:
