@@ -21,7 +21,7 @@ def language_blocks(results: LongResults) -> list[Block]:
 
 
 def language_figures(results: LongResults) -> list[Plot]:
-    """Perplexity of masked models by length, where there was more than one; tables have the rest."""
+    """Perplexity of masked models by length, where there is more than one: tables have the rest."""
     arms = results.arms("masked", "perplexity")
     lines: Lines = {
         arm: points(results.line("perplexity", "tokens", **_masked_labels(results, arm)))
