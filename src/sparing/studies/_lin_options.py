@@ -80,7 +80,7 @@ class ErrorOptions:
 SWAPS = PretrainedOptions(
     tasks=("imdb",),
     stages=Stages(
-        arms=(DENSE, LINFORMER, POOLED, "linear", "efficient", UNIFORM),
+        arms=(DENSE, LINFORMER, POOLED, "efficient", UNIFORM),
         dense_epochs=3,
         layer_epochs=2,
         later_epochs=2,
@@ -91,7 +91,7 @@ SWAPS = PretrainedOptions(
         test_examples=1000,
         read_at=(128, 256, 512),
     ),
-    task_options={"imdb": {"examples": 3000, "max_tokens": 128}},
+    task_options={"imdb": {"examples": 1500, "max_tokens": 128}},
 )
 FEW_SWAPS = PretrainedOptions(
     tasks=("imdb",),
