@@ -80,7 +80,7 @@ class ErrorOptions:
 SWAPS = PretrainedOptions(
     tasks=("imdb",),
     stages=Stages(
-        arms=(DENSE, LINFORMER, POOLED, "efficient", UNIFORM),
+        arms=(DENSE, LINFORMER, POOLED, "linear", "efficient", UNIFORM),
         dense_epochs=3,
         layer_epochs=2,
         later_epochs=2,
