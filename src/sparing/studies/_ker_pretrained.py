@@ -32,7 +32,6 @@ from sparing.studies._long_arms import (
 from sparing.studies._long_work import slug
 from sparing.studies._run import Cell
 from sparing.studies._task import require_tasks
-from sparing.tasks import names as task_names
 from sparing.tasks._files import given_folder
 
 QUESTION = "pretrained"
@@ -79,14 +78,10 @@ class PretrainedOptions:
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = (*task_names(), *PLACES)
-        for name in self.tasks:
-            if name not in known:
-                raise UsageError(f"pretrained.tasks: unknown task {name!r}{nearest(name, known)}")
+        for part in ("tasks", "stages_of", "task_options"):
+            require_tasks(f"pretrained.{part}", getattr(self, part), PLACES)
         if len(set(self.tasks)) != len(self.tasks) or not self.tasks:
             raise UsageError("pretrained.tasks must be named, each once")
-        for part, given in (("stages_of", self.stages_of), ("task_options", self.task_options)):
-            require_tasks(f"pretrained.{part}", given, PLACES)
         own = [each.name for each in fields(Stages)]
         for task, changes in self.stages_of.items():
             for name in changes:
