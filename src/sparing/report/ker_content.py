@@ -106,6 +106,8 @@ def facts(results: LongResults) -> list[tuple[str, str]]:
     """How each task was trained on, then task and machine."""
     told = results.run.config.get("trained_on") or {}
     own = [(f"{task}", str(text)) for task, text in told.items()]
+    rates = results.rates("arena", "vision")
+    own += [(f"{task}: learning rates chosen", text) for task, text in rates]
     rest = content.facts(results.run, Results(results.run.records, results.run.config))
     return [*own, *(pair for pair in rest if pair[0] != "task")]
 

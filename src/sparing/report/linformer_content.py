@@ -192,6 +192,8 @@ def facts(results: LongResults) -> list[tuple[str, str]]:
         (f"{task}, training", _recipe(facts_of))
         for task, facts_of in (config.get("tasks") or {}).items()
     ]
+    rates = results.rates("longer", "sharing")
+    own += [(f"{task}: learning rates chosen", text) for task, text in rates]
     if config.get("pretrained"):
         own.append(("pretrained", str(config["pretrained"])))
     backbone = "4 layers, width 128, feed-forward 256, 4 heads of 32"

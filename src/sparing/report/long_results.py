@@ -71,6 +71,16 @@ class LongResults:
         middle = [arm for arm in order if arm not in (DENSE, *CONTROLS)]
         return [arm for arm in (DENSE, *middle, *CONTROLS) if arm in judged]
 
+    def rates(self, *questions: str) -> list[tuple[str, str]]:
+        """(task, which arm learned at which rate) of those whose arms could have several."""
+        found: dict[str, dict[str, float]] = {}
+        for each in self.all("learning_rate"):
+            question, task = each.labels.get("question"), each.labels.get("task")
+            if question in questions:
+                own = found.setdefault(f"{question}, {task}", {})
+                own[str(each.labels["arm"])] = float(each.value or 0)
+        return [(name, _by_rate(own)) for name, own in found.items() if len({*own.values()}) > 1]
+
     def decides(self, question: str, task: str) -> tuple[bool, str]:
         """Whether a task tells mechanisms apart, and why or why not."""
         found = self.find("decides", question=question, task=task)
@@ -118,6 +128,13 @@ class LongResults:
             f"there: with the first seed, {why}."
             for (task, why), count in reasons.items()
         ]
+
+
+def _by_rate(rates: Mapping[str, float]) -> str:
+    arms: dict[float, list[str]] = {}
+    for arm, rate in sorted(rates.items()):
+        arms.setdefault(rate, []).append(arm)
+    return "; ".join(f"{rate:g}: {', '.join(own)}" for rate, own in sorted(arms.items()))
 
 
 def _task_of(key: str) -> str:

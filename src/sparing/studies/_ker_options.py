@@ -78,7 +78,9 @@ def _bytes(tokens: int, examples: int) -> dict[str, Any]:
     return {"tokenizer": "bytes", "max_tokens": tokens, "examples": examples}
 
 
-def _recipe(epochs: int, batch_size: int = 32, learning_rate: float = 1e-3) -> dict[str, Any]:
+def _recipe(
+    epochs: int, batch_size: int = 32, learning_rate: float | tuple[float, ...] = (3e-4, 1e-3)
+) -> dict[str, Any]:
     return {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
 
 
@@ -98,7 +100,7 @@ _QUICK = Options(
         seeds=2,
         pilot=False,
         task_options={"listops": {**_LISTOPS, "examples": 1200}, "imdb": _bytes(512, 500)},
-        trained={"listops": _recipe(2), "imdb": _recipe(2)},
+        trained={"listops": _recipe(2, 32, 1e-3), "imdb": _recipe(2, 32, 1e-3)},
         validation_examples=200,
         test_examples=500,
     ),
@@ -120,9 +122,10 @@ _STANDARD = Options(
         arms_of={"cifar10": _FEW},
         task_options={
             "listops": {"min_tokens": 32, "max_tokens": 128},
-            "cifar10": {"as_tokens": True, "examples": 5000},
+            "cifar10": {"as_tokens": True, "examples": 8000},
         },
-        trained={"listops": _recipe(10), "cifar10": _recipe(3)},
+        # small batches: more steps for the same images
+        trained={"listops": _recipe(10), "cifar10": _recipe(2, 8, (1e-4, 3e-4))},
     ),
     vision=TaskOptions(
         tasks=("cifar10", "mnist", "flowers"),
@@ -130,7 +133,7 @@ _STANDARD = Options(
         task_options={"cifar10": {"examples": 4000}, "mnist": {"examples": 2000}},
         trained={
             "cifar10": _recipe(12, 64),
-            "mnist": _recipe(8, 64, 2e-3),
+            "mnist": _recipe(8, 64, (6e-4, 2e-3)),
             "flowers": _recipe(20, 32),
         },
     ),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparing.core.errors import NotFinite, UsageError
+from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
-from sparing.studies._run import write_atomically
+from sparing.studies._rates import FIRST_SEED, best_rate, require_rates
 from sparing.studies._spent import spent_records, windows
 from sparing.tasks import Task
 from sparing.train import Recipe, TrainResult, train
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
     from sparing.measure.windows import EnergyWindows
     from sparing.train.objective import Objective
-
-FIRST_SEED = 0
-DIVERGED = "diverged.json"
 
 
 @dataclass(frozen=True)
@@ -42,11 +38,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.passes < 1:
             raise UsageError(f"passes must be at least 1, got {self.passes}")
-        if not self.learning_rates or len(set(self.learning_rates)) != len(self.learning_rates):
-            raise UsageError(f"learning_rates must be one or more different ones: {self}")
-        for rate in self.learning_rates:
-            if not rate > 0:
-                raise UsageError(f"learning_rates must be above 0, got {rate}")
+        require_rates(self.learning_rates, "learning_rates")
 
     def trainings(self, seed: int) -> int:
         """How many trainings a seed takes."""
@@ -72,29 +64,7 @@ class Tuned:
     def rate(self) -> float:
         """The rate of all seeds; the trainings that decide it are kept and not repeated."""
         rates = self.schedule.learning_rates
-        if len(rates) == 1:
-            return rates[0]
-        losses = {rate: self._loss(rate) for rate in rates}
-        best = min(rates, key=losses.__getitem__)
-        if math.isinf(losses[best]):
-            reason = json.loads((self._folder(FIRST_SEED, best) / DIVERGED).read_text())["reason"]
-            named = ", ".join(map(str, rates))
-            raise NotFinite(f"the training diverges at every rate of {named}: {reason}")
-        return best
-
-    def _loss(self, rate: float) -> float:
-        """The first seed's validation loss at a rate; infinite where that training diverges.
-
-        That is noted, so that the other seeds do not try it again.
-        """
-        told = self._folder(FIRST_SEED, rate) / DIVERGED
-        if told.exists():
-            return math.inf
-        try:
-            return self._train(FIRST_SEED, rate).result.validation_loss
-        except NotFinite as error:
-            write_atomically(told, json.dumps({"reason": str(error)}) + "\n")
-            return math.inf
+        return best_rate(rates, partial(self._train, FIRST_SEED), partial(self._folder, FIRST_SEED))
 
     def _folder(self, seed: int, rate: float) -> Path:
         return self.place / f"{seed}-{rate:g}"

@@ -12,7 +12,7 @@ from sparing.studies._long_work import ABOVE_CHANCE
 
 Key = tuple[tuple[str, Label], ...]
 PAIRED = ("seed",)
-NOT_AVERAGED = ("validation_score", "answers")
+NOT_AVERAGED = ("validation_score", "answers", "learning_rate")
 
 
 @dataclass(frozen=True)

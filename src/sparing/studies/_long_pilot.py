@@ -8,8 +8,8 @@ from sparing.core.record import Record
 from sparing.studies._ker_answers import ANSWERS, Bits, right_of
 from sparing.studies._long_arms import DENSE, UNIFORM
 from sparing.studies._long_work import ABOVE_CHANCE, LongWork
+from sparing.studies._rates import FIRST_SEED
 
-FIRST = 0  # the seed that is tried first
 PAIR = (DENSE, UNIFORM)
 MANY_SEEDS = 5
 OWN = {"question", "task", "arm", "seed", "right"}  # other labels: asked of other inputs
@@ -52,7 +52,7 @@ def unpromising(
 
 
 def _right(records: Sequence[Record], question: str, task: str, arm: str) -> Bits | None:
-    wanted = {"question": question, "task": task, "arm": arm, "seed": FIRST}.items()
+    wanted = {"question": question, "task": task, "arm": arm, "seed": FIRST_SEED}.items()
     for record in records:
         if record.name == ANSWERS and wanted <= record.labels.items() and {*record.labels} <= OWN:
             return right_of(record)

@@ -11,8 +11,9 @@ from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
 from sparing.studies._ker_answers import answers_record
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_pilot import FIRST, PAIR, idle_after_pilot
+from sparing.studies._long_pilot import PAIR, idle_after_pilot
 from sparing.studies._long_work import LongWork, slug
+from sparing.studies._rates import FIRST_SEED, best_rate
 from sparing.studies._run import Cell
 from sparing.studies._spent import spent_records, windows
 from sparing.train import evaluate, train
@@ -20,7 +21,9 @@ from sparing.train import evaluate, train
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from sparing.measure.windows import EnergyWindows
     from sparing.tasks import Examples
+    from sparing.train import TrainResult
 
 TYPICAL_FLOPS = 25e9  # of training on one core, on encoders as narrow as these
 FORWARD_AND_BACK = 3
@@ -42,11 +45,11 @@ def training_cells(
     for seed in range(work.options.seeds):
         arms = list(work.options.arms_for(work.name))
         random.Random(f"{work.question}:{work.name}:{seed}").shuffle(arms)
-        if idle and seed == FIRST:
+        if idle and seed == FIRST_SEED:
             arms.sort(key=lambda arm: arm not in PAIR)
         for arm in arms:
             cell = training_cell(work, arm, seed, judges)
-            tried = (seed == FIRST and arm in PAIR) or arm in always
+            tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
             found.append(cell if tried else replace(cell, idle=idle))
     return found
 
@@ -56,10 +59,13 @@ def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] =
 
     def do() -> list[Record]:
         labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
-        meter = windows(work.options.watts_per_core)
-        model, place = work.build(arm, seed), work.place(arm, seed)
         with threads(work.options.thread_count):
-            result = train(model, work.task, work.recipe(seed), output_dir=place, meter=meter)
+            rate = best_rate(
+                work.rates,
+                lambda rate: _trained(work, arm, FIRST_SEED, rate),
+                lambda rate: work.place(arm, FIRST_SEED, rate),
+            )
+            model, result, meter = _trained(work, arm, seed, rate)
             judged = evaluate(model, work.task, batch_size=32)
             found = [record for judge in judges for record in judge(model, work, labels)]
         if judged.right is not None:
@@ -77,16 +83,28 @@ def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] =
             )
             for point in result.curve
         ]
-        return [score, params, *curve, *found, *spent_records(result, meter, labels)]
+        learned_at = Record("learning_rate", rate, "", "measured", labels)
+        return [score, params, learned_at, *curve, *found, *spent_records(result, meter, labels)]
 
     key = f"{work.question}/{work.name}/{seed}/{slug(arm)}"
-    return Cell(key, do, weight=_seconds(work, arm, len(judges)))
+    return Cell(key, do, weight=_seconds(work, arm, seed, len(judges)))
 
 
-def _seconds(work: LongWork, arm: str, more: int) -> float:
+def _trained(
+    work: LongWork, arm: str, seed: int, rate: float
+) -> tuple[PreTrainedModel, TrainResult, EnergyWindows]:
+    """The model of one training, what it came to, and what it took."""
+    model, meter = work.build(arm, seed), windows(work.options.watts_per_core)
+    place = work.place(arm, seed, rate)
+    result = train(model, work.task, work.recipe(seed, rate), output_dir=place, meter=meter)
+    return model, result, meter
+
+
+def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
     """A first guess: the linear layers' arithmetic, and the square where an arm is dense.
 
-    Of training, and of judging on held-out inputs of the same lengths: after each epoch and then.
+    Of training (the first seed's at every rate), and of judging on held-out inputs of the same
+    lengths: after each epoch and then.
     """
     task, recipe = work.task, work.recipe(0)
     sizes = {"long_range": (4, 128, 256)}.get(work.model, (4, 64, 128))
@@ -98,6 +116,7 @@ def _seconds(work: LongWork, arm: str, more: int) -> float:
         squared = 4 * layers * width if arm == DENSE else 0
         return float(sum(length * (linear + squared * length) for length in lengths))
 
-    taught = FORWARD_AND_BACK * recipe.epochs * cost(task.train)
-    judged = recipe.epochs * cost(task.validation) + (1 + more) * cost(task.test)
-    return 2.0 + (taught + judged) / TYPICAL_FLOPS
+    epoch = FORWARD_AND_BACK * cost(task.train) + cost(task.validation)
+    trainings = len(work.rates) if seed == FIRST_SEED else 1
+    judged = (1 + more) * cost(task.test)
+    return 2.0 + (trainings * recipe.epochs * epoch + judged) / TYPICAL_FLOPS

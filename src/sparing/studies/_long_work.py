@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
+from sparing.studies._rates import FIRST_SEED, RESULT, known_rate, require_rates
 from sparing.studies._task import limited, load_for, require_tasks
 from sparing.tasks import Examples, Task
 from sparing.tasks._files import given_folder
@@ -31,7 +33,8 @@ class TaskOptions:
 
     ``arms_of`` are the arms of tasks that have fewer than ``arms``. ``task_options`` are by task
     those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are not
-    the default recipe's. ``validation_examples`` and ``test_examples`` limit the held-out splits
+    the default recipe's. Of several learning rates every arm has the one that validates best with
+    its first seed. ``validation_examples`` and ``test_examples`` limit the held-out splits
     (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
     the others are left out where these two promise nothing (see ``unpromising``).
     """
@@ -66,6 +69,7 @@ class TaskOptions:
             for name in given:
                 if name not in TRAINED:
                     raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
+            require_rates(self._rates(task), f"trained.{task}.learning_rate")
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -76,13 +80,27 @@ class TaskOptions:
         """Those of one task."""
         return tuple(dict.fromkeys((DENSE, *self.arms_of.get(task, self.arms), UNIFORM)))
 
-    def recipe(self, task: str, seed: int) -> Recipe:
-        """How every arm of a task is trained."""
+    def rates(self, task: str) -> tuple[float, ...]:
+        """The learning rates of which each arm of a task has its best."""
+        return tuple(float(rate) for rate in self._rates(task))
+
+    def _rates(self, task: str) -> tuple[Any, ...]:
+        given = self.trained.get(task, {}).get("learning_rate", default_recipe(task).learning_rate)
+        return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+    def rate_told(self, task: str) -> str:
+        """The learning rates for a page."""
+        rates = self.rates(task)
+        told = " or ".join(f"{rate:g}" for rate in rates)
+        return told if len(rates) == 1 else f"{told}, each arm's best with its first seed"
+
+    def recipe(self, task: str, seed: int, rate: float | None = None) -> Recipe:
+        """How every arm of a task is trained, at a learning rate (by default the first)."""
         own, given = default_recipe(task), self.trained.get(task, {})
         return replace(
             own,
             epochs=given.get("epochs") or own.epochs,
-            learning_rate=given.get("learning_rate") or own.learning_rate,
+            learning_rate=self.rates(task)[0] if rate is None else rate,
             batch_size=given.get("batch_size") or own.batch_size,
             precision=self.precision,
             patience=None,
@@ -101,13 +119,19 @@ class LongWork:
     folder: Path
     options: TaskOptions
 
-    def recipe(self, seed: int) -> Recipe:
-        """How every arm is trained."""
-        return self.options.recipe(self.name, seed)
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates of which each arm has its best."""
+        return self.options.rates(self.name)
 
-    def place(self, arm: str, seed: int) -> Path:
+    def recipe(self, seed: int, rate: float | None = None) -> Recipe:
+        """How every arm is trained, at a learning rate (by default the first)."""
+        return self.options.recipe(self.name, seed, rate)
+
+    def place(self, arm: str, seed: int, rate: float) -> Path:
         """The folder of one training."""
-        return self.folder / "models" / f"{self.question}-{self.name}" / f"{slug(arm)}-{seed}"
+        own = f"{slug(arm)}-{seed}" if len(self.rates) == 1 else f"{slug(arm)}-{seed}-{rate:g}"
+        return self.folder / "models" / f"{self.question}-{self.name}" / own
 
     def build(self, arm: str, seed: int) -> PreTrainedModel:
         """An arm before training."""
@@ -115,10 +139,10 @@ class LongWork:
 
     def open(self, arm: str, seed: int) -> PreTrainedModel:
         """A trained arm; raises ``UsageError`` where its training has not ended."""
-        place = self.place(arm, seed)
-        if not (place / "result.json").is_file():
+        rate = known_rate(self.rates, partial(self.place, arm, FIRST_SEED))
+        if rate is None or not (self.place(arm, seed, rate) / RESULT).is_file():
             raise UsageError(f"{arm} with seed {seed} is not trained on {self.name} so far")
-        return open_model(str(place)).eval()
+        return open_model(str(self.place(arm, seed, rate))).eval()
 
 
 def bare_identity(identity: dict[str, Any]) -> dict[str, Any]:

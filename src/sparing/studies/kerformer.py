@@ -206,7 +206,8 @@ def _described(
         "threads": options.arena.thread_count,
         "trained_on": {
             work.name: f"{len(work.task.train):,} examples, {work.recipe(0).epochs} epochs, "
-            f"batches of {work.recipe(0).batch_size}, up to {work.task.tokens:,} tokens"
+            f"batches of {work.recipe(0).batch_size}, up to {work.task.tokens:,} tokens, "
+            f"learning rate {work.options.rate_told(work.name)}"
             for work in works
         },
     }

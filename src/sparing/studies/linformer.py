@@ -269,7 +269,7 @@ def _facts(work: LinWork) -> dict[str, Any]:
         "tokens": trained_tokens(work),
         "chance": work.task.chance,
         "epochs": recipe.epochs,
-        "learning_rate": recipe.learning_rate,
+        "learning_rate": work.options.rate_told(work.name),
         "batch_size": recipe.batch_size,
         "seeds": work.options.seeds,
         "slots": work.mechanism_of(LINFORMER)[1]["slots"],

@@ -1,0 +1,85 @@
+"""Each arm learns at the rate that validates best with its first seed: which of several it is.
+
+At one rate for all, an arm that wants another would be judged by the rate: on ListOps the control
+`uniform` stays at guessing at a rate at which dense attention learns, and learns as well as it at a
+third of that. A control that merely failed to train would make a task look as if it needed
+attention.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import DataError, NotFinite, UsageError
+from sparing.studies._run import write_atomically
+
+FIRST_SEED = 0
+DIVERGED, RESULT = "diverged.json", "result.json"
+Folder = Callable[[float], Path]
+
+
+def require_rates(rates: Sequence[Any], of: str) -> None:
+    """Raise ``UsageError`` unless they are one or more different numbers above 0."""
+    if not rates or len(set(rates)) != len(rates):
+        raise UsageError(f"{of} must be one or more different rates, got {rates}")
+    for rate in rates:
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+            raise UsageError(f"{of} must be above 0 and finite, got {rate}")
+
+
+def best_rate(rates: Sequence[float], train_at: Callable[[float], object], folder: Folder) -> float:
+    """The rate of all seeds; the trainings that decide it are made where they are missing.
+
+    ``train_at`` trains with the first seed and leaves its result in ``folder`` of the rate. One
+    that diverges is noted there, so that no other seed tries it again; raises ``NotFinite`` where
+    all do. A single rate is not tried.
+    """
+    if len(rates) > 1:
+        for rate in rates:
+            _try(rate, train_at, folder(rate))
+    found = known_rate(rates, folder)
+    if found is None:
+        raise DataError(f"{folder(rates[0]).parent} lost what its trainings came to: start anew")
+    return found
+
+
+def _try(rate: float, train_at: Callable[[float], object], place: Path) -> None:
+    if _loss(place) is not None:
+        return
+    try:
+        train_at(rate)
+    except NotFinite as error:
+        write_atomically(place / DIVERGED, json.dumps({"reason": str(error)}) + "\n")
+
+
+def known_rate(rates: Sequence[float], folder: Folder) -> float | None:
+    """The rate of least validation loss, as far as trained; None where a training is missing."""
+    if len(rates) == 1:
+        return rates[0]
+    losses = {rate: _loss(folder(rate)) for rate in rates}
+    known = {rate: loss for rate, loss in losses.items() if loss is not None}
+    if len(known) < len(rates):
+        return None
+    best = min(rates, key=known.__getitem__)
+    if math.isinf(known[best]):
+        reason = json.loads((folder(best) / DIVERGED).read_text(encoding="utf-8"))["reason"]
+        named = ", ".join(map(str, rates))
+        raise NotFinite(f"the training diverges at every rate of {named}: {reason}")
+    return best
+
+
+def _loss(place: Path) -> float | None:
+    """The validation loss of a training; infinite where it diverged, None where it is not done."""
+    if (place / DIVERGED).exists():
+        return math.inf
+    file = place / RESULT
+    if not file.is_file():
+        return None
+    try:
+        return float(json.loads(file.read_text(encoding="utf-8"))["validation_loss"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} does not hold what a training came to: remove it") from error
