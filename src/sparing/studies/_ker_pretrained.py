@@ -234,7 +234,7 @@ STANDARD = PretrainedOptions(
     ),
     stages_of={
         "imdb": {
-            "arms": _FEW_ARMS,
+            "arms": (*_FEW_ARMS, "nystrom"),
             "dense_epochs": 3,
             "layer_epochs": 2,
             "later_epochs": 2,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
+FREE = ("pilot", "arms", "arms_of")  # settings that change no cell, only which there are
 MARGIN = 0.01  # what a score may be below the dense arm's and still count as no worse
 
 
@@ -148,12 +149,13 @@ class LongWork:
 def bare_identity(identity: dict[str, Any]) -> dict[str, Any]:
     """What makes two runs the same one, less what changes nothing of what was done.
 
-    What a pilot left out may be trained after all, and lengths may be added where there are none.
+    What a pilot left out may be trained after all, arms may be added to those that ran, and lengths
+    where there are none.
     """
     return {
         name: bare_identity(value) if isinstance(value, dict) else value
         for name, value in identity.items()
-        if name != "pilot" and not (name == "read_at" and not value)
+        if name not in FREE and not (name == "read_at" and not value)
     }
 
 
