@@ -133,8 +133,21 @@ def test_they_may_be_trained_after_all_in_the_same_folder(left, tmp_path):
     again = kerformer.run(everything, left.folder)
     assert trained(again) == {(a, n) for a in ("softmax", "kerformer", "uniform") for n in (0, 1)}
     assert not [r for r in again.records if r.name == "left_out"]
-    identity = json.loads((left.folder / "config.json").read_text())["identity"]
-    assert "pilot" not in identity["arena"]
+    config = json.loads((left.folder / "config.json").read_text())
+    assert not {"pilot", "arms"} & {*config["identity"]["arena"]}
+    assert "vision" not in config["identity"]  # nothing was asked of images
+
+
+def test_arms_may_be_added_in_the_same_folder(left):
+    more = replace(SMALL, arena=replace(ARENA, pilot=False, arms=("kerformer", "linear")))
+    before = {r.cell for r in left.records if r.cell != "analysis"}
+    again = kerformer.run(more, left.folder)
+    assert {arm for arm, _ in trained(again)} == {"softmax", "kerformer", "linear", "uniform"}
+    assert before <= {r.cell for r in again.records}
+    assert "linear" in json.loads((left.folder / "config.json").read_text())["arms"]
+    other = replace(more, arena=replace(more.arena, trained={"listops": {"epochs": 3}}))
+    with pytest.raises(UsageError, match="holds another run: arena was"):
+        kerformer.run(other, left.folder)
 
 
 def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
@@ -168,7 +181,9 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     identity = {"arena": {"pilot": True, "seeds": 3}, "pretrained": {"stages": {"read_at": []}}}
     assert bare_identity(identity) == {"arena": {"seeds": 3}, "pretrained": {"stages": {}}}
     identity["pretrained"]["stages"]["read_at"] = [128]
-    assert bare_identity(identity)["pretrained"] == {"stages": {"read_at": [128]}}
+    identity["pretrained"]["stages_of"] = {"imdb": {"arms": ["linear"], "batch_size": 8}}
+    told = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
+    assert bare_identity(identity)["pretrained"] == told
 
 
 def test_swaps_are_part_of_a_run_of_linformers_only_where_there_is_an_encoder(tmp_path):

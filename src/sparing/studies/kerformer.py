@@ -26,6 +26,7 @@ from sparing.studies._ker_options import (
     ARENA,
     CORES,
     PRETRAINED,
+    QUESTIONS,
     SPEED,
     VISION,
     require_machine,
@@ -71,10 +72,11 @@ def run(
     """
     require_machine(options)
     works, told = _works(options, folder, data)
-    identity = bare_identity(plain({**asdict(options), "tasks": told}))
-    del identity["needs"]
     config = base_config(
-        "kerformer", identity, [work.task for work in works], [options.pretrained.model]
+        "kerformer",
+        _identity(options, told),
+        [work.task for work in works],
+        [options.pretrained.model],
     )
     config |= _described(options, works, folder.name, data)
     planned = _cells(options, works, folder, data)
@@ -91,6 +93,13 @@ def run(
         goals = judge(records)
         write_goals(opened.folder, goals)
         return StudyResult("kerformer", folder, opened.config, records, goals, failures)
+
+
+def _identity(options: Options, told: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What makes two runs the same one: the settings of what is asked, and the tasks' own."""
+    other = {"needs", *QUESTIONS} - {*options.questions}
+    own = {name: value for name, value in asdict(options).items() if name not in other}
+    return bare_identity(plain({**own, "tasks": told}))
 
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
