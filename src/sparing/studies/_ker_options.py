@@ -121,7 +121,7 @@ _STANDARD = Options(
         arms=(DENSE, KERFORMER, BY_CONTENT, *ABLATIONS, "linear", UNIFORM, NOTHING),
         arms_of={"cifar10": _FEW},
         task_options={
-            "listops": {"min_tokens": 32, "max_tokens": 128},
+            "listops": {"min_tokens": 16, "max_tokens": 64, "examples": 16_000},
             "cifar10": {"as_tokens": True, "examples": 8000},
         },
         # small batches: more steps for the same images
