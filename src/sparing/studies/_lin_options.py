@@ -215,7 +215,7 @@ BUDGETS = {
         longer=TaskOptions(
             arms=(LINFORMER, *LENGTH_FREE),
             seeds=3,
-            # of 32 to 128 tokens dense attention is too little above the mean of all values
+            # dense attention learns these (44.9 %), and the mean of all values most of them (43.1 %)
             task_options=_listops(64, 16_000, validation_examples=500, test_examples=2000),
             trained={"listops": {"epochs": 10, "batch_size": 32, "learning_rate": (3e-4, 1e-3)}},
         ),
