@@ -108,8 +108,9 @@ def test_times_are_paired_with_dense_attention(ended):
 
 
 def test_goals_stand_in_the_order_of_the_claims(ended):
-    assert len(ended.goals) == len(claims.CLAIMS)
-    assert ended.config["claims"] == [claim.kind for claim in claims.CLAIMS]
+    asked = claims.claims_of(SMALL.questions)
+    assert len(ended.goals) == len(asked)
+    assert ended.config["claims"] == [claim.kind for claim in asked]
     decided = [goal.met for goal in ended.goals if "decide" in goal.name]
     assert set(decided) == {"undecided"}  # listops on 32 examples tells nothing
 
@@ -307,3 +308,13 @@ def test_the_paper_budget_needs_an_accelerator(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with pytest.raises(UsageError, match="needs an accelerator"):
         kerformer.run(kerformer.BUDGETS["paper"], tmp_path / "run")
+
+
+def test_a_run_is_judged_by_what_was_asked_of_it():
+    every = [claim.text for claim in claims.claims_of(claims.QUESTIONS)]
+    assert every == [claim.text for claim in claims.CLAIMS]
+    assert [text[:9] for text in (c.text for c in claims.claims_of(["pretrained"]))] == [
+        *("Table 4: ", "Distilled", "and is cl")
+    ]
+    assert {c.text[:8] for c in claims.claims_of(["cores"])} == {"Table 1:", "Table 2:", "A millio"}
+    assert [goal.name[:9] for goal in claims.judge([], ["vision"])] == ["Figure 6:", "Figures 7"]

@@ -5,6 +5,7 @@ Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, sections 3.4 to 6.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparing.studies._goals import Goal, GoalResult
@@ -17,8 +18,17 @@ from sparing.studies._ker_costs import (
     range_effect,
     speed_over,
 )
-from sparing.studies._ker_joint import LONG, OF_EAGER, SPEED, at_once
-from sparing.studies._ker_options import ARENA, LINEAR_ARMS, VISION
+from sparing.studies._ker_joint import LONG, OF_EAGER, at_once
+from sparing.studies._ker_joint import SPEED as SPEED_UP
+from sparing.studies._ker_options import (
+    ARENA,
+    CORES,
+    LINEAR_ARMS,
+    PRETRAINED,
+    QUESTIONS,
+    SPEED,
+    VISION,
+)
 from sparing.studies._ker_scores import (
     above,
     above_the_best,
@@ -39,9 +49,11 @@ class Claim:
     """``measure`` gives a number with its interval; it holds where all of it is on the good side.
 
     ``bound`` is that side's edge, ``at_most`` says that small is good; ``kind`` tells what is
-    published from what this study set out to show. None is measured where nothing decides.
+    published from what this study set out to show; ``questions`` are those that it is asked of.
+    None is measured where nothing decides.
     """
 
+    questions: tuple[str, ...]
     text: str
     quantity: str
     measure: Measure
@@ -51,10 +63,15 @@ class Claim:
     kind: str = CLAIM
 
 
-def judge(records: Records) -> list[GoalResult]:
-    """Each claim and goal: it holds, does not, or is undecided."""
+def claims_of(questions: Sequence[str]) -> list[Claim]:
+    """The claims and goals on which a run that asks these has something to say."""
+    return [claim for claim in CLAIMS if {*claim.questions} & {*questions}]
+
+
+def judge(records: Records, questions: Sequence[str] = QUESTIONS) -> list[GoalResult]:
+    """Each claim and goal of these questions: it holds, does not, or is undecided."""
     found = []
-    for claim in CLAIMS:
+    for claim in claims_of(questions):
         goal = Goal(f"{claim.text} ({claim.quantity})", claim.bound, claim.unit, claim.at_most)
         measured = claim.measure(records)
         result = goal.judge(None, None) if measured is None else goal.judge(*measured)
@@ -64,10 +81,11 @@ def judge(records: Records) -> list[GoalResult]:
 
 def _at_once(arm: str) -> Claim:
     return Claim(
+        (ARENA, SPEED),
         f"{arm}: on long ranges as good as softmax, faster and leaner, all at once",
         f"of four: at most {100 * MARGIN:g} point worse on tasks of {LONG:,} tokens and more, "
-        f"{SPEED:g} times the speed of training at the longest length, no more memory than fused "
-        f"softmax, {OF_EAGER:g} of eager's",
+        f"{SPEED_UP:g} times the speed of training at the longest length, no more memory than "
+        f"fused softmax, {OF_EAGER:g} of eager's",
         at_once(arm),
         4.0,
         unit="of 4",
@@ -78,6 +96,7 @@ def _at_once(arm: str) -> Claim:
 _TASKS = "mean over the tasks that decide and that both ran"
 CLAIMS: tuple[Claim, ...] = (
     Claim(
+        (CORES,),
         "Table 1: Kerformer usually takes the least time below a million tokens",
         "the share of lengths at which efficient, linear and performer all take longer than "
         "kerformer, by content",
@@ -85,6 +104,7 @@ CLAIMS: tuple[Claim, ...] = (
         0.5,
     ),
     Claim(
+        (CORES,),
         "Table 2: dense attention takes three times as long on large values",
         "softmax's time on the widest range over that on values up to 2",
         range_effect,
@@ -92,32 +112,38 @@ CLAIMS: tuple[Claim, ...] = (
         unit="ratio",
     ),
     Claim(
+        (PRETRAINED,),
         "Table 4: fine-tuned, Kerformer is the best of the efficient mechanisms",
         "its mean over the tasks of both less a rival's, the least over rivals, plain training",
         best_transfer,
     ),
     Claim(
+        (ARENA,),
         "Table 5, caption: on long ranges Kerformer has the best mean of the efficient mechanisms",
         "its mean over the tasks that decide less a rival's, the least over the six printed "
         "rivals, each on all of these tasks",
         above_the_best,
     ),
     Claim(
+        (ARENA,),
         "Table 6: SE-K helps",
         f"{_TASKS}: with less without",
         above(ARENA, KERFORMER, "kerformer, no SE-K"),
     ),
     Claim(
+        (ARENA,),
         "Table 6: the sigmoid of queries helps",
         f"{_TASKS}: with less without",
         above(ARENA, KERFORMER, "kerformer, plain queries"),
     ),
     Claim(
+        (ARENA,),
         "Table 6: the softmax of keys helps",
         f"{_TASKS}: with less without",
         above(ARENA, KERFORMER, "kerformer, plain keys"),
     ),
     Claim(
+        (SPEED,),
         "Table 7: from 2,000 tokens on Kerformer trains faster than linear attention",
         "its steps a second over linear attention's, the least of all lengths",
         speed_over("training", "linear", 2000),
@@ -125,6 +151,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="ratio",
     ),
     Claim(
+        (ARENA,),
         "Figure 5: Kerformer weighs neighbours more",
         "mean weight at distances 1 to 3 less that from 32 on, a key's own mean being 1, on tasks "
         "that decide",
@@ -132,23 +159,27 @@ CLAIMS: tuple[Claim, ...] = (
         unit="",
     ),
     Claim(
+        (ARENA,),
         "Section 3.4: Kerformer is more robust to noise",
         f"{_TASKS}: the share that Kerformer keeps under noise of what it is above chance, less "
         "softmax's",
         noise,
     ),
     Claim(
+        (VISION,),
         "Figure 6: on images Kerformer beats dense attention",
         _TASKS,
         above(VISION, KERFORMER, DENSE),
     ),
     Claim(
+        (VISION,),
         "Figures 7 and 8: and learns faster",
         f"{_TASKS}: validation score after a quarter of the epochs less softmax's",
         first_quarter,
     ),
     *(_at_once(arm) for arm in LINEAR_ARMS),
     Claim(
+        (SPEED,),
         "65,536 tokens through the backbone in under 4 GB",
         "least peak of a forward pass",
         longest_bytes,
@@ -158,6 +189,7 @@ CLAIMS: tuple[Claim, ...] = (
         kind=GOAL,
     ),
     Claim(
+        (CORES,),
         "A million tokens of width 64 through a linear mechanism",
         "longest sequence run",
         million,
@@ -166,6 +198,7 @@ CLAIMS: tuple[Claim, ...] = (
         kind=GOAL,
     ),
     Claim(
+        (PRETRAINED,),
         "Distilled, a linear mechanism keeps 97 % of the dense score on IMDB",
         "right answers kept by the one best on validation, of the dense model's or of those of "
         "dense attention trained on as long, whichever is less; interval over other trainings and "
@@ -175,6 +208,7 @@ CLAIMS: tuple[Claim, ...] = (
         kind=GOAL,
     ),
     Claim(
+        (PRETRAINED,),
         "and is clearly better than the control uniform",
         "its right answers less uniform's; interval as above",
         kept("gain_over_uniform"),

@@ -19,7 +19,7 @@ from typing import Any
 
 from sparing.core.record import Record
 from sparing.studies._ker_answers import paired_records
-from sparing.studies._ker_claims import CLAIMS, judge
+from sparing.studies._ker_claims import claims_of, judge
 from sparing.studies._ker_cores import core_cells
 from sparing.studies._ker_judges import Neighbours, Noise
 from sparing.studies._ker_options import (
@@ -90,7 +90,7 @@ def run(
         idle = idle_records(planned, measured, opened.finished())
         opened.replace_analysis([*found, *idle])
         records = opened.records()
-        goals = judge(records)
+        goals = judge(records, options.questions)
         write_goals(opened.folder, goals)
         return StudyResult("kerformer", folder, opened.config, records, goals, failures)
 
@@ -210,7 +210,7 @@ def _described(
         "baseline": DENSE,
         "seeds": list(range(options.arena.seeds)),
         "margin": options.arena.margin,
-        "claims": [claim.kind for claim in CLAIMS],
+        "claims": [claim.kind for claim in claims_of(options.questions)],
         "watts_per_core": options.arena.watts_per_core,
         "threads": options.arena.thread_count,
         "trained_on": {
