@@ -11,6 +11,7 @@ import pytest
 from sparing.cli import main
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.report import kerformer as kerformer_page
 from sparing.report import linformer_content, write_report
 from sparing.report.long_results import LongResults
 from sparing.report.run import Run, read_run
@@ -194,3 +195,11 @@ def test_swaps_are_part_of_a_run_of_linformers_only_where_there_is_an_encoder(tm
     (tmp_path / "data").mkdir()
     loaded = linformer._loaded(replace(options, pretrained="encoder"), tmp_path, tmp_path / "data")
     assert any("imdb was left out" in note for note in loaded.notes)
+
+
+def test_a_page_has_no_table_of_goals_where_none_was_asked():
+    goal = {"name": "a (b)", "target": 0.0, "unit": "share", "met": "undecided"}
+    run = Run({"claims": ["claim"]}, [], [goal], [])
+    keys = [block.key for block in kerformer_page._blocks(LongResults(run))]
+    assert "claims" in keys
+    assert "goals" not in keys

@@ -95,7 +95,8 @@ def headline(results: LongResults) -> list[str]:
         "long ranges, images, swapped encoders",
     ]
     if results.seeds:
-        found.append(wording.count_of(len(results.arms("arena")), "arm"))
+        arms = {arm for question in ("arena", "vision") for arm in results.arms(question)}
+        found.append(wording.count_of(len(arms), "arm"))
         found.append(wording.count_of(results.seeds, "seed"))
     if isinstance(config.get("started"), str):
         found.append(config["started"][:10])

@@ -46,9 +46,10 @@ def render(run: Run) -> tuple[list[Plot], str, str]:
 
 
 def _blocks(results: LongResults) -> list[Block]:
+    claims = claims_block(results, "claims", "The published claims", _CLAIMS, "claim")
+    goals = claims_block(results, "goals", "The study's goals", _GOALS, "goal")
     return [
-        claims_block(results, "claims", "The published claims", _CLAIMS, "claim"),
-        claims_block(results, "goals", "The study's goals", _GOALS, "goal"),
+        *(block for block in (claims, goals) if block.rows),
         *core_blocks(results),
         *transfer_block(results),
         *score_blocks(results, "arena", "Long ranges", _ARENA, published.ARENA),
