@@ -185,6 +185,8 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     identity["pretrained"]["stages_of"] = {"imdb": {"arms": ["linear"], "batch_size": 8}}
     told = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
     assert bare_identity(identity)["pretrained"] == told
+    timed = {"speed": {"arms": ["softmax"]}, "language": {"masked": {"arms": ["linear"]}}}
+    assert bare_identity(timed) == timed  # one cell times several arms
 
 
 def test_swaps_are_part_of_a_run_of_linformers_only_where_there_is_an_encoder(tmp_path):

@@ -67,6 +67,23 @@ def test_what_diverges_is_not_chosen(tmp_path):
         best_rate(RATES, gone.train, gone.folder)
 
 
+def test_a_validation_loss_that_is_no_number_is_not_chosen(tmp_path):
+    made = Trainings(tmp_path, {**LOSSES, 1e-6: float("nan")})
+    assert best_rate(RATES, made.train, made.folder) == 1e-2
+    gone = Trainings(tmp_path / "all", dict.fromkeys(RATES, float("nan")))
+    with pytest.raises(NotFinite, match="the validation loss is not finite"):
+        best_rate(RATES, gone.train, gone.folder)
+
+
+def test_a_torn_note_of_a_divergence_is_told(tmp_path):
+    gone = Trainings(tmp_path, dict.fromkeys(RATES))
+    with pytest.raises(NotFinite):
+        best_rate(RATES, gone.train, gone.folder)
+    (gone.folder(1e-6) / "diverged.json").write_text('{"rea')
+    with pytest.raises(DataError, match=r"diverged.json does not hold why a training diverged"):
+        known_rate(RATES, gone.folder)
+
+
 def test_a_result_that_cannot_be_read_is_told(tmp_path):
     made = Trainings(tmp_path, LOSSES)
     best_rate(RATES, made.train, made.folder)

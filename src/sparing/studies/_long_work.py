@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
-FREE = ("pilot", "arms", "arms_of")  # settings that change no cell, only which there are
+ARMS = ("arms", "arms_of")
+# Questions whose arms have cells of their own; of others, several arms are measured in one cell.
+CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
 MARGIN = 0.01  # what a score may be below the dense arm's and still count as no worse
 
 
@@ -146,16 +148,19 @@ class LongWork:
         return open_model(str(self.place(arm, seed, rate))).eval()
 
 
-def bare_identity(identity: dict[str, Any]) -> dict[str, Any]:
+def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str, Any]:
     """What makes two runs the same one, less what changes nothing of what was done.
 
-    What a pilot left out may be trained after all, arms may be added to those that ran, and lengths
-    where there are none.
+    What a pilot left out may be trained after all, lengths may be added where there are none, and
+    arms where each has cells of its own.
     """
+    free = ("pilot", *ARMS) if cell_each else ("pilot",)
     return {
-        name: bare_identity(value) if isinstance(value, dict) else value
+        name: bare_identity(value, cell_each or name in CELL_EACH)
+        if isinstance(value, dict)
+        else value
         for name, value in identity.items()
-        if name not in FREE and not (name == "read_at" and not value)
+        if name not in free and not (name == "read_at" and not value)
     }
 
 

@@ -66,20 +66,30 @@ def known_rate(rates: Sequence[float], folder: Folder) -> float | None:
         return None
     best = min(rates, key=known.__getitem__)
     if math.isinf(known[best]):
-        reason = json.loads((folder(best) / DIVERGED).read_text(encoding="utf-8"))["reason"]
+        reason = _reason(folder(best) / DIVERGED)
         named = ", ".join(map(str, rates))
         raise NotFinite(f"the training diverges at every rate of {named}: {reason}")
     return best
 
 
 def _loss(place: Path) -> float | None:
-    """The validation loss of a training; infinite where it diverged, None where it is not done."""
+    """The validation loss of a training; infinite where it is none, None where it is not done."""
     if (place / DIVERGED).exists():
         return math.inf
     file = place / RESULT
     if not file.is_file():
         return None
     try:
-        return float(json.loads(file.read_text(encoding="utf-8"))["validation_loss"])
+        loss = float(json.loads(file.read_text(encoding="utf-8"))["validation_loss"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} does not hold what a training came to: remove it") from error
+    return loss if math.isfinite(loss) else math.inf  # NaN is neither less nor more than others
+
+
+def _reason(noted: Path) -> str:
+    if not noted.exists():
+        return "the validation loss is not finite"
+    try:
+        return str(json.loads(noted.read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{noted} does not hold why a training diverged: remove it") from error
