@@ -151,6 +151,26 @@ def test_arms_may_be_added_in_the_same_folder(left):
         kerformer.run(other, left.folder)
 
 
+def test_seeds_may_be_added_in_the_same_folder(left):
+    more = replace(SMALL, arena=replace(ARENA, pilot=False, seeds=3, arms=()))
+    before = {r.cell for r in left.records if r.cell != "analysis"}
+    again = kerformer.run(more, left.folder)
+    assert trained(again) >= {("softmax", 2), ("uniform", 2)}
+    assert before <= {r.cell for r in again.records}
+    assert json.loads((left.folder / "config.json").read_text())["seeds"] == [0, 1, 2]
+
+
+def test_what_an_older_version_kept_of_a_run_is_no_hindrance(left):
+    file = left.folder / "config.json"
+    config = json.loads(file.read_text())
+    older = {**config["identity"], "vision": {"seeds": 9}, "seeds": 7}
+    older["arena"] = {**older["arena"], "seeds": 2, "pilot": False, "arms": ["softmax"]}
+    older["tasks"] = {**older["tasks"], "vision/digits": {"patch_size": 2}}
+    file.write_text(json.dumps({**config, "identity": older}))
+    kerformer.run(SMALL, left.folder)
+    assert json.loads(file.read_text())["identity"] == config["identity"]
+
+
 def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
     def mean(task, count):
         labels = {"question": "arena", "task": task, "arm": "softmax", "over": "seeds"}
@@ -180,7 +200,7 @@ def test_the_verdict_on_lengths_says_why_nothing_is_decided():
 
 def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     identity = {"arena": {"pilot": True, "seeds": 3}, "pretrained": {"stages": {"read_at": []}}}
-    assert bare_identity(identity) == {"arena": {"seeds": 3}, "pretrained": {"stages": {}}}
+    assert bare_identity(identity) == {"arena": {}, "pretrained": {"stages": {}}}
     identity["pretrained"]["stages"]["read_at"] = [128]
     identity["pretrained"]["stages_of"] = {"imdb": {"arms": ["linear"], "batch_size": 8}}
     told = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}

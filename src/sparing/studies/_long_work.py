@@ -151,10 +151,10 @@ class LongWork:
 def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str, Any]:
     """What makes two runs the same one, less what changes nothing of what was done.
 
-    What a pilot left out may be trained after all, lengths may be added where there are none, and
-    arms where each has cells of its own.
+    What a pilot left out may be trained after all, and lengths may be added where there are none;
+    so may seeds, which all have cells of their own, and arms where they have too.
     """
-    free = ("pilot", *ARMS) if cell_each else ("pilot",)
+    free = ("pilot", "seeds", *ARMS) if cell_each else ("pilot", "seeds")
     return {
         name: bare_identity(value, cell_each or name in CELL_EACH)
         if isinstance(value, dict)

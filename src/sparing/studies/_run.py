@@ -31,6 +31,7 @@ OWNED_FILES = (
     "report.md",
 )
 Progress = Callable[[float, str], None]
+Identity = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -197,12 +198,18 @@ class Run:
 
 @contextmanager
 def open_run(
-    folder: Path, config: dict[str, Any], *, overwrite: bool = False, by_task: bool = False
+    folder: Path,
+    config: dict[str, Any],
+    *,
+    overwrite: bool = False,
+    by_task: bool = False,
+    today: Identity = dict,
 ) -> Iterator[Run]:
     """Open a run's folder for this process alone, new or continued; transformers' bars are hidden.
 
     ``by_task`` says that the keys of a task's cells begin with its name: then what is said of a
-    task that nothing was done for yet may still change.
+    task that nothing was done for yet may still change. ``today`` takes from the identity of a run
+    that an older version began what no longer is a part of it.
 
     Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
     ``DataError`` when its files are corrupt.
@@ -216,7 +223,7 @@ def open_run(
                 read_config(folder)  # only a run may be overwritten
             _drop_run(folder)
         else:
-            _require_same(folder, config, by_task=by_task)
+            _require_same(folder, config, by_task=by_task, today=today)
         write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
         yield Run(folder, config)
 
@@ -256,14 +263,16 @@ def _refuse_strangers(folder: Path) -> None:
         raise UsageError(f"{folder} is not empty and holds no run (found {strangers[0]})")
 
 
-def _require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> None:
+def _require_same(
+    folder: Path, config: dict[str, Any], *, by_task: bool, today: Identity = dict
+) -> None:
     if not (folder / "config.json").exists():
         return
     there = read_config(folder)
     study = there.get("study", config.get("study"))
     if study != config.get("study"):
         raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
-    before, now = there["identity"], config["identity"]
+    before, now = today(there["identity"]), config["identity"]
     open_yet = (
         _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
         if by_task

@@ -82,7 +82,7 @@ def run(
     planned = _cells(options, works, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite) as opened:
+    with open_run(folder, config, overwrite=overwrite, today=_today) as opened:
         failures = do_pieces(opened, wanted, minutes, on_progress)
         measured = [r for r in opened.records() if r.cell != ANALYSIS]
         chances = {work.name: work.task.chance for work in works}
@@ -97,9 +97,25 @@ def run(
 
 def _identity(options: Options, told: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What makes two runs the same one: the settings of what is asked, and the tasks' own."""
-    other = {"needs", *QUESTIONS} - {*options.questions}
-    own = {name: value for name, value in asdict(options).items() if name not in other}
-    return bare_identity(plain({**own, "tasks": told}))
+    return _today(plain({**asdict(options), "tasks": told}))
+
+
+def _today(identity: dict[str, Any]) -> dict[str, Any]:
+    """The identity without the settings of what is not asked, which older versions kept."""
+    other = {*QUESTIONS} - {*identity.get("questions", QUESTIONS)}
+    own = {name: value for name, value in identity.items() if name not in {"needs", *other}}
+    own["tasks"] = {
+        key: value
+        for key, value in identity.get("tasks", {}).items()
+        if key.split("/")[0] not in other
+    }
+    return bare_identity(own)
+
+
+def _seeds(options: Options) -> int:
+    """The most of any question that is trained for, else one."""
+    own = [each.seeds for each in _trained(options).values()]
+    return max([*own, *([options.seeds] if PRETRAINED in options.questions else [])], default=1)
 
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
@@ -208,7 +224,7 @@ def _described(
         },
         "arms": _arms(options),
         "baseline": DENSE,
-        "seeds": list(range(options.arena.seeds)),
+        "seeds": list(range(_seeds(options))),
         "margin": options.arena.margin,
         "claims": [claim.kind for claim in claims_of(options.questions)],
         "watts_per_core": options.arena.watts_per_core,

@@ -97,9 +97,7 @@ def run(
     folder that holds another run; a cell that fails is noted in the result, and the others go on.
     """
     loaded = _loaded(options, folder, data)
-    identity = bare_identity(plain({**asdict(options), "tasks": loaded.told}))
-    if not options.pretrained:
-        identity = {name: own for name, own in identity.items() if name not in OF_PRETRAINED}
+    identity = _today(plain({**asdict(options), "tasks": loaded.told}))
     read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
     config = base_config("linformer", identity, read, [options.pretrained])
     if LANGUAGE in options.questions:
@@ -108,7 +106,7 @@ def run(
     planned = _cells(options, loaded, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite) as opened:
+    with open_run(folder, config, overwrite=overwrite, today=_today) as opened:
         failures = do_pieces(opened, wanted, minutes, on_progress)
         measured = [r for r in opened.records() if r.cell != ANALYSIS]
         chances = {name: task.chance for name, task in loaded.tasks.items()}
@@ -119,6 +117,12 @@ def run(
         goals = judge(options, list(loaded.works), records, forms)
         write_goals(opened.folder, goals)
         return StudyResult("linformer", folder, opened.config, records, goals, failures)
+
+
+def _today(identity: dict[str, Any]) -> dict[str, Any]:
+    """The identity without what changes nothing of what was done, which older versions kept."""
+    other = () if identity.get("pretrained") else OF_PRETRAINED
+    return bare_identity({name: own for name, own in identity.items() if name not in other})
 
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
