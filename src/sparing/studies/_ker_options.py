@@ -66,7 +66,7 @@ def require_machine(options: Options) -> None:
 _LISTOPS = {"min_tokens": 128, "max_tokens": 256}
 _VISION_ARMS = (DENSE, "efficient", "linear", "cosformer", KERFORMER)
 # Those of the linear families of which one may be all that is wished for at once.
-LINEAR_ARMS = (KERFORMER, BY_CONTENT, "linear", "linformer", "dct")
+LINEAR_ARMS = (KERFORMER, BY_CONTENT, "linear", "linformer", "dct", "nystrom")
 _FEW = (DENSE, KERFORMER, "dct", UNIFORM)
 _PRINTED = (
     *(DENSE, "local", "reformer", "performer", "longformer", "bigbird", "dct", KERFORMER),
@@ -121,11 +121,11 @@ _STANDARD = Options(
         arms=(DENSE, KERFORMER, BY_CONTENT, *ABLATIONS, "linear", UNIFORM, NOTHING),
         arms_of={"cifar10": _FEW},
         task_options={
-            "listops": {"min_tokens": 16, "max_tokens": 64, "examples": 16_000},
+            "listops": {"min_tokens": 8, "max_tokens": 32, "examples": 32_000},
             "cifar10": {"as_tokens": True, "examples": 8000},
         },
         # small batches: more steps for the same images
-        trained={"listops": _recipe(10), "cifar10": _recipe(2, 8, (1e-4, 3e-4))},
+        trained={"listops": _recipe(6), "cifar10": _recipe(2, 8, (1e-4, 3e-4))},
     ),
     vision=TaskOptions(
         tasks=("cifar10", "mnist", "flowers"),

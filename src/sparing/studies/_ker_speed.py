@@ -37,7 +37,7 @@ class SpeedOptions:
 
     arms: tuple[str, ...] = (
         *("softmax", "local", "reformer", "bigbird", "linear", "performer", "longformer", "dct"),
-        *(KERFORMER, BY_CONTENT, "efficient", "linformer"),
+        *(KERFORMER, BY_CONTENT, "efficient", "linformer", "nystrom"),
     )
     lengths: tuple[int, ...] = (1024, 2048, 3072, 4096)
     step_tokens: int = 4096

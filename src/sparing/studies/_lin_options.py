@@ -215,9 +215,9 @@ BUDGETS = {
         longer=TaskOptions(
             arms=(LINFORMER, *LENGTH_FREE),
             seeds=3,
-            # dense attention comes to 44.9 % here, the mean of all values to 43.1 %
-            task_options=_listops(64, 16_000, validation_examples=500, test_examples=2000),
-            trained={"listops": {"epochs": 10, "batch_size": 32, "learning_rate": (3e-4, 1e-3)}},
+            # on longer ones the mean of all values does nearly as well as dense attention
+            task_options=_listops(32, 32_000, validation_examples=500, test_examples=2000),
+            trained={"listops": {"epochs": 6, "batch_size": 32, "learning_rate": (3e-4, 1e-3)}},
         ),
         texts=TaskOptions(
             tasks=("imdb",),
@@ -227,7 +227,7 @@ BUDGETS = {
             trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": (2e-4, 5e-4)}},
         ),
         length_examples=1000,
-        ranks=("4", "8", "n/2"),
+        ranks=("4", "n/2"),
         spectrum_lengths=(16, 32, 64, 128, 256, 512),
         language=STANDARD,
     ),
