@@ -126,6 +126,7 @@ _STANDARD = Options(
         },
         # small batches: more steps for the same images
         trained={"listops": _recipe(6), "cifar10": _recipe(2, 8, (1e-4, 3e-4))},
+        precision="fast",
     ),
     vision=TaskOptions(
         tasks=("cifar10", "mnist", "flowers"),

@@ -218,6 +218,7 @@ BUDGETS = {
             # on longer ones the mean of all values does nearly as well as dense attention
             task_options=_listops(32, 32_000, validation_examples=500, test_examples=2000),
             trained={"listops": {"epochs": 6, "batch_size": 32, "learning_rate": (3e-4, 1e-3)}},
+            precision="fast",
         ),
         texts=TaskOptions(
             tasks=("imdb",),
@@ -225,6 +226,7 @@ BUDGETS = {
             seeds=3,
             task_options={"imdb": {"max_tokens": 64}},
             trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": (2e-4, 5e-4)}},
+            precision="fast",
         ),
         length_examples=1000,
         ranks=("4", "n/2"),
