@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparing.tasks import Examples
     from sparing.train import TrainResult
 
-TYPICAL_FLOPS = 25e9  # of training on one core, on encoders as narrow as these
+TYPICAL_FLOPS = 50e9  # of training on one core, on encoders as narrow as these; more in bfloat16
 FORWARD_AND_BACK = 3
 Labels = dict[str, Label]
 Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
