@@ -52,8 +52,7 @@ def headline(results: Results) -> list[str]:
     facts = [str(task[key]) for key in ("name", "kind") if task.get(key)]
     if results.task_tokens:
         facts.append(wording.length(results.task_tokens))
-    if results.arms:
-        facts.append(wording.count_of(len(results.arms), "arm"))
+    facts.append(wording.count_of(len(results.arms), "arm"))
     seeds = _seeds(config.get("seeds"))
     if seeds:
         facts.append(wording.count_of(seeds, "seed"))

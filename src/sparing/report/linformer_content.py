@@ -44,7 +44,8 @@ def headline(results: LongResults) -> list[str]:
     """The few facts that stand above the verdict."""
     config = results.run.config
     tasks = list(config.get("tasks") or {})
-    found = [", ".join(tasks), wording.count_of(len(results.arms("longer")), "arm")]
+    arms = len(results.arms("longer"))
+    found = [", ".join(tasks), wording.count_of(arms, "arm") if arms else ""]
     found.append(wording.count_of(results.seeds, "seed"))
     if isinstance(config.get("started"), str):
         found.append(config["started"][:10])
@@ -78,7 +79,7 @@ def _decisive(results: LongResults) -> tuple[str, str]:
             continue
         told.append((task, gap, _met(task, factor, results)))
     if not told:
-        because = f": {'; '.join(reasons) or 'nothing is analysed so far'}."
+        because = f": {'; '.join(reasons) or 'no encoder trained here was asked on them so far'}."
         return "Undecided whether Linformer holds on longer inputs than it was trained on", because
     texts = "; ".join(f"{task} {points_text(gap)} points" for task, gap, _ in told)
     because = f": at {factor} times the length of training its score less softmax's is {texts}."
