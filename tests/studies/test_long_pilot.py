@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sparing.cli import main
-from sparing.core.errors import UsageError
+from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Record
 from sparing.report import kerformer as kerformer_page
 from sparing.report import linformer_content, write_report
@@ -169,6 +169,10 @@ def test_what_an_older_version_kept_of_a_run_is_no_hindrance(left):
     file.write_text(json.dumps({**config, "identity": older}))
     kerformer.run(SMALL, left.folder)
     assert json.loads(file.read_text())["identity"] == config["identity"]
+    file.write_text(json.dumps({**config, "identity": {**older, "questions": 3}}))
+    with pytest.raises(DataError, match="is not a run's configuration"):
+        kerformer.run(SMALL, left.folder)
+    file.write_text(json.dumps(config))
 
 
 def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():

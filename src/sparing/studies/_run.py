@@ -272,7 +272,7 @@ def _require_same(
     study = there.get("study", config.get("study"))
     if study != config.get("study"):
         raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
-    before, now = today(there["identity"]), config["identity"]
+    before, now = _as_of_today(folder, there["identity"], today), config["identity"]
     open_yet = (
         _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
         if by_task
@@ -299,6 +299,13 @@ def _require_same(
             f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
             "choose another folder, or begin this one anew with --overwrite"
         )
+
+
+def _as_of_today(folder: Path, identity: dict[str, Any], today: Identity) -> dict[str, Any]:
+    try:
+        return today(identity)
+    except (AttributeError, TypeError) as error:
+        raise DataError(f"{folder / 'config.json'} is not a run's configuration") from error
 
 
 def _not_begun(folder: Path, tasks: set[str]) -> set[str]:
