@@ -213,6 +213,15 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     assert bare_identity(timed) == timed  # one cell times several arms
 
 
+@pytest.mark.parametrize(("multiplies", "taken"), [(True, "bfloat16"), (False, "float32")])
+def test_a_run_is_in_the_precision_that_the_machine_takes(monkeypatch, multiplies, taken):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setattr("sparing.train.trainer.multiplies_bfloat16", lambda: multiplies)
+    told = {"arena": {"precision": "fast"}, "pretrained": {"stages": {"precision": taken}}}
+    of_arena, of_stages = bare_identity(told)["arena"], bare_identity(told)["pretrained"]["stages"]
+    assert of_arena == of_stages == {"precision": taken}
+
+
 def test_swaps_are_part_of_a_run_of_linformers_only_where_there_is_an_encoder(tmp_path):
     options = linformer.Options(questions=("swapped",), longer=TaskOptions(tasks=()))
     options = replace(options, texts=TaskOptions(tasks=()))

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
 from sparing.studies._rates import FIRST_SEED, RESULT, known_rate, require_rates
@@ -16,6 +18,7 @@ from sparing.tasks import Examples, Task
 from sparing.tasks._files import given_folder
 from sparing.train import Recipe, default_recipe
 from sparing.train.recipe import Precision
+from sparing.train.trainer import resolve_precision
 from sparing.transfer.opening import open_model
 
 if TYPE_CHECKING:
@@ -152,16 +155,20 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
     """What makes two runs the same one, less what changes nothing of what was done.
 
     What a pilot left out may be trained after all, and lengths may be added where there are none;
-    so may seeds, which all have cells of their own, and arms where they have too.
+    so may seeds, which all have cells of their own, and arms where they have too. A precision is
+    told as this machine takes it: arms must not be held against others that learned in another.
     """
     free = ("pilot", "seeds", *ARMS) if cell_each else ("pilot", "seeds")
-    return {
-        name: bare_identity(value, cell_each or name in CELL_EACH)
-        if isinstance(value, dict)
-        else value
-        for name, value in identity.items()
-        if name not in free and not (name == "read_at" and not value)
-    }
+    found = {}
+    for name, value in identity.items():
+        if name in free or (name == "read_at" and not value):
+            continue
+        found[name] = value
+        if isinstance(value, dict):
+            found[name] = bare_identity(value, cell_each or name in CELL_EACH)
+        elif name == "precision":
+            found[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
+    return found
 
 
 def slug(name: str) -> str:
