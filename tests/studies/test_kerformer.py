@@ -314,7 +314,7 @@ def test_a_run_is_judged_by_what_was_asked_of_it():
     every = [claim.text for claim in claims.claims_of(claims.QUESTIONS)]
     assert every == [claim.text for claim in claims.CLAIMS]
     assert [text[:9] for text in (c.text for c in claims.claims_of(["pretrained"]))] == [
-        *("Table 4: ", "Distilled", "and is cl")
+        *("Table 4: ", "Figure 5:", "Section 3", "Distilled", "and is cl")
     ]
     assert {c.text[:8] for c in claims.claims_of(["cores"])} == {"Table 1:", "Table 2:", "A millio"}
     assert [goal.name[:9] for goal in claims.judge([], ["vision"])] == ["Figure 6:", "Figures 7"]

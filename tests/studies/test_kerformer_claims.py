@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sparing.core.record import Record
+from sparing.studies import _ker_behaviour as ker_behaviour
 from sparing.studies import _ker_claims as claims
 from sparing.studies import _ker_costs as costs
 from sparing.studies import _ker_joint as joint
@@ -152,7 +153,7 @@ def test_who_only_guesses_is_not_robust_to_noise(clean, measured):
         for r in records
     ]
     records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
-    assert (ker_scores.noise(records) is not None) == measured
+    assert (ker_behaviour.noise(records) is not None) == measured
 
 
 def noised(record, value):
@@ -170,9 +171,51 @@ def test_robustness_is_what_is_kept_of_what_was_learned():
         for r in records
     ]
     records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
-    value, interval = ker_scores.noise(records)  # the worse arm falls less far, and keeps no more
+    value, interval = ker_behaviour.noise(
+        records
+    )  # the worse arm falls less far, and keeps no more
     assert value == pytest.approx(0.0)
     assert interval[0] <= 0 <= interval[1]
+
+
+def swapped(records):
+    """The same scores as those of swapped encoders, trained with labels alone."""
+    told = {"question": "pretrained", "stage": "plain"}
+    own = [replace(r, labels={**r.labels, **told}) for r in records if "arm" in r.labels]
+    chance = Record("chance", 0.5, "share", "measured", {"question": "pretrained", "task": "t"})
+    return [*own, chance]
+
+
+@pytest.mark.parametrize(("control", "measured"), [([0.5, 0.5, 0.51], True), ([0.8] * 3, False)])
+def test_swapped_encoders_tell_of_noise_where_attention_helps(control, measured):
+    records = scores(
+        softmax=[0.8, 0.81, 0.8], uniform=control, kerformer=[0.7, 0.71, 0.7], linear=[0.6] * 3
+    )
+    noisy = {"softmax": 0.65, "kerformer": 0.7, "uniform": 0.5, "linear": 0.5}
+    records += [noised(r, noisy[r.labels["arm"]]) for r in records]
+    found = ker_behaviour.noise(swapped(records))
+    assert (found is not None) == measured
+    if found is not None:
+        assert found[0] == pytest.approx(1 - 0.5, abs=0.03)
+        assert found[1][0] > 0
+
+
+@pytest.mark.parametrize("kind", ["arena", "pretrained"])
+def test_neighbours_are_told_by_both_kinds_of_training(kind):
+    records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.7, 0.71, 0.7])
+    own = [r for r in records if r.labels["arm"] == "kerformer"]
+    weights = {0: 9.0, 1: 1.5, 2: 1.2, 4: 5.0, 8: 0.9, 16: 0.7}
+    records += [
+        replace(r, name="weight_at_distance", value=w, labels={**r.labels, "distance": at})
+        for r in own
+        for at, w in weights.items()
+    ]
+    if kind == "arena":
+        records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
+    else:
+        records = swapped(records)
+    value, _ = ker_behaviour.neighbours(records)
+    assert value == pytest.approx((1.5 + 2 * 1.2) / 3 - 0.8)  # distances 1 to 3, and from 8 on
 
 
 def test_the_least_of_several_has_the_least_ends():
@@ -361,7 +404,7 @@ def test_a_small_split_that_decides_nothing_blurs_nothing():
     decided = [replace(r, count=1000) for r in decided]
     small = [replace(r, count=50, labels={**r.labels, "task": "photos"}) for r in decided[:1]]
     records = [*decided, *small]
-    assert ker_scores._step([*records, *analysis.analyse(records, {"t": 0.5})], "arena") == 0.001
+    assert ker_scores.step_of([*records, *analysis.analyse(records, {"t": 0.5})], "arena") == 0.001
 
 
 def alone(*tokens, name="latency_ms"):

@@ -13,15 +13,19 @@ import transformers
 
 from sparing.core.errors import DataError, UsageError
 from sparing.measure.statistics import unseen
+from sparing.report import write_report
 from sparing.studies import _ker_pretrained as pretrained
+from sparing.studies import kerformer
 from sparing.studies._ker_answers import answers_record, paired_records, right_of
+from sparing.studies._ker_judges import Neighbours, Noise, implied_weights, noisy
 from sparing.studies._ker_pretrained import (
     STANDARD,
     PretrainedOptions,
     notes,
     pretrained_cells,
 )
-from sparing.studies._ker_swapped import LAYERS, Stages, SwappedWork, arm_records, dense_records
+from sparing.studies._ker_stages import Stages
+from sparing.studies._ker_swapped import LAYERS, SwappedWork, arm_records, dense_records
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing.studies._long_arms import BY_CONTENT
 from sparing.train import train
@@ -177,6 +181,43 @@ def test_copies_are_asked_at_other_lengths_with_the_same_inputs(work, tmp_path):
     uniform = [replace(r, labels={**r.labels, "arm": "uniform"}) for r in answers]
     gains = [r for r in paired_records([*answers, *uniform]) if r.name == "gain_over_uniform"]
     assert [r.count for r in gains] == [24]
+
+
+def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work):
+    judged = replace(work, judges=(Noise((0.5,)), Neighbours(4)))
+    flat, dense = (arm_records(judged, arm, 0) for arm in ("uniform", "softmax"))
+    for found in (flat, dense):
+        assert len(_values(found, "noisy_score", stage="plain", noise=0.5)) == 1
+        assert len(_values(found, "noisy_score")) == 1  # of no other stage
+    weights = _values(flat, "weight_at_distance", stage="plain")
+    assert weights
+    assert weights == pytest.approx([1.0] * len(weights), abs=1e-4)
+    assert any(abs(w - 1) > 0.01 for w in _values(dense, "weight_at_distance", stage="plain"))
+
+
+def test_noise_leaves_a_tokenizers_marks_and_draws_words_of_the_texts(work):
+    task = work.task
+    marks = {*task.tokenizer.all_special_ids} - {task.tokenizer.unk_token_id}
+    words = {int(word) for ids in task.test.inputs for word in ids} - marks
+    hit = 0
+    for old, new in zip(task.test.inputs, noisy(task, 0.9).test.inputs, strict=True):
+        for before, after in zip(old.tolist(), new.tolist(), strict=True):
+            assert (after == before) if before in marks else (after in words)
+        hit += int((old != new).sum())
+    assert hit > 0.5 * sum(len(ids) - 2 for ids in task.test.inputs)
+
+
+def test_a_second_text_keeps_its_type_where_weights_are_read_off(work, monkeypatch):
+    model, seen = work.swapped("softmax", 0), {}
+    example = {
+        **work.task.test[0],
+        "token_type_ids": torch.ones_like(work.task.test[0]["input_ids"]),
+    }
+    monkeypatch.setattr(model, "forward", lambda **given: seen.update(given))
+    implied_weights(model, example)
+    assert {name: tuple(x.shape) for name, x in seen.items()} == {
+        name: (1, len(example["input_ids"])) for name in ("input_ids", "token_type_ids")
+    }
 
 
 def test_finished_trainings_are_read_back(work, by_content, monkeypatch):
@@ -444,3 +485,19 @@ def test_budgets_name_what_exists():
             assert task in pretrained.PLACES
             assert "softmax" in budget.of(task).compared
     assert LAYERS == "layers"
+
+
+def test_the_page_shows_how_swapped_encoders_took_noise(model_folder, data, tmp_path):
+    options = kerformer.Options(
+        questions=("pretrained",),
+        pretrained=PretrainedOptions(
+            model_folder, stages=SMALL, task_options={"sst2": {"max_tokens": 32}}
+        ),
+        seeds=1,
+    )
+    run = kerformer.run(options, tmp_path / "run", data=data)
+    assert run.failures == []
+    pages = write_report(run.folder)
+    for name in ("noise-sst2-swapped", "neighbours-sst2-swapped", "distilling"):
+        assert pages[name].is_file()
+    assert "Under noise: sst2, swapped encoders" in pages["md"].read_text()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
+from sparing.core.record import Label
 from sparing.report.drawing import Plot
 from sparing.report.long_figures import BEFORE_ONE, Interval, Point, Scales, lines_plot, points
 from sparing.report.long_results import DENSE, LongResults, positions
 
+Told = dict[str, Label]
 FORMS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain keys")
 
 
@@ -31,9 +33,13 @@ def figures(results: LongResults) -> list[Plot]:
     places = places_of(results)
     found = [("cores", _cores(results, places)), ("speed", _speed(results, places))]
     for task in results.tasks("arena")[:2] or [""]:
-        found.append(("arena", _neighbours(results, task, places)))
-        if _asked_under_noise(results, task):
-            found.append(("arena", _noise(results, task, places)))
+        told: Told = {"question": "arena", "task": task}
+        found.append(("arena", _neighbours(results, told, places)))
+        if _asked_under_noise(results, told):
+            found.append(("arena", _noise(results, told, places)))
+    for told in _copies(results)[:2]:
+        found.append(("pretrained", _neighbours(results, told, places)))
+        found.append(("pretrained", _noise(results, told, places)))
     images = results.tasks("vision") or [""]
     found += [("vision", _learning(results, task, places)) for task in images]
     found.append(("pretrained", _distilling(results, places)))
@@ -80,22 +86,39 @@ def _speed(results: LongResults, places: Mapping[str, int]) -> Plot:
     )
 
 
-def _neighbours(results: LongResults, task: str, places: Mapping[str, int]) -> Plot:
+def _copies(results: LongResults) -> list[Told]:
+    """The tasks on which swapped encoders, trained with labels alone, met noise."""
+    told: Told = {"question": "pretrained", "stage": "plain"}
+    noisy = {r.labels["task"] for r in results.all("noisy_score", **told)}
+    return [{**told, "task": task} for task in results.tasks("pretrained") if task in noisy]
+
+
+def _titled(told: Told) -> tuple[str, str]:
+    """What names a figure of a task, and what its title ends with."""
+    task = str(told["task"])
+    if told["question"] == "pretrained":
+        return f"-{task}-swapped", f": {task}, swapped encoders"
+    return (f"-{task}", f": {task}") if task else ("", "")
+
+
+def _shown(results: LongResults, told: Told) -> list[str]:
+    return [arm for arm in results.arms(str(told["question"])) if arm not in FORMS]
+
+
+def _neighbours(results: LongResults, told: Told, places: Mapping[str, int]) -> Plot:
+    name, title = _titled(told)
     lines = {
         arm: points(
             [
                 (at or BEFORE_ONE, record)
-                for at, record in results.line(
-                    "weight_at_distance", "distance", question="arena", task=task, arm=arm
-                )
+                for at, record in results.line("weight_at_distance", "distance", arm=arm, **told)
             ]
         )
-        for arm in results.arms("arena")
-        if arm not in FORMS
+        for arm in _shown(results, told)
     }
     return lines_plot(
-        f"neighbours-{task}" if task else "neighbours",
-        f"How much neighbours weigh: {task}" if task else "How much neighbours weigh",
+        f"neighbours{name}",
+        f"How much neighbours weigh{title}",
         "Mean weight of keys by their distance from the query over layers, heads and seeds, each "
         "over its key's mean of all queries (the line); the first place is the query's own token.",
         lines,
@@ -104,25 +127,23 @@ def _neighbours(results: LongResults, task: str, places: Mapping[str, int]) -> P
     )
 
 
-def _asked_under_noise(results: LongResults, task: str) -> bool:
+def _asked_under_noise(results: LongResults, told: Told) -> bool:
     """Whether a task's noise has or awaits scores: some have none, and are judged all the same."""
-    told = {"question": "arena", "task": task}
     noisy, judged = (any(results.all(name, **told)) for name in ("noisy_score", "score"))
     return noisy or not judged
 
 
-def _noise(results: LongResults, task: str, places: Mapping[str, int]) -> Plot:
+def _noise(results: LongResults, told: Told, places: Mapping[str, int]) -> Plot:
+    name, title = _titled(told)
     lines = {}
-    for arm in results.arms("arena"):
-        if arm in FORMS:
-            continue
-        line = results.line("noisy_score", "noise", question="arena", task=task, arm=arm)
-        clean = results.mean("score", question="arena", task=task, arm=arm)
+    for arm in _shown(results, told):
+        line = results.line("noisy_score", "noise", arm=arm, **told)
+        clean = results.mean("score", arm=arm, **told)
         whole = line if clean is None else [(0.0, clean), *line]
         lines[arm] = [(100 * x, y, None) for x, y, _ in points(whole, 100.0)] if line else []
     return lines_plot(
-        f"noise-{task}" if task else "noise",
-        f"Under noise: {task}" if task else "Under noise",
+        f"noise{name}",
+        f"Under noise{title}",
         "Score on test inputs of which a share of tokens is replaced at random; means over seeds.",
         lines,
         places,

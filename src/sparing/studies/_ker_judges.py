@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,10 +16,9 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_work import LongWork
 from sparing.tasks import Examples, Task
 from sparing.train import evaluate
-from sparing.transfer.swap import swap
+from sparing.transfer.swap import is_swapped, swap
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -32,13 +31,26 @@ Labels = dict[str, Label]
 Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
 
 
+@runtime_checkable
+class Asked(Protocol):
+    """What a judge must know of the work that a model was trained in."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+
+    @property
+    def task(self) -> Task:
+        """The task itself."""
+
+
 class Noise:
     """Scores where so many of the test texts' tokens are replaced by ones drawn at random."""
 
     def __init__(self, shares: Sequence[float]) -> None:
         self.shares = shares
 
-    def __call__(self, model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+    def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
         """``noisy_score`` by share of tokens; the same noise for every arm and seed.
 
         Not of expressions, which have another value, or none, with another token.
@@ -56,17 +68,30 @@ class Noise:
 
 
 def noisy(task: Task, share: float) -> Task:
-    """The task with that share of its test tokens replaced; class and pad tokens stay."""
-    generator = torch.Generator().manual_seed(0)
-    test = task.test
-    first = max(task.pad_id + 1, 2)  # pad and class tokens are the first two
+    """The task with that share of its test tokens replaced by ones of other places or texts.
+
+    Every token that occurs in the test texts is drawn as often; class, pad and other marks stay.
+    """
+    generator, test = torch.Generator().manual_seed(0), task.test
+    marks = torch.tensor(sorted(_marks(task)))
+    words = torch.unique(torch.cat([*test.inputs]))
+    words = words[~torch.isin(words, marks)]
+    if not len(words):
+        return task
     inputs = []
     for ids in test.inputs:
-        drawn = torch.randint(first, task.vocabulary, ids.shape, generator=generator)
-        hit = (torch.rand(ids.shape, generator=generator) < share) & (ids >= first)
-        inputs.append(torch.where(hit, drawn, ids))
+        drawn = words[torch.randint(len(words), ids.shape, generator=generator)]
+        hit = torch.rand(ids.shape, generator=generator) < share
+        inputs.append(torch.where(hit & ~torch.isin(ids, marks), drawn, ids))
     changed = Examples(test.input_name, inputs, test.labels, test.token_types)
     return replace(task, test=changed)
+
+
+def _marks(task: Task) -> set[int]:
+    """Tokens that are no words: a tokenizer's own, else pad and class, which are the first two."""
+    if task.tokenizer is None:
+        return {*range(max(task.pad_id + 1, 2))}
+    return {*task.tokenizer.all_special_ids} - {task.tokenizer.unk_token_id}
 
 
 class Neighbours:
@@ -79,7 +104,7 @@ class Neighbours:
     def __init__(self, looked_at: int) -> None:
         self.looked_at = looked_at
 
-    def __call__(self, model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+    def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
         """``weight_at_distance`` over layers, heads and test inputs at even distances.
 
         None for a mechanism whose weights may be negative: they have no share of a mean.
@@ -87,13 +112,13 @@ class Neighbours:
         if work.task.kind != "tokens":
             return []
         shown = copy.deepcopy(model).eval()
-        if labels["arm"] == DENSE:
+        if labels["arm"] == DENSE and not is_swapped(shown):
             swap(shown, DENSE, tokens=work.task.tokens)
         sums, counts = torch.zeros(len(DISTANCES)), torch.zeros(len(DISTANCES))
         count = min(self.looked_at, len(work.task.test))
         for number in range(count):
-            ids = work.task.test.inputs[number * len(work.task.test) // count][:LONGEST]
-            for weights in implied_weights(shown, ids):
+            example = work.task.test[number * len(work.task.test) // count]
+            for weights in implied_weights(shown, example):
                 if bool((weights < -TINY).any()):
                     return []
                 own, seen = by_distance(weights)
@@ -108,14 +133,17 @@ class Neighbours:
 
 
 @torch.no_grad()
-def implied_weights(model: nn.Module, ids: Tensor) -> list[Float[Tensor, "heads n n"]]:
-    """The weights of every swapped layer on one input, whatever the mechanism.
+def implied_weights(
+    model: nn.Module, example: Mapping[str, Tensor]
+) -> list[Float[Tensor, "heads n n"]]:
+    """The weights of every swapped layer on one text, up to ``LONGEST``, whatever the mechanism.
 
     An output is linear in the values: those that are unit vectors, a few columns at a time, give
     the weights of these columns.
     """
+    row = {name: x[None, :LONGEST] for name, x in example.items() if name != "labels"}
     with _listening(model) as seen:
-        model(input_ids=ids[None])
+        model(**row)
     return [_weights(mechanism, streams, mask) for mechanism, streams, mask in seen]
 
 

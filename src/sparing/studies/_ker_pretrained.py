@@ -15,8 +15,9 @@ from typing import Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._ker_answers import DENSE_MODEL
+from sparing.studies._ker_stages import Stages
 from sparing.studies._ker_swapped import (
-    Stages,
+    Judge,
     SwappedWork,
     arm_records,
     dense_records,
@@ -109,8 +110,12 @@ def pretrained_cells(
     seeds: int,
     thread_count: int,
     watts_per_core: float,
+    judges: Sequence[Judge] = (),
 ) -> list[Cell]:
-    """Task by task and seed by seed: the dense model first, then every arm in a drawn order."""
+    """Task by task and seed by seed: the dense model first, then every arm in a drawn order.
+
+    ``judges`` are asked of every copy that was trained with labels alone.
+    """
     if not options.model:
         return []
     found = []
@@ -127,6 +132,7 @@ def pretrained_cells(
             data=data,
             thread_count=thread_count,
             watts_per_core=watts_per_core,
+            judges=tuple(judges),
         )
         for seed in range(min(seeds, stages.most_seeds or seeds)):
             found += _cells_of(work, seed)
@@ -161,7 +167,8 @@ def _seconds(work: SwappedWork) -> tuple[float, float]:
     dense = stages.dense_epochs * epoch(DENSE_TOKEN_S + tokens * DENSE_PAIR_S) + judged
     arm = stages.layer_epochs * epoch(LAYERS_TOKEN_S) + stages.later_epochs * epoch(TAUGHT_TOKEN_S)
     arm += stages.plain * stages.swapped_epochs * epoch(PLAIN_TOKEN_S)
-    return 5.0 + dense, 10.0 + arm + (4 if stages.plain else 3) * judged
+    asked = 4 + len(work.judges) if stages.plain else 3
+    return 5.0 + dense, 10.0 + arm + asked * judged
 
 
 def can_be_had(task: str, data: Path | None) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
+from types import MappingProxyType
 
 import numpy as np
 from scipy.stats import t as student
@@ -15,13 +15,12 @@ from sparing.measure.statistics import mean_difference
 from sparing.studies._arms import family_of
 from sparing.studies._ker_answers import ANSWERS, right_of
 from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least, simultaneous
-from sparing.studies._ker_judges import DISTANCES
 from sparing.studies._ker_options import ARENA, PRETRAINED, VISION
-from sparing.studies._long_analysis import by_seed, decides, learned
+from sparing.studies._long_analysis import by_seed, decides, resolution
 from sparing.studies._long_arms import DENSE, KERFORMER, UNIFORM, arm_of
 
 FEWEST_SEEDS = 3
-NEAR, FAR = 4, 32  # distances below the one are near, from the other on far
+PLAIN: Mapping[str, Label] = {"stage": "plain"}  # copies trained with labels alone
 _WARM: Mapping[str, Label] = {"task": "imdb", "stage": "warm"}
 Scores = Mapping[str, Mapping[int, float]]  # by task and seed
 # The efficient mechanisms of Tables 5 and 4 beside Kerformer.
@@ -31,6 +30,8 @@ DOWNSTREAM_RIVALS = ("performer", "reformer", "linear", "longformer", "rfa", "dc
 
 def deciding(records: Records, question: str) -> dict[str, float]:
     """The tasks of a question that tell mechanisms apart, with the scores of guessing."""
+    if question == PRETRAINED:
+        return _deciding_copies(records)
     return {
         str(r.labels["task"]): float(r.labels.get("chance") or 0.0)
         for r in records
@@ -38,17 +39,35 @@ def deciding(records: Records, question: str) -> dict[str, float]:
     }
 
 
-def _scores(
-    records: Records, question: str, arm: str, name: str = "score", **labels: Label
+def _deciding_copies(records: Records) -> dict[str, float]:
+    """Those where copies trained with labels alone tell mechanisms apart."""
+    found = {}
+    for each in records:
+        if each.name != "chance" or each.labels.get("question") != PRETRAINED:
+            continue
+        task, chance = str(each.labels["task"]), float(each.value or 0.0)
+        own: dict[str, Label] = {"question": PRETRAINED, "task": task, **PLAIN}
+        dense, uniform = (by_seed(records, "score", arm=arm, **own) for arm in (DENSE, UNIFORM))
+        scores = [r for r in records if r.name == "score" and own.items() <= r.labels.items()]
+        if decides(task, dense, uniform, chance, resolution(scores)).decided:
+            found[task] = chance
+    return found
+
+
+def scores_of(
+    records: Records,
+    question: str,
+    arm: str,
+    name: str = "score",
+    labels: Mapping[str, Label] = MappingProxyType({}),
 ) -> dict[str, dict[int, float]]:
     """A quantity of an arm by task and seed, on the tasks that decide."""
-    return {
-        task: by_seed(records, name, question=question, task=task, arm=arm, **labels)
-        for task in deciding(records, question)
-    }
+    own: dict[str, Label] = {**labels, "question": question, "arm": arm}
+    tasks = deciding(records, question)
+    return {task: by_seed(records, name, **{**own, "task": task}) for task in tasks}
 
 
-def _gap(
+def gap_of(
     ours: Scores,
     theirs: Scores,
     step: float = 0.0,
@@ -103,7 +122,7 @@ def _example_parts(
     return found
 
 
-def _step(records: Records, question: str, name: str = "score") -> float:
+def step_of(records: Records, question: str, name: str = "score") -> float:
     """One answer of the smallest test split that decides: no mean over tasks is told finer."""
     tasks = deciding(records, question)
     own = [r for r in records if r.name == name and r.labels.get("question") == question]
@@ -120,12 +139,12 @@ def above(
     """
 
     def measure(records: Records) -> Found:
-        one, other = (_scores(records, question, arm) for arm in (ours, theirs))
+        one, other = (scores_of(records, question, arm) for arm in (ours, theirs))
         if least_tokens:
             long = _long_tasks(records, question, least_tokens)
             one = {task: found for task, found in one.items() if task in long}
         parts = _example_parts(records, question, ours, theirs)
-        return _gap(one, other, _step(records, question), confidence, parts)
+        return gap_of(one, other, step_of(records, question), confidence, parts)
 
     return measure
 
@@ -142,9 +161,9 @@ def _long_tasks(records: Records, question: str, least_tokens: int) -> set[str]:
 
 def above_the_best(records: Records) -> Found:
     """What Kerformer is above the rival of Table 5 that it is least above."""
-    arms = {arm: _scores(records, ARENA, arm) for arm in ARENA_RIVALS}
+    arms = {arm: scores_of(records, ARENA, arm) for arm in ARENA_RIVALS}
     parts = {arm: _example_parts(records, ARENA, KERFORMER, arm) for arm in arms}
-    return _over_all(_scores(records, ARENA, KERFORMER), arms, _step(records, ARENA), parts)
+    return _over_all(scores_of(records, ARENA, KERFORMER), arms, step_of(records, ARENA), parts)
 
 
 def _over_all(
@@ -156,7 +175,7 @@ def _over_all(
     """What an arm is above the one that it is least above: falls only if it does beside all.
 
     Where one of them was not measured on all of its tasks, whose mean the claim is about, the
-    others can refute the claim but not support it. ``parts`` are those of ``_gap`` by rival.
+    others can refute the claim but not support it. ``parts`` are those of ``gap_of`` by rival.
     """
     tasks = [task for task, found in ours.items() if found]
     whole = {
@@ -166,61 +185,13 @@ def _over_all(
 
     def beside(confidence: float = 0.95) -> list[Found]:
         own = parts or {}
-        return [_gap(ours, whole[arm], step, confidence, own.get(arm)) for arm in whole]
+        return [gap_of(ours, whole[arm], step, confidence, own.get(arm)) for arm in whole]
 
     gaps = beside()
     found = least(gaps, beside(simultaneous(len(gaps) - gaps.count(None))))
     if found is None or found[1] is None or None not in gaps or found[1][1] < 0:
         return found
     return found[0], None
-
-
-def noise(records: Records) -> Found:
-    """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
-
-    A share, as who learned less has less to lose; on the tasks where both learned something.
-    """
-    shares = {float(r.labels["noise"] or 0.0) for r in records if r.name == "noisy_score"}
-    if not shares:
-        return None
-    share = sorted(shares)[len(shares) // 2]
-
-    chances, step = deciding(records, ARENA), _step(records, ARENA)
-
-    def kept(arm: str) -> dict[str, dict[int, float]]:
-        clean = _scores(records, ARENA, arm)
-        noisy = _scores(records, ARENA, arm, "noisy_score", noise=share)
-        return {
-            task: {
-                n: (noisy[task][n] - chances[task]) / (found[n] - chances[task])
-                for n in found
-                if n in noisy[task] and found[n] > chances[task]
-            }
-            for task, found in clean.items()
-            if learned(found, chances[task], step)
-        }
-
-    return _gap(kept(KERFORMER), kept(DENSE), 2 * step)
-
-
-def neighbours(records: Records) -> Found:
-    """Kerformer's mean weight at distances 1 to 3 less that from 32 on, on tasks that decide."""
-    decided = deciding(records, ARENA)
-    near: dict[int, list[tuple[float, int]]] = {}
-    far: dict[int, list[float]] = {}
-    widths = {low: high - low for low, high in itertools.pairwise(DISTANCES)}
-    for each in records:
-        if each.name != "weight_at_distance" or each.labels.get("arm") != KERFORMER:
-            continue
-        if each.labels.get("task") not in decided:
-            continue
-        distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
-        if 0 < distance < NEAR:
-            near.setdefault(seed, []).append((float(each.value or 0.0), widths[distance]))
-        elif distance >= FAR:
-            far.setdefault(seed, []).append(float(each.value or 0.0))
-    means = {n: sum(v * w for v, w in f) / sum(w for _, w in f) for n, f in near.items()}
-    return _gap({"": means}, {"": {n: fmean(v) for n, v in far.items()}})
 
 
 def _smallest(values: list[tuple[float, tuple[float, float] | None]]) -> Found:
@@ -288,40 +259,15 @@ def first_quarter(records: Records) -> Found:
             found[task] = by_seed(quarter, "validation_score")
         return found
 
-    return _gap(early(KERFORMER), early(DENSE), _step(records, VISION, "validation_score"))
+    return gap_of(early(KERFORMER), early(DENSE), step_of(records, VISION, "validation_score"))
 
 
 def best_transfer(records: Records) -> Found:
     """After plain fine-tuning, what Kerformer is above the rival that it is least above."""
 
-    def plain(arm: str) -> dict[str, dict[int, float]]:
-        labels: dict[str, Label] = {"question": PRETRAINED, "stage": "plain", "arm": arm}
-        return {task: by_seed(records, "score", task=task, **labels) for task in tasks}
-
-    tasks = _tasks(records)
-    dense, uniform = plain(DENSE), plain(UNIFORM)
-    step = _step(records, PRETRAINED)
-    chances = {
-        str(r.labels["task"]): float(r.value or 0.0)
-        for r in records
-        if r.name == "chance" and r.labels.get("question") == PRETRAINED
-    }
-    tasks = [
-        task
-        for task in tasks
-        if decides(task, dense[task], uniform[task], chances.get(task, 0.0), step).decided
-    ]
-    rivals = {arm: plain(arm) for arm in DOWNSTREAM_RIVALS}
-    own: dict[str, Label] = {"stage": "plain"}
-    parts = {arm: _example_parts(records, PRETRAINED, KERFORMER, arm, **own) for arm in rivals}
-    return _over_all(plain(KERFORMER), rivals, step, parts)
-
-
-def _tasks(records: Records) -> list[str]:
-    """Those that a pretrained model was fine-tuned on."""
-    named: Iterable[str] = (
-        str(r.labels["task"])
-        for r in records
-        if r.name == "score" and r.labels.get("question") == PRETRAINED
+    ours, *theirs = (
+        scores_of(records, PRETRAINED, arm, labels=PLAIN) for arm in (KERFORMER, *DOWNSTREAM_RIVALS)
     )
-    return sorted({*named})
+    rivals = dict(zip(DOWNSTREAM_RIVALS, theirs, strict=True))
+    parts = {arm: _example_parts(records, PRETRAINED, KERFORMER, arm, **PLAIN) for arm in rivals}
+    return _over_all(ours, rivals, step_of(records, PRETRAINED), parts)

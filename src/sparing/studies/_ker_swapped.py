@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +17,11 @@ from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
 from sparing.models import build_model
 from sparing.studies._ker_answers import DENSE_MODEL, TEACHER, answers_record
+from sparing.studies._ker_judges import Asked
 from sparing.studies._ker_longer import JUDGED_AT_ONCE, length_records
+from sparing.studies._ker_stages import Stages
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
-from sparing.studies._long_arms import (
-    BY_CONTENT,
-    DENSE,
-    UNIFORM,
-    arm_of,
-    is_random,
-    options_of,
-    require_arms,
-)
+from sparing.studies._long_arms import arm_of, is_random, options_of
 from sparing.studies._long_work import TaskOptions, load, slug
 from sparing.studies._run import write_atomically
 from sparing.studies._spent import spent_records, windows
@@ -36,7 +31,6 @@ from sparing.tasks._files import given_folder
 from sparing.train import Recipe, TrainResult, evaluate, train
 from sparing.train.evaluation import Evaluation
 from sparing.train.objective import Objective
-from sparing.train.recipe import Distillation, Precision
 from sparing.transfer.distance import Distance, distance
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.layers import find_layers
@@ -54,76 +48,7 @@ FILES: dict[str, dict[str, Any]] = {
 }
 MAY_BE_CUT = {"mnli": "glue/MNLI"}
 Labels = dict[str, Label]
-
-
-@dataclass(frozen=True)
-class Stages:
-    """How the models of a task are trained.
-
-    The dense model is fine-tuned for ``dense_epochs``. Every swapped copy then has two ways of
-    ``layer_epochs`` + ``later_epochs``: with labels alone (left out with ``plain=False``), and
-    imitating the dense one, for ``layer_epochs`` layer by layer, then end to end. Rates are those
-    of the three kinds of training; the weights of the end-to-end loss are ``labels``, ``outputs``
-    and ``hidden_states``, its temperature ``temperature`` (see ``train.recipe.Distillation``).
-    ``most_seeds`` limits the seeds that a caller asks for (0: as many as asked);
-    ``validation_examples`` and ``test_examples`` limit what is held out (0: all);
-    ``compared_batches`` are the batches of the test split on which outputs are compared.
-    Layers imitate in float32, in which they are held against the dense ones; ``precision`` is that
-    of the other trainings. What mechanisms bring of their own learns ``mechanism_rate_factor``
-    times as fast where labels or the dense model's answers teach it. In the end a copy is judged on
-    inputs of ``read_at`` tokens too, for which it is built. ``keep`` keeps weights of copies.
-    """
-
-    arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)
-    dense_epochs: int = 3
-    layer_epochs: int = 2
-    later_epochs: int = 2
-    plain: bool = True
-    batch_size: int = 32
-    dense_rate: float = 5e-5
-    layer_rate: float = 3e-3
-    later_rate: float = 1e-4
-    labels: float = 0.5
-    outputs: float = 0.5
-    hidden_states: float = 1.0
-    temperature: float = 2.0
-    mechanism_rate_factor: float = 1.0
-    precision: Precision = "auto"
-    most_seeds: int = 0
-    validation_examples: int = 400
-    test_examples: int = 1000
-    compared_batches: int = 4
-    read_at: tuple[int, ...] = ()
-    keep: bool = False
-
-    def __post_init__(self) -> None:
-        require_arms(self.arms)
-        least = {"dense_epochs": 1, "layer_epochs": 0, "later_epochs": 0, "batch_size": 1}
-        least |= {"most_seeds": 0, "validation_examples": 0, "test_examples": 0}
-        for name, smallest in {**least, "compared_batches": 1}.items():
-            if getattr(self, name) < smallest:
-                raise UsageError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
-        if not self.swapped_epochs:
-            raise UsageError("layer_epochs and later_epochs are both 0: nothing would be trained")
-        for name in ("dense_rate", "layer_rate", "later_rate", "mechanism_rate_factor"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
-        self.distillation  # noqa: B018  # raises for bad weights
-
-    @property
-    def swapped_epochs(self) -> int:
-        """Of each way of training a swapped copy."""
-        return self.layer_epochs + self.later_epochs
-
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The arms with dense attention, trained on as long as they, and the control."""
-        return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
-
-    @property
-    def distillation(self) -> Distillation:
-        """The weights of the end-to-end loss."""
-        return Distillation(self.labels, self.outputs, self.hidden_states, self.temperature)
+Judge = Callable[["PreTrainedModel", Asked, Labels], list[Record]]
 
 
 def has_only_dev(task: str, data: Path | None) -> bool:
@@ -136,7 +61,10 @@ def has_only_dev(task: str, data: Path | None) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SwappedWork:
-    """One task and one pretrained model: what the cells of all arms and seeds share."""
+    """One task and one pretrained model: what the cells of all arms and seeds share.
+
+    ``judges`` are what else a copy is asked that was trained with labels alone, as published.
+    """
 
     name: str
     model: str
@@ -146,6 +74,7 @@ class SwappedWork:
     data: Path | None = None
     thread_count: int = 1
     watts_per_core: float = 5.0
+    judges: tuple[Judge, ...] = ()
 
     @cached_property
     def task(self) -> Task:
@@ -342,7 +271,10 @@ class _Arm:
         )
         found = _curve(result, work.labels(self.arm, self.seed, curve), after)
         spent = spent_records(result, meter, labels)
-        return result.steps + after, [*found, *self._judged(model, stage), *spent]
+        found += self._judged(model, stage)
+        if stage == PLAIN:
+            found += [record for judge in work.judges for record in judge(model, work, labels)]
+        return result.steps + after, [*found, *spent]
 
     def _start(self, stage: str) -> Record:
         labels = {**self.work.labels(self.arm, self.seed, stage), "step": 0}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sparing.core.errors import UsageError, require_choice
 from sparing.mechanisms.linformer import SHARING
 from sparing.studies._ker_pretrained import PretrainedOptions
-from sparing.studies._ker_swapped import Stages
+from sparing.studies._ker_stages import Stages
 from sparing.studies._lin_language import QUICK, STANDARD
 from sparing.studies._lin_language_work import LanguageOptions
 from sparing.studies._long_arms import BY_CONTENT, DENSE, UNIFORM

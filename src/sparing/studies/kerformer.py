@@ -38,7 +38,7 @@ from sparing.studies._ker_pretrained import pretrained_cells
 from sparing.studies._ker_speed import speed_cells
 from sparing.studies._long_analysis import analyse
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_train import Judge, training_cells
+from sparing.studies._long_train import training_cells
 from sparing.studies._long_work import LongWork, TaskOptions, bare_identity, can_be_had, load
 from sparing.studies._pieces import (
     Plan,
@@ -152,7 +152,7 @@ def _cells(
         found += core_cells(options.cores, threads)
     if SPEED in options.questions:
         found += speed_cells(options.speed, threads)
-    judges: list[Judge] = [Noise(options.noise), Neighbours(options.looked_at)]
+    judges = (Noise(options.noise), Neighbours(options.looked_at))
     for work in works:
         found += training_cells(work, judges if work.question == ARENA else ())
     if PRETRAINED in options.questions:
@@ -163,6 +163,7 @@ def _cells(
             seeds=options.seeds,
             thread_count=threads,
             watts_per_core=options.arena.watts_per_core,
+            judges=judges,
         )
     return [clocked(cell) for cell in found]
 

@@ -1,0 +1,88 @@
+"""What Kerformer's claims on noise and on neighbours rest on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from statistics import fmean
+
+from sparing.core.record import Label
+from sparing.studies._ker_costs import Found, Records
+from sparing.studies._ker_judges import DISTANCES
+from sparing.studies._ker_options import ARENA, PRETRAINED
+from sparing.studies._ker_scores import PLAIN, deciding, gap_of, scores_of, step_of
+from sparing.studies._long_analysis import learned
+from sparing.studies._long_arms import DENSE, KERFORMER
+
+NEAR, FAR = 4, 8  # distances below the one are near, from the other on far
+# What is trained on words: from nothing, and a pretrained encoder with its attention swapped.
+ASKED: Mapping[str, Mapping[str, Label]] = {ARENA: {}, PRETRAINED: PLAIN}
+BySeed = dict[int, float]
+
+
+def noise(records: Records) -> Found:
+    """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
+
+    A share, as who learned less has less to lose; on the tasks where both learned something.
+    """
+    shares = {float(r.labels["noise"] or 0.0) for r in records if r.name == "noisy_score"}
+    if not shares:
+        return None
+    share = sorted(shares)[len(shares) // 2]
+    step = max(step_of(records, question) for question in ASKED)
+
+    def kept(arm: str) -> dict[str, BySeed]:
+        return {
+            f"{question}/{task}": found
+            for question in ASKED
+            for task, found in _kept(records, question, arm, share).items()
+        }
+
+    return gap_of(kept(KERFORMER), kept(DENSE), 2 * step)
+
+
+def _kept(records: Records, question: str, arm: str, share: float) -> dict[str, BySeed]:
+    """By task and seed: the share of what an arm is above chance that noise leaves."""
+    labels, chances = ASKED[question], deciding(records, question)
+    clean = scores_of(records, question, arm, labels=labels)
+    noisy = scores_of(records, question, arm, "noisy_score", {**labels, "noise": share})
+    step = step_of(records, question)
+    return {
+        task: {
+            n: (noisy[task][n] - chances[task]) / (found[n] - chances[task])
+            for n in found
+            if n in noisy[task] and found[n] > chances[task]
+        }
+        for task, found in clean.items()
+        if learned(found, chances[task], step)
+    }
+
+
+def neighbours(records: Records) -> Found:
+    """Kerformer's mean weight at distances 1 to 3 less that from 8 on, on tasks that decide."""
+    near: dict[str, BySeed] = {}
+    far: dict[str, BySeed] = {}
+    for question, labels in ASKED.items():
+        for task in deciding(records, question):
+            key = f"{question}/{task}"
+            told: dict[str, Label] = {**labels, "question": question, "task": task}
+            near[key], far[key] = _near_and_far(records, told)
+    return gap_of(near, far)
+
+
+def _near_and_far(records: Records, labels: Mapping[str, Label]) -> tuple[BySeed, BySeed]:
+    """Kerformer's mean weights at small and large distances of one task, by seed."""
+    near: dict[int, list[tuple[float, int]]] = {}
+    far: dict[int, list[float]] = {}
+    widths = {low: high - low for low, high in itertools.pairwise(DISTANCES)}
+    wanted = {**labels, "arm": KERFORMER}.items()
+    for each in records:
+        if each.name != "weight_at_distance" or not wanted <= each.labels.items():
+            continue
+        distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
+        if 0 < distance < NEAR:
+            near.setdefault(seed, []).append((float(each.value or 0.0), widths[distance]))
+        elif distance >= FAR:
+            far.setdefault(seed, []).append(float(each.value or 0.0))
+    means = {n: sum(v * w for v, w in f) / sum(w for _, w in f) for n, f in near.items()}
+    return means, {n: fmean(values) for n, values in far.items()}
