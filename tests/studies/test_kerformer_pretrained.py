@@ -27,6 +27,7 @@ from sparing.studies._ker_pretrained import (
 from sparing.studies._ker_stages import Stages
 from sparing.studies._ker_swapped import LAYERS, SwappedWork, arm_records, dense_records
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
+from sparing.studies._lin_projection import stretched
 from sparing.studies._long_arms import BY_CONTENT
 from sparing.train import train
 from sparing.transfer.swap import swap
@@ -170,17 +171,34 @@ def test_copies_are_asked_at_other_lengths_with_the_same_inputs(work, tmp_path):
     short = replace(work, folder=tmp_path, stages=stages, task_options={"max_tokens": 8})
     dense_records(short, 0)
     found = arm_records(short, "linformer", 0)
-    assert _values(found, "length_score", tokens=8) == _values(found, "score", stage="warm")
-    assert len(_values(found, "length_score", tokens=16, stage="warm")) == 1
+    here = _values(found, "score", stage="warm")
+    for arm in ("linformer", "linformer, interpolated"):  # where it was trained both are one
+        assert _values(found, "length_score", tokens=8, arm=arm) == here
+        assert len(_values(found, "length_score", tokens=16, stage="warm", arm=arm)) == 1
     long = short.lengths[16].test
     for cut, whole in zip(short.task.test.inputs, long.inputs, strict=True):
         assert torch.equal(cut[:7], whole[:7])
     assert max(long.lengths) > 8
     answers = [r for r in found if r.name == "answers" and r.labels["stage"] == "warm"]
-    assert len(answers) == 3  # those at other lengths are not what pairs are made of
+    assert len(answers) == 5  # those at other lengths are not what pairs are made of
     uniform = [replace(r, labels={**r.labels, "arm": "uniform"}) for r in answers]
     gains = [r for r in paired_records([*answers, *uniform]) if r.name == "gain_over_uniform"]
     assert [r.count for r in gains] == [24]
+
+
+def test_projections_are_stretched_from_the_tokens_that_were_trained(work):
+    model = replace(work, stages=replace(SMALL, read_at=(16,))).swapped("linformer", 0)
+    longer = stretched(model, 8, 16)
+    old, new = (
+        next(v for n, v in each.named_parameters() if n.endswith("value_projection"))
+        for each in (model, longer)
+    )
+    places = np.linspace(0, 7, 16)
+    wanted = [np.interp(places, np.arange(8), row) for row in old[..., :8].reshape(-1, 8).detach()]
+    wanted = torch.tensor(np.array(wanted), dtype=old.dtype).reshape(new[..., :16].shape)
+    torch.testing.assert_close(new[..., :16], wanted / 2)
+    torch.testing.assert_close(new[..., 16:], old[..., 16:])  # of inputs longer still
+    assert stretched(work.swapped("linear", 0), 8, 16) is None
 
 
 def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work):

@@ -21,6 +21,7 @@ from sparing.studies import _lin_longer as longer
 from sparing.studies import _lin_matrices as matrices
 from sparing.studies import _lin_shift as shift
 from sparing.studies import linformer
+from sparing.studies._lin_found import Found
 from sparing.studies._lin_goals import judge
 from sparing.studies._lin_lengths import by_factor, rows_of, spread_out
 from sparing.studies._lin_options import CostOptions, ErrorOptions, Options, slots_of
@@ -365,8 +366,64 @@ def test_swapped_encoders_are_held_against_dense_attention_at_the_longest(gap, o
     goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
     name = "in the pretrained encoder, distilled at 128 tokens: score at 512 less softmax's"
     assert goals[f"imdb, linear {name}"] == met
-    assert goals[f"imdb, linformer, pooled {name}"] in (None, "undecided")
+    for form in ("pooled", "sliced", "interpolated"):
+        assert goals[f"imdb, linformer, {form} {name}"] == "undecided"
     assert not judge(Options(questions=("swapped",)), [], records)  # no encoder was given
+
+
+@pytest.mark.parametrize(
+    ("gap", "drop", "met"),
+    [
+        (-0.01, 0.01, True),
+        (-0.10, 0.01, "undecided"),  # it had less to lose
+        (-0.01, 0.12, False),
+        (-0.10, 0.12, False),  # and lost more all the same
+        (-0.28, 0.12, "undecided"),  # it guessed from the first
+    ],
+)
+def test_what_length_costs_a_swapped_encoder_is_asked_of_who_had_it(gap, drop, met):
+    records = []
+    for tokens in (128, 512):
+        here = {"question": "pretrained", "task": "imdb", "stage": "warm", "tokens": tokens}
+        for name, value, own in (
+            ("length_score_difference", 0.2, {"arm": "softmax", "less": "uniform"}),
+            ("mean_length_score", 0.8, {"arm": "softmax"}),
+            ("mean_length_chance", 0.5, {"arm": "softmax"}),
+            ("mean_length_score", 0.8 + gap, {"arm": "linear"}),
+            ("mean_length_chance", 0.5, {"arm": "linear"}),
+            ("length_score_difference", gap, {"arm": "linear", "less": "softmax"}),
+            ("length_drop_difference", drop, {"arm": "linear", "less": "softmax"}),
+        ):
+            ends = (value - 0.01, value + 0.01)
+            records.append(Record(name, value, "share", "measured", {**here, **own}, ends, 3))
+    goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
+    name = "distilled at 128 tokens: what it loses at 512 less what softmax loses"
+    assert goals[f"imdb, linear in the pretrained encoder, {name}"] == met
+
+
+def test_what_swapped_encoders_lose_follows_from_their_scores():
+    here = {"question": "pretrained", "task": "imdb", "stage": "warm"}
+    scores = {"softmax": (0.8, 0.81, 0.82), "linear": (0.79, 0.75, 0.7)}
+    records = [
+        Record(
+            "length_score",
+            value - 0.01 * seed,
+            "share",
+            "measured",
+            {**here, "arm": arm, "tokens": tokens, "seed": seed},
+            count=100,
+        )
+        for arm, values in scores.items()
+        for tokens, value in zip((128, 256, 512), values, strict=True)
+        for seed in range(3)
+    ]
+    found = Found(analysis.analyse(records, {}))
+    for tokens, lost in ((256, 0.04), (512, 0.09)):
+        own = {**here, "tokens": tokens, "arm": "linear"}
+        assert found.one("mean_length_drop", **own).value == pytest.approx(lost)
+        gap = found.one("length_drop_difference", **own, less="softmax")
+        assert gap.value == pytest.approx(lost + (tokens // 256) * 0.01)
+    assert found.one("mean_length_drop", **here, tokens=128) is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparing.core.record import Label, Record
 from sparing.studies._ker_answers import answers_record
+from sparing.studies._lin_projection import stretched
 from sparing.train import evaluate
 
 if TYPE_CHECKING:
@@ -18,20 +19,28 @@ JUDGED_AT_ONCE = 32
 
 
 def length_records(
-    model: PreTrainedModel, tasks: Mapping[int, Task], labels: Mapping[str, Label]
+    model: PreTrainedModel, tasks: Mapping[int, Task], labels: Mapping[str, Label], trained: int
 ) -> list[Record]:
     """Score, chance and right answers at each length; ``tasks`` are by tokens.
 
-    The inputs are the same at every length, but for what is cut off.
+    The inputs are the same at every length, but for what is cut off. A mechanism that projects
+    tokens by their places is asked a second time, as "ARM, interpolated": its projections, of the
+    ``trained`` tokens, stretched to the longer input. Up to that length both are one.
     """
     found = []
     for tokens, task in tasks.items():
-        judged = evaluate(model, task, batch_size=JUDGED_AT_ONCE)
-        own: dict[str, Label] = {**labels, "tokens": tokens}
-        if judged.right is not None:
-            found.append(answers_record(judged.right, own))
-        found += [
-            Record("length_score", judged.score, "share", "measured", own, count=judged.count),
-            Record("length_chance", task.chance, "share", "measured", own),
-        ]
+        longer = stretched(model, trained, max(tokens, trained))
+        arms: dict[str, PreTrainedModel] = {str(labels["arm"]): model}
+        if longer is not None:
+            arms[f"{labels['arm']}, interpolated"] = longer if tokens > trained else model
+        for arm, asked in arms.items():
+            found += _judged(asked, task, {**labels, "arm": arm, "tokens": tokens})
     return found
+
+
+def _judged(model: PreTrainedModel, task: Task, labels: dict[str, Label]) -> list[Record]:
+    judged = evaluate(model, task, batch_size=JUDGED_AT_ONCE)
+    score = Record("length_score", judged.score, "share", "measured", labels, count=judged.count)
+    chance = Record("length_chance", task.chance, "share", "measured", labels)
+    right = [] if judged.right is None else [answers_record(judged.right, labels)]
+    return [*right, score, chance]

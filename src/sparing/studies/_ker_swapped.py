@@ -242,7 +242,8 @@ class _Arm:
         if stages.later_epochs:
             found += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
         own = self.work.labels(self.arm, self.seed, WARM)
-        return found + length_records(model, self.work.lengths, own)
+        trained = self.work.task.tokens
+        return found + length_records(model, self.work.lengths, own, trained)
 
     def _trained(
         self,

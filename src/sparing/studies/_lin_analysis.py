@@ -27,7 +27,7 @@ def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Rec
     again = _asked_of_sharing(records)
     return [
         *(r for r in again if r.name == "score"),
-        *analyse_trainings([*records, *again], chances),
+        *analyse_trainings([*records, *again, *_drops(records)], chances),
         *_spectra(records),
         *_growth(records),
         *_errors(records),
@@ -49,6 +49,23 @@ def _asked_of_sharing(records: Sequence[Record]) -> list[Record]:
         and r.labels.get("arm") in (DENSE, UNIFORM, LINFORMER)
         and "factor" not in r.labels
     ]
+
+
+def _drops(records: Sequence[Record]) -> Iterable[Record]:
+    """What each swapped encoder loses from the shortest inputs that it was asked on to longer ones.
+
+    Those are the inputs that it was distilled on.
+    """
+    asked: dict[Key, dict[int, Record]] = {}
+    for r in records:
+        if r.name == "length_score" and "tokens" in r.labels and r.value is not None:
+            key = tuple(r.labels.get(each) for each in ("task", "arm", "stage", "seed"))
+            asked.setdefault(key, {})[int(r.labels["tokens"] or 0)] = r
+    for lengths in asked.values():
+        first = lengths[min(lengths)]
+        for tokens, r in lengths.items():
+            if tokens > min(lengths):
+                yield replace(r, name="length_drop", value=_value(first) - _value(r))
 
 
 def _spectra(records: Sequence[Record]) -> Iterable[Record]:

@@ -108,7 +108,10 @@ def _of_shift(options: Options, tasks: Sequence[str], found: Found) -> Iterator[
 
 
 def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
-    """At the longest of its lengths, what an arm is below dense attention in the same encoder."""
+    """At the longest of its lengths: what an arm is below dense attention, and what it lost there.
+
+    Both in the same encoder, distilled on the shortest of them.
+    """
     if SWAPPED not in options.questions or not options.pretrained:
         return
     for task in options.swapped.tasks:
@@ -118,17 +121,37 @@ def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
         long, cut = max(stages.read_at), options.swapped.task_options.get(task, {})
         short = f"distilled at {cut['max_tokens']} tokens" if "max_tokens" in cut else "distilled"
         here: dict[str, Label] = {"question": PRETRAINED, "task": task, "stage": WARM}
-        here["tokens"] = long
-        told = _tells(found, "length_score", "length_chance", {**here, "arm": DENSE})
-        for arm in (each for each in stages.compared if each not in (DENSE, UNIFORM)):
-            text = (
-                f"{task}, {arm} in the pretrained encoder, {short}: score at {long} less softmax's"
-            )
-            goal = Goal(text, -options.swapped_margin, "share")
-            gap = found.one("length_score_difference", arm=arm, less=DENSE, **here)
-            few = gap is None or gap.count < FEWEST_SEEDS
-            result = judged(goal, gap)
-            yield result if told and not few else replace(result, met="undecided")
+        for arm in _forms(stages.compared):
+            shown = SLICED if arm == LINFORMER else arm
+            text = f"{task}, {shown} in the pretrained encoder, {short}"
+            goal = Goal(f"{text}: score at {long} less softmax's", -options.swapped_margin, "share")
+            yield _swapped_goal(goal, found, "length_score", {**here, "arm": arm, "tokens": long})
+            text += f": what it loses at {long} less what softmax loses"
+            drop = Goal(text, options.swapped_margin, "share", at_most=True)
+            result = _swapped_goal(drop, found, "length_drop", {**here, "arm": arm, "tokens": long})
+            first = {**here, "arm": arm, "tokens": min(stages.read_at)}
+            # who has less to lose may lose less; who loses more has lost it all the same
+            had = _learned(found, "length_score", "length_chance", first)
+            near = result.met is False or _near(found, "length_score", first)
+            yield result if had and near else replace(result, met="undecided")
+
+
+def _forms(arms: Sequence[str]) -> Iterator[str]:
+    """The arms that are held against dense attention; Linformer's projections in both ways."""
+    for arm in arms:
+        if arm not in (DENSE, UNIFORM):
+            yield arm
+        if arm == LINFORMER:
+            yield INTERPOLATED
+
+
+def _swapped_goal(goal: Goal, found: Found, name: str, labels: dict[str, Label]) -> GoalResult:
+    """Of three seeds and more, where dense attention tells of that length."""
+    told = _tells(found, "length_score", "length_chance", {**labels, "arm": DENSE})
+    gap = found.one(f"{name}_difference", less=DENSE, **labels)
+    few = gap is None or gap.count < FEWEST_SEEDS
+    result = judged(goal, gap)
+    return result if told and not few else replace(result, met="undecided")
 
 
 def _decided(

@@ -6,11 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import Unsupported
 from sparing.core.record import Record
@@ -23,6 +19,7 @@ from sparing.studies._lin_options import (
     Options,
     slots_of,
 )
+from sparing.studies._lin_projection import PROJECTIONS, Way, projection
 from sparing.studies._long_arms import DENSE, arm_of, options_of
 from sparing.studies._long_pilot import idle_after_pilot
 from sparing.studies._long_train import Judge, Labels, training_cell, training_cells
@@ -34,11 +31,9 @@ from sparing.transfer.positions import interpolated
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Way = Literal["sliced", "interpolated"]
 SLICED, INTERPOLATED = f"{LINFORMER}, sliced", f"{LINFORMER}, interpolated"
 WAYS: Mapping[str, Way] = {SLICED: "sliced", INTERPOLATED: "interpolated"}
 POSITIONS = "position_embeddings.weight"
-PROJECTIONS = ("key_projection", "value_projection")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,22 +75,11 @@ def lengthened(
         elif name.endswith(POSITIONS):
             own[name] = interpolated(value, len(own[name]))
         elif name.endswith(PROJECTIONS):
-            own[name] = _projection(value, own[name], way)
+            own[name] = projection(value, own[name], way)
         else:
             raise Unsupported(f"{arm} cannot be made longer: {name} belongs to one length")
     model.load_state_dict(own)
     return model.eval()
-
-
-def _projection(
-    old: Float[Tensor, "*heads slots short"], fresh: Float[Tensor, "*heads slots long"], way: Way
-) -> Float[Tensor, "*heads slots long"]:
-    short, long = old.shape[-1], fresh.shape[-1]
-    if way == "sliced":
-        return torch.cat((old, fresh[..., short:]), -1)
-    flat = old.reshape(-1, short).T
-    stretched = interpolated(flat, long).T * (short / long)
-    return stretched.reshape(*old.shape[:-1], long)
 
 
 def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
