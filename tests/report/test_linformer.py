@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from sparing.report.linformer_content import verdict
 from sparing.report.linformer_matrices import growth_words
 from sparing.report.long_results import LongResults
 from sparing.report.run import read_run
+from sparing.studies._goals import GoalResult
 from sparing.studies._lin_goals import judge
 from sparing.studies._lin_options import Options
 from sparing.studies._long_work import TaskOptions
@@ -191,6 +193,33 @@ def test_the_decisive_experiment_leads(tmp_path, interval, options, lead):
     assert told.lead.startswith(lead)
     reason = "because" if options.get("decided") is False else "at 8 times the length"
     assert reason in told.because
+
+
+@pytest.mark.parametrize(
+    ("met", "drop", "lead"),
+    [
+        (False, (0.1, 0.2), "Linformer does not hold on"),
+        (False, (-0.1, 0.2), "Linformer is behind on longer inputs"),
+        (True, (-0.1, 0.2), "Linformer holds on"),
+        ("undecided", (0.1, 0.2), "Undecided whether Linformer holds on"),
+    ],
+)
+def test_a_pretrained_encoder_decides_where_others_do_not(tmp_path, met, drop, lead):
+    records = [
+        replace(r, labels={**r.labels, "arm": "linformer"}) if r.labels["arm"] == "linear" else r
+        for r in swapped()
+    ]
+    last = {"question": "pretrained", "task": "imdb", "stage": "warm", "tokens": 512}
+    last |= {"arm": "linformer", "less": "softmax"}
+    records.append(seeds("length_drop_difference", sum(drop) / 2, drop, **last))
+    folder = write(tmp_path, [*trained((-0.3, -0.1), decided=False), *records])
+    name = "imdb, linformer, sliced in the pretrained encoder, distilled at 128 tokens: score at"
+    told_by = GoalResult(f"{name} 512 less softmax's", -0.03, "share", -0.2, (-0.25, -0.15), met)
+    write_goals(folder, [told_by])
+    told = verdict(LongResults(read_run(folder)))
+    assert told.lead.startswith(lead)
+    place = "in the pretrained encoder, distilled at 128 tokens of imdb, at 512"
+    assert told.because == f": its score less softmax's is −20.0 (−25.0 to −15.0) points {place}."
 
 
 def test_every_part_stands_on_the_page(tmp_path):

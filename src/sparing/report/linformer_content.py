@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.report import content, wording
 from sparing.report.linformer_figures import error_lengths, sources
 from sparing.report.linformer_matrices import growth_words, plain_text
-from sparing.report.linformer_tables import ratios
+from sparing.report.linformer_tables import SLICED, ratios
 from sparing.report.long_results import LongResults
 from sparing.report.long_tables import points_text, ratio_text
 from sparing.report.results import Results
 from sparing.report.study_page import Verdict
 
-SLICED = "linformer, sliced"
 GOALS = (
     "The open questions. A goal of accuracy is decided only where its task tells mechanisms "
     "apart and three seeds are done; else it is undecided, whatever its value."
@@ -65,45 +66,79 @@ def verdict(results: LongResults) -> Verdict:
     return Verdict(lead, because, second)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """Linformer on longer inputs than it was trained on, in one kind of encoder."""
+
+    where: str
+    gap: Record
+    met: str
+    loses_more: bool
+
+    @property
+    def text(self) -> str:
+        """The difference from softmax, and where."""
+        return f"{points_text(self.gap)} points {self.where}"
+
+
 def _decisive(results: LongResults) -> tuple[str, str]:
     """The experiment that settles most: longer inputs than training saw."""
-    factor = _factor(results)
-    told, reasons = [], []
-    for task in results.tasks("longer"):
-        labels = _labels(task, SLICED, factor)
-        gap = results.difference("length_score", labels)
-        decided, why = results.decides("longer", task)
-        if not decided:
-            reasons.append(f"{task}: {why}")
-        if gap is None or not decided:
-            continue
-        told.append((task, gap, _met(task, factor, results)))
-    if not told:
-        because = f": {'; '.join(reasons) or 'no encoder trained here was asked on them so far'}."
+    asked = [*_from_nothing(results), *_in_the_pretrained(results)]
+    if not asked:
+        untold = [(task, results.decides("longer", task)) for task in results.tasks("longer")]
+        reasons = "; ".join(f"{task}: {why}" for task, (decided, why) in untold if not decided)
+        because = f": {reasons or 'no encoder trained here was asked on them so far'}."
         return "Undecided whether Linformer holds on longer inputs than it was trained on", because
-    texts = "; ".join(f"{task} {points_text(gap)} points" for task, gap, _ in told)
-    because = f": at {factor} times the length of training its score less softmax's is {texts}."
-    verdicts = {each for *_, each in told}
-    if verdicts == {"holds"}:
-        return "Linformer holds on longer inputs than it was trained on", because
-    if "fails" in verdicts:
-        failed = [task for task, _, each in told if each == "fails"]
-        if any(_loses_more(results, task, factor) for task in failed):
-            return "Linformer does not hold on longer inputs than it was trained on", because
+    told = "; ".join(each.text for each in asked)
+    because = f": its score less softmax's is {told}."
+    decided = [each for each in asked if each.met != "undecided"]
+    failed = [each for each in decided if each.met == "fails"]
+    if any(each.loses_more for each in failed):
+        return "Linformer does not hold on longer inputs than it was trained on", because
+    if failed:
         return "Linformer is behind on longer inputs, and not shown to lose more by length", because
+    if decided:
+        return "Linformer holds on longer inputs than it was trained on", because
     return "Undecided whether Linformer holds on longer inputs than it was trained on", because
 
 
-def _loses_more(results: LongResults, task: str, factor: int) -> bool:
+def _from_nothing(results: LongResults) -> Iterator[_Asked]:
+    """Encoders that were trained from nothing, on tasks that tell mechanisms apart."""
+    factor = _factor(results)
+    for task in results.tasks("longer"):
+        labels = _labels(task, SLICED, factor)
+        gap = results.difference("length_score", labels)
+        if gap is not None and results.decides("longer", task)[0]:
+            where = f"on {task} at {factor} times the length of training"
+            met = _met(results, f"{task}, {SLICED}: score at {factor}n")
+            yield _Asked(where, gap, met, _loses_more(results, labels))
+
+
+def _in_the_pretrained(results: LongResults) -> Iterator[_Asked]:
+    """A pretrained encoder, swapped and distilled on short inputs."""
+    judged = list(results.all("length_score", question="pretrained", arm="linformer"))
+    for task in dict.fromkeys(str(r.labels["task"]) for r in judged):
+        lengths = [int(r.labels["tokens"] or 0) for r in judged if r.labels["task"] == task]
+        short, long = min(lengths), max(lengths)
+        labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": "linformer"}
+        labels |= {"stage": "warm", "tokens": long}
+        gap = results.difference("length_score", labels)
+        if gap is not None:
+            where = f"in the pretrained encoder, distilled at {short} tokens of {task}, at {long:,}"
+            met = _met(results, f"{task}, {SLICED} in the pretrained encoder", f"score at {long}")
+            yield _Asked(where, gap, met, _loses_more(results, labels))
+
+
+def _loses_more(results: LongResults, labels: dict[str, Label]) -> bool:
     """Whether length costs Linformer more than softmax: what is behind anyway has other reasons."""
-    gap = results.difference("length_drop", _labels(task, SLICED, factor))
+    gap = results.difference("length_drop", labels)
     return gap is not None and gap.interval is not None and gap.interval[0] > 0
 
 
-def _met(task: str, factor: int, results: LongResults) -> str:
-    """What the goal of this experiment came to."""
-    name = f"{task}, {SLICED}: score at {factor}n less softmax's"
-    met = [goal.get("met") for goal in results.run.goals if goal.get("name") == name]
+def _met(results: LongResults, start: str, within: str = "") -> str:
+    """What the goal of this experiment came to, told by how its name starts and what is in it."""
+    names = ((str(goal.get("name")), goal.get("met")) for goal in results.run.goals)
+    met = [verdict for name, verdict in names if name.startswith(start) and within in name]
     verdict = met[-1] if met else None
     return "holds" if verdict is True else "fails" if verdict is False else "undecided"
 

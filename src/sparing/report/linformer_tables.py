@@ -10,6 +10,8 @@ from sparing.report.content import Block
 from sparing.report.long_results import DENSE, LongResults
 from sparing.report.long_tables import NONE, points_text, ratio_text, score_blocks, score_text
 
+SLICED = "linformer, sliced"
+
 ELSEWHERE = "other domains"
 SUBJECTS = {"model": "the whole encoder", "core": "attention alone, one layer"}
 
@@ -75,7 +77,7 @@ def _swapped(results: LongResults) -> list[Block]:
         here: dict[str, Label] = {"question": "pretrained", "task": task}
         rows = []
         for arm in results.arms("pretrained", "length_score"):
-            cells = [arm]
+            cells = [SLICED if arm == "linformer" else arm]
             for tokens in lengths:
                 labels: dict[str, Label] = {**here, "arm": arm, "stage": "warm", "tokens": tokens}
                 gap = results.difference("length_score", labels)
@@ -87,7 +89,8 @@ def _swapped(results: LongResults) -> list[Block]:
             f"on the same inputs{_cut_to(results, task)}; then the same test inputs, "
             "read further. Its positions were trained to all of them. Behind each score the "
             "difference from softmax, trained on as long, with its 95 % interval over seeds. "
-            "Linformer's projections are sliced, its pooled form takes any length."
+            "Linformer's projections are sliced (columns beyond are as they were drawn) or "
+            "interpolated, its pooled form takes any length."
         )
         heads = ("arm", *(f"{tokens:,} tokens" for tokens in lengths))
         name = f"Longer than distilled: a pretrained encoder on {task}"
