@@ -235,7 +235,15 @@ def test_every_part_stands_on_the_page(tmp_path):
     ):
         assert part in text, part
     assert "in 2 of 2 cases" in text
-    wanted = {"longer-listops", "rank", "spectrum-listops", "error-listops", "time", "memory"}
+    wanted = {
+        "longer-listops",
+        "distilled-imdb",
+        "rank",
+        "spectrum-listops",
+        "error-listops",
+        "time",
+        "memory",
+    }
     assert wanted | {"masked"} <= set(files)
     assert all(files[name].stat().st_size > 1000 for name in wanted)
 

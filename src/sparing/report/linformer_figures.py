@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sparing.core.record import Label, Record
 from sparing.report.drawing import Plot
+from sparing.report.linformer_tables import SLICED
 from sparing.report.long_figures import Lines, Point, Scales, lines_plot, points
 from sparing.report.long_results import LongResults, positions
 
@@ -31,11 +32,17 @@ def figures(results: LongResults) -> list[Plot]:
     """All figures of a run."""
     return [
         *(longer(results, task) for task in results.tasks("longer")),
+        *(distilled(results, task) for task in _distilled_on(results)),
         growth(results),
         *(spectrum(results, source) for source in sources(results, "mean_kept_share")),
         *(error(results, source) for source in sources(results, "mean_output_error")),
         *(cost(results, name) for name in ("latency_ms", "peak_bytes")),
     ]
+
+
+def _distilled_on(results: LongResults) -> list[str]:
+    found = results.all("length_score", question="pretrained")
+    return list(dict.fromkeys(str(r.labels["task"]) for r in found))
 
 
 def all_positions(results: LongResults) -> dict[str, int]:
@@ -65,18 +72,19 @@ def _source_positions(results: LongResults) -> dict[str, int]:
     return {FULL: 0} | {name: place for place, name in enumerate(found, 1)}
 
 
+def _line(results: LongResults, along: str, **labels: Label) -> list[Point]:
+    """Scores by length, with bars where there are three seeds."""
+    found = [
+        (x, record if record.count >= FEWEST_SEEDS else replace(record, interval=None))
+        for x, record in results.line("length_score", along, **labels)
+    ]
+    return points(found, 100.0)
+
+
 def longer(results: LongResults, task: str) -> Plot:
     """Score against length, relative to what was trained on."""
     lines: Lines = {
-        arm: points(
-            [
-                (x, record if record.count >= FEWEST_SEEDS else replace(record, interval=None))
-                for x, record in results.line(
-                    "length_score", "factor", question="longer", task=task, arm=arm
-                )
-            ],
-            100.0,
-        )
+        arm: _line(results, "factor", question="longer", task=task, arm=arm)
         for arm in results.arms("longer", "length_score")
     }
     tokens = (results.run.config.get("tasks") or {}).get(task, {}).get("tokens")
@@ -94,6 +102,30 @@ def longer(results: LongResults, task: str) -> Plot:
             per_cent=True,
             across=1.0,
         ),
+    )
+
+
+def distilled(results: LongResults, task: str) -> Plot:
+    """Score against length of a pretrained encoder that was swapped and distilled on short inputs.
+
+    Seeds are not shown as bars: paired differences from softmax, far surer, stand in the table.
+    """
+    here: dict[str, Label] = {"question": "pretrained", "task": task, "stage": "warm"}
+    lines: Lines = {
+        SLICED if arm == "linformer" else arm: [
+            (x, y, None) for x, y, _ in _line(results, "tokens", **here, arm=arm)
+        ]
+        for arm in results.arms("pretrained", "length_score")
+    }
+    return lines_plot(
+        f"distilled-{task}",
+        f"Longer than distilled: {task}",
+        "Score of a pretrained encoder, its attention swapped and distilled on inputs of the "
+        "shortest length, by the length that the same inputs are read to. Means over seeds; "
+        "the table has the differences from softmax with their intervals.",
+        lines,
+        arm_positions(results),
+        Scales("tokens", "Score", log_x=True, per_cent=True),
     )
 
 
