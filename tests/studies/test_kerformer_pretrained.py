@@ -13,6 +13,7 @@ import transformers
 
 from sparing.core.errors import DataError, UsageError
 from sparing.measure.statistics import unseen
+from sparing.mechanisms.linformer import Linformer
 from sparing.report import write_report
 from sparing.studies import _ker_pretrained as pretrained
 from sparing.studies import kerformer
@@ -27,7 +28,7 @@ from sparing.studies._ker_pretrained import (
 from sparing.studies._ker_stages import Stages
 from sparing.studies._ker_swapped import LAYERS, SwappedWork, arm_records, dense_records
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
-from sparing.studies._lin_projection import stretched
+from sparing.studies._lin_projection import other_form
 from sparing.studies._long_arms import BY_CONTENT
 from sparing.train import train
 from sparing.transfer.swap import swap
@@ -188,7 +189,8 @@ def test_copies_are_asked_at_other_lengths_with_the_same_inputs(work, tmp_path):
 
 def test_projections_are_stretched_from_the_tokens_that_were_trained(work):
     model = replace(work, stages=replace(SMALL, read_at=(16,))).swapped("linformer", 0)
-    longer = stretched(model, 8, 16)
+    name, longer = other_form(model, 8, 16)
+    assert name == "interpolated"
     old, new = (
         next(v for n, v in each.named_parameters() if n.endswith("value_projection"))
         for each in (model, longer)
@@ -198,7 +200,22 @@ def test_projections_are_stretched_from_the_tokens_that_were_trained(work):
     wanted = torch.tensor(np.array(wanted), dtype=old.dtype).reshape(new[..., :16].shape)
     torch.testing.assert_close(new[..., :16], wanted / 2)
     torch.testing.assert_close(new[..., 16:], old[..., 16:])  # of inputs longer still
-    assert stretched(work.swapped("linear", 0), 8, 16) is None
+
+
+def test_means_of_longer_stretches_are_as_many_slots(work):
+    model = work.swapped("linformer, pooled", 0)
+    name, longer = other_form(model, 8, 32)
+    strides = [
+        {m.stride for m in each.modules() if isinstance(m, Linformer)} for each in (model, longer)
+    ]
+    assert (name, strides) == ("as many slots", [{4}, {16}])
+    ids = torch.ones(1, 32, dtype=torch.long)
+    assert not torch.equal(model(input_ids=ids).logits, longer(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("arm", ["linear", "linformer, convolved"])
+def test_what_has_no_projection_by_place_has_no_other_form(work, arm):
+    assert other_form(work.swapped(arm, 0), 8, 16) is None
 
 
 def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work):

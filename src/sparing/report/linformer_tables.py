@@ -90,7 +90,8 @@ def _swapped(results: LongResults) -> list[Block]:
             "read further. Its positions were trained to all of them. Behind each score the "
             "difference from softmax, trained on as long, with its 95 % interval over seeds. "
             "Linformer's projections are sliced (columns beyond are as they were drawn) or "
-            "interpolated, its pooled form takes any length."
+            "interpolated. Its pooled form has a slot for every few tokens, and more slots on "
+            "longer inputs; with as many slots its stretches grow instead."
         )
         heads = ("arm", *(f"{tokens:,} tokens" for tokens in lengths))
         name = f"Longer than distilled: a pretrained encoder on {task}"

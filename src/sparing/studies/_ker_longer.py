@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparing.core.record import Label, Record
 from sparing.studies._ker_answers import answers_record
-from sparing.studies._lin_projection import stretched
+from sparing.studies._lin_projection import other_form
 from sparing.train import evaluate
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ def length_records(
 ) -> list[Record]:
     """Score, chance and right answers at each length; ``tasks`` are by tokens.
 
-    The inputs are the same at every length, but for what is cut off. A mechanism that projects
-    tokens by their places is asked a second time, as "ARM, interpolated": its projections, of the
-    ``trained`` tokens, stretched to the longer input. Up to that length both are one.
+    The inputs are the same at every length, but for what is cut off. Linformer is asked a second
+    time, as "ARM, interpolated" or "ARM, as many slots" (``_lin_projection``); up to the tokens it
+    was ``trained`` on both are one.
     """
     found = []
     for tokens, task in tasks.items():
-        longer = stretched(model, trained, max(tokens, trained))
-        arms: dict[str, PreTrainedModel] = {str(labels["arm"]): model}
-        if longer is not None:
-            arms[f"{labels['arm']}, interpolated"] = longer if tokens > trained else model
+        arms = {str(labels["arm"]): model}
+        other = other_form(model, trained, max(tokens, trained))
+        if other is not None:
+            arms[f"{labels['arm']}, {other[0]}"] = other[1] if tokens > trained else model
         for arm, asked in arms.items():
             found += _judged(asked, task, {**labels, "arm": arm, "tokens": tokens})
     return found

@@ -24,6 +24,7 @@ from sparing.studies._lin_options import (
     SWAPPED,
     Options,
 )
+from sparing.studies._lin_projection import AS_MANY_SLOTS
 from sparing.studies._lin_shift import ALL
 from sparing.studies._lin_sources import PRETRAINED
 from sparing.studies._long_arms import DENSE, UNIFORM
@@ -137,12 +138,14 @@ def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
 
 
 def _forms(arms: Sequence[str]) -> Iterator[str]:
-    """The arms that are held against dense attention; Linformer's projections in both ways."""
+    """The arms that are held against dense attention; Linformer's in both ways."""
     for arm in arms:
         if arm not in (DENSE, UNIFORM):
             yield arm
         if arm == LINFORMER:
             yield INTERPOLATED
+        if arm == POOLED:
+            yield f"{POOLED}, {AS_MANY_SLOTS}"
 
 
 def _swapped_goal(goal: Goal, found: Found, name: str, labels: dict[str, Label]) -> GoalResult:

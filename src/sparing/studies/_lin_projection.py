@@ -9,12 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sparing.mechanisms.linformer import Linformer
 from sparing.transfer.positions import interpolated
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Way = Literal["sliced", "interpolated"]
+AS_MANY_SLOTS = "as many slots"
 PROJECTIONS = ("key_projection", "value_projection")
 
 
@@ -34,16 +36,33 @@ def projection(
     return stretched.reshape(*old.shape[:-1], long)
 
 
-def stretched(model: PreTrainedModel, short: int, long: int) -> PreTrainedModel | None:
-    """A copy whose projections of ``short`` tokens are interpolated to ``long``.
+def other_form(model: PreTrainedModel, short: int, long: int) -> tuple[str, PreTrainedModel] | None:
+    """What else Linformer may be on inputs of ``long`` tokens: a copy, and what it is called.
 
-    Of a model that was built for ``long`` tokens at least and trained on ``short``, so that columns
-    beyond are as they were drawn: of inputs up to ``long`` they are used no more. None where
-    nothing in the model is projected by place.
+    Of a model that was built for ``long`` tokens at least and trained on ``short``. Projections by
+    place, whose columns beyond are as they were drawn, are "interpolated" from the trained ones.
+    Where stretches of tokens are averaged, the stretches grow, for "as many slots" as in training:
+    as it is it has more of them, and costs the square of the length. None for what has neither.
     """
     longer = copy.deepcopy(model)
-    places = [value for name, value in longer.named_parameters() if name.endswith(PROJECTIONS)]
-    with torch.no_grad():
-        for value in places:
+    words = {
+        _lengthened(module, short, long)
+        for module in longer.modules()
+        if isinstance(module, Linformer)
+    } - {""}
+    return (words.pop(), longer) if words else None
+
+
+@torch.no_grad()
+def _lengthened(mechanism: Linformer, short: int, long: int) -> str:
+    """Change it in place; "" where nothing is to be changed."""
+    if mechanism.projection == "mean_pool":
+        mechanism.stride = -(-mechanism.stride * long // short)
+        return AS_MANY_SLOTS
+    if mechanism.projection == "convolution":
+        return ""
+    for name in PROJECTIONS:
+        value = getattr(mechanism, name)
+        if value is not None:
             value[..., :long] = projection(value[..., :short], value[..., :long], "interpolated")
-    return longer if places else None
+    return "interpolated"
