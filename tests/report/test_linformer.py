@@ -86,6 +86,8 @@ def swapped():
             if arm == "linear":
                 gap = {**own, "less": "softmax"}
                 found.append(seeds("length_score_difference", -0.2, (-0.25, -0.15), **gap))
+        # how far a copy's answers are from the dense model's, not an error of attention alone
+        found.append(seeds("mean_output_error", 0.3, (0.2, 0.4), **place, arm=arm))
     return found
 
 

@@ -63,8 +63,9 @@ def arm_positions(results: LongResults) -> dict[str, int]:
 
 
 def sources(results: LongResults, name: str) -> list[str]:
-    """Whose matrices there are."""
-    return list(dict.fromkeys(str(r.labels["source"]) for r in results.all(name)))
+    """Whose matrices there are; what swapped copies err by has the same name and no source."""
+    found = (r.labels.get("source") for r in results.all(name))
+    return list(dict.fromkeys(str(source) for source in found if source is not None))
 
 
 def _source_positions(results: LongResults) -> dict[str, int]:
