@@ -78,7 +78,8 @@ def swapped():
     """A pretrained encoder at two lengths: softmax, and linear attention 20 points below."""
     place = {"question": "pretrained", "task": "imdb", "stage": "warm"}
     found = []
-    for arm, value in (("softmax", 0.8), ("linear", 0.6)):
+    arms = (("softmax", 0.8), ("linear", 0.6), ("linformer, pooled, as many slots", 0.7))
+    for arm, value in arms:
         for tokens in (128, 512):
             own = {**place, "arm": arm, "tokens": tokens}
             found.append(Record("length_score", value, "share", "measured", {**own, "seed": 0}))

@@ -59,7 +59,8 @@ def arm_positions(results: LongResults) -> dict[str, int]:
     """The signs of arms, the same in every figure."""
     listed = [str(arm) for arm in results.run.config.get("arms") or []]
     timed = [str(r.labels["arm"]) for r in results.all("predicted_s")]
-    return positions(list(dict.fromkeys((*listed, *timed, *results.arms("masked", "perplexity")))))
+    others = (*results.arms("masked", "perplexity"), *results.arms("pretrained", "length_score"))
+    return positions(list(dict.fromkeys((*listed, *timed, *others))))
 
 
 def sources(results: LongResults, name: str) -> list[str]:
