@@ -75,7 +75,9 @@ def lines_plot(
     def draw(look: Look, narrow: bool) -> Figure:
         sheet = Sheet(350, 320, look, True) if narrow else Sheet(1060, 420, look)
         figure = sheet.figure()
-        axes = sheet.axes(figure, 56, 38, 14 if narrow else 230, 50)
+        # names stand to the right of the axes; a long one takes about 7 pixels a letter
+        beside = max(230, 46 + 7 * max(map(len, kinds)))
+        axes = sheet.axes(figure, 56, 38, 14 if narrow else beside, 50)
         _set_scales(axes, lines, scales)
         if scales.level is not None:
             axes.axhline(scales.level, color=look.muted, linewidth=1, linestyle=(0, (4, 4)))
