@@ -9,7 +9,7 @@ import pytest
 
 from sparing.core.record import Record
 from sparing.report import write_report
-from sparing.report.linformer_content import verdict
+from sparing.report.linformer_content import _Asked, _lead, verdict
 from sparing.report.linformer_matrices import growth_words
 from sparing.report.long_results import LongResults
 from sparing.report.run import read_run
@@ -223,6 +223,20 @@ def test_a_pretrained_encoder_decides_where_others_do_not(tmp_path, met, drop, l
     assert told.lead.startswith(lead)
     place = "in the pretrained encoder, distilled at 128 tokens of imdb, at 512"
     assert told.because == f": its score less softmax's is −20.0 (−25.0 to −15.0) points {place}."
+
+
+@pytest.mark.parametrize(
+    ("others", "lead"),
+    [
+        (("holds",), "Linformer holds on"),
+        (("undecided",), "Undecided whether Linformer holds on"),
+        (("fails",), "Linformer does not hold on"),
+    ],
+)
+def test_yes_is_said_where_all_experiments_hold(others, lead):
+    gap = Record("length_score_difference", 0.0, "share", "measured", {})
+    asked = [_Asked("there", gap, met, loses_more=True) for met in ("holds", *others)]
+    assert _lead(asked).startswith(lead)
 
 
 def test_every_part_stands_on_the_page(tmp_path):

@@ -187,6 +187,15 @@ def test_copies_are_asked_at_other_lengths_with_the_same_inputs(work, tmp_path):
     assert [r.count for r in gains] == [24]
 
 
+def test_lengths_that_the_encoder_cannot_read_are_refused_before_training(work, tmp_path):
+    beyond = replace(work, folder=tmp_path, stages=replace(SMALL, read_at=(8, 65)))
+    with pytest.raises(UsageError, match="reads at most 64 tokens, but task sst2 has up to 65"):
+        dense_records(beyond, 0)
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(UsageError, match="read_at must be at least 1"):
+        replace(SMALL, read_at=(0,))
+
+
 def test_projections_are_stretched_from_the_tokens_that_were_trained(work):
     model = replace(work, stages=replace(SMALL, read_at=(16,))).swapped("linformer", 0)
     name, longer = other_form(model, 8, 16)

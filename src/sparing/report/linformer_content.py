@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,22 +85,25 @@ class _Asked:
 def _decisive(results: LongResults) -> tuple[str, str]:
     """The experiment that settles most: longer inputs than training saw."""
     asked = [*_from_nothing(results), *_in_the_pretrained(results)]
-    if not asked:
-        untold = [(task, results.decides("longer", task)) for task in results.tasks("longer")]
-        reasons = "; ".join(f"{task}: {why}" for task, (decided, why) in untold if not decided)
-        because = f": {reasons or 'no encoder trained here was asked on them so far'}."
-        return "Undecided whether Linformer holds on longer inputs than it was trained on", because
-    told = "; ".join(each.text for each in asked)
-    because = f": its score less softmax's is {told}."
-    decided = [each for each in asked if each.met != "undecided"]
-    failed = [each for each in decided if each.met == "fails"]
-    if any(each.loses_more for each in failed):
-        return "Linformer does not hold on longer inputs than it was trained on", because
+    if asked:
+        return _lead(asked), f": its score less softmax's is {'; '.join(e.text for e in asked)}."
+    untold = [(task, results.decides("longer", task)) for task in results.tasks("longer")]
+    reasons = "; ".join(f"{task}: {why}" for task, (decided, why) in untold if not decided)
+    because = f": {reasons or 'no encoder trained here was asked on them so far'}."
+    return _lead(asked), because
+
+
+def _lead(asked: Sequence[_Asked]) -> str:
+    """One that fails is enough to say no; yes is said where all hold."""
+    failed = [each for each in asked if each.met == "fails"]
+    if failed and not any(each.loses_more for each in failed):
+        return "Linformer is behind on longer inputs, and not shown to lose more by length"
+    words = "Undecided whether Linformer holds"
     if failed:
-        return "Linformer is behind on longer inputs, and not shown to lose more by length", because
-    if decided:
-        return "Linformer holds on longer inputs than it was trained on", because
-    return "Undecided whether Linformer holds on longer inputs than it was trained on", because
+        words = "Linformer does not hold"
+    elif asked and all(each.met == "holds" for each in asked):
+        words = "Linformer holds"
+    return f"{words} on longer inputs than it was trained on"
 
 
 def _from_nothing(results: LongResults) -> Iterator[_Asked]:

@@ -56,6 +56,8 @@ class Stages:
         for name, smallest in {**least, "compared_batches": 1}.items():
             if getattr(self, name) < smallest:
                 raise UsageError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
+        if any(tokens < 1 for tokens in self.read_at):
+            raise UsageError(f"read_at must be at least 1, got {self.read_at}")
         if not self.swapped_epochs:
             raise UsageError("layer_epochs and later_epochs are both 0: nothing would be trained")
         for name in ("dense_rate", "layer_rate", "later_rate", "mechanism_rate_factor"):

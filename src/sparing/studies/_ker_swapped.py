@@ -149,9 +149,13 @@ class SwappedWork:
         model, own = self.dense(seed), options_of(arm, self.task.tokens)
         if is_random(arm):
             own.setdefault("seed", seed)
-        longest = max((self.task.tokens, *self.stages.read_at))
-        swap(model, arm_of(arm).mechanism, tokens=longest, **own)
+        swap(model, arm_of(arm).mechanism, tokens=self.longest, **own)
         return model
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest inputs that a copy is asked on."""
+        return max((self.task.tokens, *self.stages.read_at))
 
     @cached_property
     def lengths(self) -> dict[int, Task]:
@@ -175,7 +179,9 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
     stages, meter = work.stages, windows(work.watts_per_core)
     labels, place = work.labels(DENSE_MODEL, seed, TEACHER), work.place(DENSE_MODEL, seed)
     # mechanisms that have no such option would be held against attention that drops weights
-    model = without_dropout(build_model(work.model, work.task, seed=seed), hidden=False)
+    # it must read what copies are asked on in the end, which is said before anything is trained
+    asked = replace(work.task, tokens=work.longest)
+    model = without_dropout(build_model(work.model, asked, seed=seed), hidden=False)
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
         result = train(model, work.task, recipe, output_dir=place, meter=meter)
