@@ -167,24 +167,36 @@ def test_layers_imitate_in_float32_whatever_else_is_trained_in(work, monkeypatch
     assert asked == {"plain": ("fast", 10.0), "layers": ("float32", 1.0), "warm": ("fast", 10.0)}
 
 
-def test_copies_are_asked_at_other_lengths_with_the_same_inputs(work, tmp_path):
-    stages = replace(SMALL, plain=False, read_at=(8, 16))
-    short = replace(work, folder=tmp_path, stages=stages, task_options={"max_tokens": 8})
+def test_copies_are_asked_at_other_lengths_with_inputs_that_fill_the_longest(work, tmp_path):
+    stages = replace(SMALL, plain=False, read_at=(4, 8))
+    short = replace(work, folder=tmp_path, stages=stages, task_options={"max_tokens": 4})
     dense_records(short, 0)
     found = arm_records(short, "linformer", 0)
-    here = _values(found, "score", stage="warm")
-    for arm in ("linformer", "linformer, interpolated"):  # where it was trained both are one
-        assert _values(found, "length_score", tokens=8, arm=arm) == here
-        assert len(_values(found, "length_score", tokens=16, stage="warm", arm=arm)) == 1
-    long = short.lengths[16].test
-    for cut, whole in zip(short.task.test.inputs, long.inputs, strict=True):
-        assert torch.equal(cut[:7], whole[:7])
-    assert max(long.lengths) > 8
+    whole = replace(work, stages=replace(SMALL, test_examples=0)).task.test
+    filled = [row for row in whole.inputs if len(row) >= 8]
+    assert 0 < len(filled) < len(whole)
+    scores = {tokens: _values(found, "length_score", tokens=tokens) for tokens in (4, 8)}
+    assert scores[4][0] == scores[4][1]  # sliced and interpolated are one where it was trained
+    for tokens, task in short.lengths.items():
+        assert task.test.lengths == [tokens] * len(filled)
+        for cut, row in zip(task.test.inputs, filled, strict=True):
+            assert torch.equal(cut[: tokens - 1], row[: tokens - 1])
+    counts = {r.count for r in found if r.name == "length_score"}
+    assert counts == {len(filled)}
     answers = [r for r in found if r.name == "answers" and r.labels["stage"] == "warm"]
     assert len(answers) == 5  # those at other lengths are not what pairs are made of
     uniform = [replace(r, labels={**r.labels, "arm": "uniform"}) for r in answers]
     gains = [r for r in paired_records([*answers, *uniform]) if r.name == "gain_over_uniform"]
     assert [r.count for r in gains] == [24]
+
+
+def test_lengths_that_no_test_input_has_are_refused_before_training(work, tmp_path):
+    never = replace(work, folder=tmp_path, stages=replace(SMALL, read_at=(8, 40)))
+    with pytest.raises(UsageError, match=r"no test input of sst2 has 40 tokens; the longest has 1"):
+        dense_records(never, 0)
+    assert not [*tmp_path.iterdir()]
+    few = replace(work, stages=replace(SMALL, test_examples=3, read_at=(4, 8)))
+    assert {len(task.test) for task in few.lengths.values()} == {3}
 
 
 def test_lengths_that_the_encoder_cannot_read_are_refused_before_training(work, tmp_path):

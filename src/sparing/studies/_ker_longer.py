@@ -23,7 +23,8 @@ def length_records(
 ) -> list[Record]:
     """Score, chance and right answers at each length; ``tasks`` are by tokens.
 
-    The inputs are the same at every length, but for what is cut off. Linformer is asked a second
+    The inputs are the same at every length, but for what is cut off, and fill the longest: what is
+    stretched for a length is asked of rows that have it. Linformer is asked a second
     time, as "ARM, interpolated" or "ARM, as many slots" (``_lin_projection``); up to the tokens it
     was ``trained`` on both are one.
     """

@@ -23,8 +23,9 @@ class Stages:
     ``compared_batches`` are the batches of the test split on which outputs are compared.
     Layers imitate in float32, in which they are held against the dense ones; ``precision`` is that
     of the other trainings. What mechanisms bring of their own learns ``mechanism_rate_factor``
-    times as fast where labels or the dense model's answers teach it. In the end a copy is judged on
-    inputs of ``read_at`` tokens too, for which it is built. ``keep`` keeps weights of copies.
+    times as fast where labels or the dense model's answers teach it. In the end a copy is judged at
+    ``read_at`` tokens too, for which it is built: on test inputs that are long enough for the
+    longest of these, cut to each. ``keep`` keeps weights of copies.
     """
 
     arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)

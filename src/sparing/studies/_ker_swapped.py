@@ -159,9 +159,28 @@ class SwappedWork:
 
     @cached_property
     def lengths(self) -> dict[int, Task]:
-        """The task by the tokens that its inputs are cut to."""
-        cuts = {n: {**self.task_options, "max_tokens": n} for n in self.stages.read_at}
-        return {n: replace(self, task_options=own).task for n, own in cuts.items()}
+        """The task by the tokens that its inputs are cut to, with the test inputs that fill all.
+
+        A shorter one would be the same at several lengths, and what was made for longer rows would
+        be asked of it. Raises ``UsageError`` where there is none that is long enough.
+        """
+        asked = self.stages.read_at
+        stages = replace(self.stages, test_examples=0)
+        cuts = {n: {**self.task_options, "max_tokens": n} for n in asked}
+        tasks = {n: replace(self, stages=stages, task_options=own).task for n, own in cuts.items()}
+        if not tasks:
+            return {}
+        lengths = tasks[max(asked)].test.lengths
+        places = [place for place, length in enumerate(lengths) if length >= max(asked)]
+        if not places:
+            raise UsageError(
+                f"no test input of {self.name} has {max(asked)} tokens; the longest has "
+                f"{max(lengths)}: ask for shorter ones with read_at"
+            )
+        most = self.stages.test_examples or len(places)
+        if most < len(places):
+            places = [places[place * len(places) // most] for place in range(most)]
+        return {n: replace(task, test=task.test.subset(places)) for n, task in tasks.items()}
 
     @cached_property
     def batches(self) -> list[dict[str, Tensor]]:
@@ -182,6 +201,7 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
     # it must read what copies are asked on in the end, which is said before anything is trained
     asked = replace(work.task, tokens=work.longest)
     model = without_dropout(build_model(work.model, asked, seed=seed), hidden=False)
+    _ = work.lengths  # which says now if there is nothing to ask in the end
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
         result = train(model, work.task, recipe, output_dir=place, meter=meter)
