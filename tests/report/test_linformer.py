@@ -49,7 +49,7 @@ def trained(interval, *, decided=True, count=3, beyond=0.4, drop=(0.05, 0.2)):
     Length costs Linformer so much more than softmax as ``drop`` says.
     """
     found = [
-        Record("decides", float(decided), "", "measured", {**HERE, "why": "because"}),
+        Record("decides", float(decided), "", "measured", {**HERE, "why": "because"}, count=count),
     ]
     for arm in ("softmax", "linformer", "uniform"):
         found.append(Record("score", 0.4, "share", "measured", {**HERE, "arm": arm, "seed": 0}))

@@ -635,3 +635,12 @@ def test_a_run_keeps_what_its_texts_are(tmp_path):
     wanted = linformer.Options(questions=("language",), language=replace(SMALL, corpus=str(text)))
     ended = linformer.run(wanted, tmp_path / "run", minutes=0.0)
     assert ended.config["data"]["the corpus texts"]
+
+
+def test_every_layer_of_a_translator_draws_its_own_projections():
+    arm = "linformer, k = 4"
+    model = translation.build_translator(SMALL.translation, arm, translation.CROSS, 0)
+    drawn = [v.flatten() for n, v in model.named_parameters() if n.endswith("key_projection")]
+    assert len(drawn) == 2 * SMALL.translation.layers
+    for place, one in enumerate(drawn):
+        assert not any(torch.equal(one, other) for other in drawn[place + 1 :])

@@ -24,7 +24,9 @@ from sparing.studies import linformer
 from sparing.studies._lin_found import Found
 from sparing.studies._lin_goals import judge
 from sparing.studies._lin_lengths import by_factor, rows_of, spread_out
+from sparing.studies._lin_longer import require_lengthening
 from sparing.studies._lin_options import CostOptions, ErrorOptions, Options, slots_of
+from sparing.studies._lin_sources import Source
 from sparing.studies._long_work import TaskOptions, load
 
 OPTIONS = TaskOptions(
@@ -265,7 +267,9 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
         above_uniform(count, over),
         score("mean_length_score", 0.7, (least, 0.8), count, **dense),
         score("mean_length_chance", 0.5, (0.5, 0.5), count, **dense),
-        Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"}),
+        Record(
+            "decides", decided, "", "measured", {"question": "longer", "task": "listops"}, count=3
+        ),
     ]
     options = Options(longer=TaskOptions(arms=("linformer",)))
     goals = {goal.name: goal for goal in judge(options, ["listops"], records)}
@@ -301,7 +305,7 @@ def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, b
             less="softmax",
             factor=1,
         ),
-        Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}),
+        Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3),
     ]
     options = Options(longer=TaskOptions(arms=("linformer",)))
     [goal] = [g for g in judge(options, ["listops"], records) if "loses" in g.name]
@@ -325,7 +329,9 @@ def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, mod
     ends = (exponent - 0.02, exponent + 0.02)
     records = [
         Record("exponent", exponent, "", "measured", labels, ends, 16),
-        Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"}),
+        Record(
+            "decides", decided, "", "measured", {"question": "longer", "task": "listops"}, count=3
+        ),
     ]
     [goal] = [g for g in judge(Options(), [], records) if "effective rank grows" in g.name]
     assert goal.target == pytest.approx(0.195, abs=1e-3)
@@ -427,15 +433,16 @@ def test_what_swapped_encoders_lose_follows_from_their_scores():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "over", "count", "met"),
+    ("ratio", "over", "count", "guess", "met"),
     [
-        (1.01, -0.2, 3, True),
-        (1.2, -0.2, 3, False),
-        (1.01, 0.0, 3, "undecided"),  # attending gains nothing there
-        (1.01, -0.2, 2, "undecided"),
+        (1.01, -0.2, 3, 5.0, True),
+        (1.2, -0.2, 3, 5.0, False),
+        (1.01, 0.0, 3, 5.0, "undecided"),  # attending gains nothing there
+        (1.01, -0.2, 2, 5.0, "undecided"),
+        (1.2, -0.2, 3, 4.0, "undecided"),  # the words' frequencies do as well
     ],
 )
-def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, met):
+def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, guess, met):
     def told(value, arm, less):
         labels = {"question": "masked", "tokens": 128, "arm": arm, "less": less}
         ends = (value - 0.01, value + 0.01)
@@ -443,6 +450,10 @@ def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, me
 
     asked = "linformer, k = 32"
     records = [told(math.log(ratio), asked, "softmax"), told(over, "softmax", "uniform")]
+    here = {"question": "masked", "tokens": 128}
+    dense = {**here, "arm": "softmax"}
+    records.append(Record("mean_loss", 4.0, "nats", "measured", dense, (3.9, 4.1), 3))
+    records.append(Record("loss", guess, "nats", "measured", {**here, "arm": "frequencies"}))
     goals = {g.name: g for g in judge(Options(questions=("language",)), [], records)}
     goal = goals[f"masked words, 128 tokens, {asked}: perplexity over softmax's"]
     assert goal.met == met
@@ -451,11 +462,23 @@ def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, me
     assert not any("linear" in name or "softmax:" in name for name in goals)
 
 
+def _score(least, **here):
+    """Softmax's, whose interval begins there."""
+    labels = {**here, "arm": "softmax"}
+    return Record("mean_score", least + 0.1, "share", "measured", labels, (least, 1.0), 3)
+
+
 @pytest.mark.parametrize(
-    ("gap", "over", "count", "met"),
-    [(0.0, 0.1, 3, True), (-0.1, 0.1, 3, False), (0.0, 0.0, 3, "undecided")],
+    ("gap", "over", "count", "least", "met"),
+    [
+        (0.0, 0.1, 3, 0.6, True),
+        (-0.1, 0.1, 3, 0.6, False),
+        (0.0, 0.0, 3, 0.6, "undecided"),
+        (0.0, 0.1, 2, 0.6, "undecided"),
+        (-0.1, 0.1, 3, 0.04, "undecided"),  # dense attention itself guesses
+    ],
 )
-def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count, met):
+def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count, least, met):
     def told(value, arm, less, **labels):
         own = {**labels, "arm": arm, "less": less}
         ends = (value - 0.005, value + 0.005)
@@ -469,12 +492,22 @@ def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count
     records = [
         each
         for arm, here in zip(arms, places, strict=True)
-        for each in (told(gap, arm, "softmax", **here), told(over, "softmax", "uniform", **here))
+        for each in (
+            told(gap, arm, "softmax", **here),
+            told(over, "softmax", "uniform", **here),
+            _score(least, **here),
+        )
     ]
+    guess = {"question": "transfer", "task": "sst2"}
+    records.append(Record("chance", 0.5, "share", "measured", guess))
     goals = {g.name: g.met for g in judge(Options(questions=("language",)), [], records)}
     whole = "translation, linformer, k = 8 in encoder: whole sentences right less softmax's"
     assert goals[whole] == met
     assert goals["pretrained and fine-tuned, linformer, k = 32: score less softmax's"] == met
+    without = [r for r in records if r.name != "chance"]
+    again = {g.name: g.met for g in judge(Options(questions=("language",)), [], without)}
+    tuned = "pretrained and fine-tuned, linformer, k = 32: score less softmax's"
+    assert again[tuned] == "undecided"
     assert goals[whole.replace("encoder", "encoder and cross")] == "undecided"
 
 
@@ -483,7 +516,7 @@ def test_other_forms_are_held_against_softmax_where_the_task_decides():
     gap = {**labels, "arm": "linformer, shared kv", "less": "softmax"}
     records = [
         Record("score_difference", 0.0, "share", "measured", gap, (-0.005, 0.005), 3),
-        Record("decides", 1.0, "", "measured", labels),
+        Record("decides", 1.0, "", "measured", labels, count=3),
     ]
     forms = ("linformer, shared kv", "linformer, k = 64")
     goals = judge(Options(questions=("sharing",)), ["listops"], records, forms)
@@ -521,7 +554,8 @@ def errors(seeds, gap, tokens=64, beyond=False):
     ("seeds", "decided", "met"), [(3, 1.0, True), (1, 1.0, "undecided"), (3, 0.0, "undecided")]
 )
 def test_what_learning_gains_is_decided_by_models_not_by_heads(seeds, decided, met):
-    told = Record("decides", decided, "", "measured", {"question": "longer", "task": "listops"})
+    own = {"question": "longer", "task": "listops"}
+    told = Record("decides", decided, "", "measured", own, count=3)
     # a longer one than trained shows the contrary, and is not judged
     records = [*errors(seeds, 0.2), *errors(seeds, -0.2, 128, beyond=True)]
     found = [*analysis.analyse(records, {}), told]
@@ -652,3 +686,65 @@ def test_other_domains_are_read_in_the_words_of_the_task(tmp_path):
     assert set(tests[1].test.labels.tolist()) == {0, 1}
     with pytest.raises(UsageError, match="no test text of imdb has 64 tokens"):
         rows_of(work, 64, 1, tmp_path)
+
+
+def test_matrices_are_taken_apart_at_lengths_that_were_trained_on():
+    source = Source("listops", 0, 32, 256, lambda tokens, count, other: None)
+    assert source.lengths((64, 128, 512), 0) == [64, 128]
+    assert source.lengths((64, 128), 1) == [32, 64, 128]
+    assert source.lengths((16, 32, 64), 3) == [8, 16, 32, 64]
+    assert source.lengths((8, 16, 32), 3) == [8, 16, 32]
+
+
+def test_errors_on_inputs_longer_than_trained_decide_nothing():
+    told = Record(
+        "decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3
+    )
+    found = [*analysis.analyse(errors(3, 0.2, 128, beyond=True), {}), told]
+    goals = {goal.name: goal.met for goal in judge(Options(), [], found)}
+    name = "listops: error of learned projections less that of random ones, 16 slots, 128 tokens"
+    assert goals[name] == "undecided"
+
+
+def test_a_task_decides_by_the_seeds_that_both_arms_have():
+    records = [
+        Record(
+            "score",
+            0.5 + (arm == "softmax") * 0.3 + seed / 1000,
+            "share",
+            "measured",
+            {"question": "longer", "task": "listops", "arm": arm, "seed": seed},
+            count=1000,
+        )
+        for arm, seeds in (("softmax", 3), ("uniform", 2))
+        for seed in range(seeds)
+    ]
+    analysed = analysis.analyse(records, {"listops": 0.2})
+    [told] = [r for r in analysed if r.name == "decides"]
+    assert (told.value, told.count) == (1.0, 2)
+    assert not Found(analysed).decides("longer", "listops")
+    assert not Found(analysed).apart("score", {"question": "longer", "task": "listops"})
+
+
+def test_arms_of_one_length_are_refused_before_they_are_trained():
+    require_lengthening(("softmax", "linformer", "linformer, pooled", "nystrom", "dct"), 32, 256)
+    with pytest.raises(UsageError, match=r"kerformer cannot be asked of longer inputs: its excite"):
+        require_lengthening(("linear", "kerformer"), 32, 256)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda: TaskOptions(tasks=("lisops",)), "unknown task 'lisops'; did you mean 'listops'"),
+        (lambda: TaskOptions(test_examples=-3), "test_examples must be at least 0"),
+        (lambda: TaskOptions(watts_per_core=0.0), "watts_per_core must be above 0"),
+        (lambda: Options(longer=TaskOptions(tasks=("imdb",))), "imdb is among the tasks of longer"),
+        (lambda: Options(spectrum_lengths=(16, 0)), "spectrum_lengths must be at least 2, got 0"),
+        (lambda: ErrorOptions(slots=(-3,)), "error.slots must be at least 1, got -3"),
+        (lambda: ErrorOptions(lengths=(8,), slots=(8,)), "fewer than the longest of error.lengths"),
+        (lambda: CostOptions(most_seconds=-1.0), "cost.most_seconds must be at least 0"),
+    ],
+)
+def test_what_could_not_be_run_is_refused_by_name(made, told):
+    with pytest.raises(UsageError, match=told):
+        made()

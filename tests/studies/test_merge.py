@@ -59,6 +59,24 @@ def test_what_two_folders_have_is_taken_from_the_first(pieces, tmp_path):
     assert merged.doubled == 3
 
 
+def test_trained_models_go_along(pieces, tmp_path):
+    merge([pieces / "a", pieces / "b"], tmp_path / "whole")
+    for name in PIECES:
+        for file in (pieces / name / "models").rglob("result.json"):
+            copy = tmp_path / "whole" / file.relative_to(pieces / name)
+            assert copy.read_bytes() == file.read_bytes()
+    shutil.copytree(pieces / "a", tmp_path / "c")
+    changed = next((tmp_path / "c" / "models").rglob("result.json"))
+    changed.write_text("{}")
+    merge([pieces / "a", tmp_path / "c"], tmp_path / "first")
+    own = changed.relative_to(tmp_path / "c")
+    assert (tmp_path / "first" / own).read_bytes() == (pieces / "a" / own).read_bytes()
+    (tmp_path / "bare").mkdir()
+    for file in ("records.jsonl", "config.json"):
+        shutil.copy(pieces / "a" / file, tmp_path / "bare" / file)
+    merge([tmp_path / "bare", pieces / "b"], tmp_path / "less")  # records alone are a run too
+
+
 def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     other = replace(WHOLE, arena=replace(WHOLE.arena, margin=0.02))
     kerformer.run(other, tmp_path / "other", minutes=0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.report import content, wording
-from sparing.report.linformer_figures import error_lengths, sources
+from sparing.report.linformer_figures import error_length, sources
 from sparing.report.linformer_matrices import growth_words, plain_text
 from sparing.report.linformer_tables import SLICED, ratios
 from sparing.report.long_results import LongResults
@@ -178,7 +178,7 @@ def _errors(results: LongResults) -> list[str]:
     """What learning gains, and how much of the bounds says anything."""
     found = []
     for source in sources(results, "learned_gain"):
-        tokens = error_lengths(results, source)[-1]
+        tokens, beyond = error_length(results, source)
         gains = list(results.all("learned_gain", source=source, tokens=tokens))
         gain = max(gains, key=lambda r: int(r.labels["slots"] or 0))
         here: dict[str, Label] = {"source": source, "tokens": tokens, "slots": gain.labels["slots"]}
@@ -187,8 +187,8 @@ def _errors(results: LongResults) -> list[str]:
             for method in ("learned", "random")
         ]
         found.append(
-            f"{source}, {gain.labels['slots']} slots for {tokens} tokens: the output errs by "
-            f"{errors[0]} with learned projections, by {errors[1]} with drawn ones."
+            f"{source}, {gain.labels['slots']} slots for {tokens} tokens{beyond}: the output errs "
+            f"by {errors[0]} with learned projections, by {errors[1]} with drawn ones."
         )
     return [*found, *_vacuous(results)]
 

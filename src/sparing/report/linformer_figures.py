@@ -123,7 +123,7 @@ def distilled(results: LongResults, task: str) -> Plot:
         f"distilled-{task}",
         f"Longer than distilled: {task}",
         "Score of a pretrained encoder, its attention swapped and distilled on inputs of the "
-        "shortest length, by the length that the same inputs are read to. Means over seeds; "
+        "shortest length, by the length that the same long inputs are cut to. Means over seeds; "
         "the table has the differences from softmax with their intervals.",
         lines,
         arm_positions(results),
@@ -181,15 +181,22 @@ def longest_trained(results: LongResults, source: str) -> int:
     return max(inside) if inside else min(int(labels["tokens"] or 0) for labels in found)
 
 
-def error_lengths(results: LongResults, source: str) -> list[int]:
-    """The lengths at which a source's errors were measured."""
-    found = {int(r.labels["tokens"] or 0) for r in results.all("mean_output_error", source=source)}
-    return sorted(found)
+def error_length(results: LongResults, source: str) -> tuple[int, str]:
+    """The longest length at which errors were measured, of those that the model learned on.
+
+    Where there is none of these, the longest of all, and words that say so.
+    """
+    found = [r.labels for r in results.all("mean_output_error", source=source)]
+    inside = [int(labels["tokens"] or 0) for labels in found if not labels["beyond"]]
+    if inside:
+        return max(inside), ""
+    longest = max(int(labels["tokens"] or 0) for labels in found)
+    return longest, " (longer than it learned on)"
 
 
 def error(results: LongResults, source: str) -> Plot:
     """Error of the output against the number of slots, beside what the theorems promise."""
-    tokens = error_lengths(results, source)[-1]
+    tokens, beyond = error_length(results, source)
     here: dict[str, Label] = {"source": source, "tokens": tokens}
     lines: dict[str, list[Point]] = {}
     for r in results.all("mean_output_error", **here):
@@ -201,8 +208,8 @@ def error(results: LongResults, source: str) -> Plot:
         f"error-{source}",
         f"How far the output is from exact attention's: {source}",
         f"Relative error of a head's output by the number of slots, mean over heads with 95 % "
-        f"intervals over them, {tokens} tokens. An answer of 0 has the error 1 (the line): a bound "
-        "above it says nothing.",
+        f"intervals over them, {tokens} tokens{beyond}. An answer of 0 has the error 1 (the line): "
+        "a bound above it says nothing.",
         {name: sorted(line, key=lambda p: p[0]) for name, line in lines.items()},
         _METHOD_PLACES,
         Scales("slots, k", "Relative error", log_x=True, log_y=True, level=1.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
@@ -86,9 +86,10 @@ def _swapped(results: LongResults) -> list[Block]:
             rows.append(tuple(cells))
         explain = (
             "The pretrained encoder fine-tuned and every layer's attention swapped and distilled "
-            f"on the same inputs{_cut_to(results, task)}; then the same test inputs, "
-            "read further. Its positions were trained to all of them. Behind each score the "
-            "difference from softmax, trained on as long, with its 95 % interval over seeds. "
+            f"on the same inputs{_cut_to(results, task)}; then {_filled(own, lengths)}, cut to "
+            "each length, so that no row is padded. Its positions were trained to all of them. "
+            "Behind each score the difference from softmax, trained on as long, with its 95 % "
+            "interval over seeds. "
             "Linformer's projections are sliced (columns beyond are as they were drawn) or "
             "interpolated. Its pooled form has a slot for every few tokens, and more slots on "
             "longer inputs; with as many slots its stretches grow instead."
@@ -97,6 +98,13 @@ def _swapped(results: LongResults) -> list[Block]:
         name = f"Longer than distilled: a pretrained encoder on {task}"
         blocks.append(Block(f"swapped-{task}", name, explain, heads, tuple(rows)))
     return blocks
+
+
+def _filled(judged: Sequence[Record], lengths: Sequence[int]) -> str:
+    """Which test inputs are read, and how many."""
+    counts = sorted({r.count for r in judged})
+    told = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"{told} test inputs of {lengths[-1]:,} tokens and more"
 
 
 def _cut_to(results: LongResults, task: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sparing.core.record import Label, Record
 from sparing.studies._goals import Goal, GoalResult
+from sparing.studies._long_arms import DENSE, UNIFORM
 
 FEWEST_SEEDS = 3
 
@@ -23,9 +24,16 @@ class Found:
         return fits[-1] if fits else None
 
     def decides(self, question: str, task: str) -> bool:
-        """Whether the task tells mechanisms apart."""
+        """Whether the task tells mechanisms apart, by enough seeds."""
         told = self.one("decides", question=question, task=task)
-        return told is not None and bool(told.value)
+        return told is not None and bool(told.value) and told.count >= FEWEST_SEEDS
+
+    def apart(self, name: str, labels: dict[str, Label], sign: int = 1) -> bool:
+        """Whether dense attention has surely more than ``uniform``, or less with ``sign`` -1."""
+        gap = self.one(f"{name}_difference", **{**labels, "arm": DENSE, "less": UNIFORM})
+        if gap is None or gap.interval is None or gap.count < FEWEST_SEEDS:
+            return False
+        return gap.interval[0] > 0 if sign > 0 else gap.interval[1] < 0
 
     def every(self, name: str, label: str) -> list[Label]:
         """The values of a label among the records of that name, in their order."""

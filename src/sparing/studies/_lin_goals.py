@@ -199,9 +199,7 @@ def _can_tell(
 
 def _tells(found: Found, name: str, chance: str, dense: dict[str, Label]) -> bool:
     """Whether softmax is above chance there, and clearly better than uniform."""
-    over = found.one(f"{name}_difference", less=UNIFORM, **dense)
-    apart = over is not None and over.interval is not None and over.interval[0] > 0
-    return apart and _learned(found, name, chance, dense)
+    return found.apart(name, dense) and _learned(found, name, chance, dense)
 
 
 def _learned(found: Found, name: str, chance: str, labels: dict[str, Label]) -> bool:
@@ -248,14 +246,16 @@ def _of_matrices(found: Found) -> Iterator[GoalResult]:
 def _of_models(goal: Goal, record: Record | None, found: Found) -> GoalResult:
     """Decided by three models and more, of a task that tells mechanisms apart.
 
-    What attends to no avail tells nothing. Of the one model that was trained elsewhere its own
-    heads decide, for it alone.
+    What attends to no avail tells nothing, nor do inputs that are longer than any it learned on. Of
+    the one model that was trained elsewhere its own heads decide, for it alone.
     """
     result = judged(goal, record)
     if record is None:
         return result
     if record.labels["source"] == PRETRAINED:
         return replace(result, name=f"{result.name}; of this model alone")
+    if record.labels.get("beyond"):
+        return replace(result, met="undecided")
     told = found.decides(LONGER, str(record.labels["source"]))
     enough = int(record.labels.get("models") or 1) >= FEWEST_SEEDS
     return result if told and enough else replace(result, met="undecided")

@@ -10,10 +10,11 @@ from sparing.core.record import Label
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._lin_found import FEWEST_SEEDS, Found, judged
 from sparing.studies._lin_language_work import LINFORMER, LanguageOptions, expanded
+from sparing.studies._lin_masked import FREQUENCIES
 from sparing.studies._lin_transfer import PRETRAINED
 from sparing.studies._lin_translation import Pairs
-from sparing.studies._long_arms import DENSE, UNIFORM
-from sparing.studies._long_work import MARGIN
+from sparing.studies._long_arms import DENSE
+from sparing.studies._long_work import ABOVE_CHANCE, MARGIN
 
 WORSE = 1.05  # times softmax's perplexity that still count as on par
 
@@ -22,7 +23,8 @@ def language_goals(options: LanguageOptions, found: Found) -> Iterator[GoalResul
     """Of every number of slots: perplexity, what pre-training gave, and whole translations.
 
     Undecided with fewer than three seeds, and where softmax itself is not clearly better than the
-    mean of all values: there nothing is gained by attending.
+    mean of all values: there nothing is gained by attending. Of masked words it must be clearly
+    better than the words' frequencies too, of the others 5 points better than guessing.
     """
     if "masked" in options.questions:
         for tokens in options.masked.tokens:
@@ -34,7 +36,8 @@ def language_goals(options: LanguageOptions, found: Found) -> Iterator[GoalResul
         for arm in _slotted(options.transfer.compared):
             here = {"question": "transfer", "start": PRETRAINED}
             text = f"pretrained and fine-tuned, {arm}: score less softmax's"
-            yield _of_score(text, found, arm, here)
+            guess = found.one("chance", question="transfer")
+            yield _of_score(text, found, arm, here, None if guess is None else guess.value)
     if "translation" in options.questions:
         asked = options.translation
         for place in asked.places:
@@ -55,17 +58,29 @@ def _of_perplexity(text: str, found: Found, arm: str, here: dict[str, Label]) ->
     if gap is not None and gap.value is not None:
         ends = gap.interval and (math.exp(gap.interval[0]), math.exp(gap.interval[1]))
         gap = replace(gap, value=math.exp(gap.value), interval=ends)
-    over = found.one("loss_difference", arm=DENSE, less=UNIFORM, **here)
-    told = over is not None and over.interval is not None and over.interval[1] < 0
+    told = found.apart("loss", here, -1) and _better_than_frequencies(found, here)
     few = gap is None or gap.count < FEWEST_SEEDS
     result = judged(goal, gap)
     return result if told and not few else replace(result, met="undecided")
 
 
-def _of_score(text: str, found: Found, arm: str, here: dict[str, Label]) -> GoalResult:
+def _better_than_frequencies(found: Found, here: dict[str, Label]) -> bool:
+    dense = found.one("mean_loss", arm=DENSE, **here)
+    guess = found.one("loss", arm=FREQUENCIES, **here)
+    if dense is None or dense.interval is None or guess is None or guess.value is None:
+        return False
+    return dense.interval[1] < guess.value
+
+
+def _of_score(
+    text: str, found: Found, arm: str, here: dict[str, Label], chance: float | None = 0.0
+) -> GoalResult:
+    """``chance`` is what guessing comes to: no translation is right by it."""
     gap = found.one("score_difference", arm=arm, less=DENSE, **here)
-    over = found.one("score_difference", arm=DENSE, less=UNIFORM, **here)
-    told = over is not None and over.interval is not None and over.interval[0] > 0
+    dense = found.one("mean_score", arm=DENSE, **here)
+    low = None if dense is None or dense.interval is None else dense.interval[0]
+    learned = chance is not None and low is not None and low >= chance + ABOVE_CHANCE
+    told = learned and found.apart("score", here)
     few = gap is None or gap.count < FEWEST_SEEDS
     result = judged(Goal(text, -MARGIN, "share"), gap)
     return result if told and not few else replace(result, met="undecided")

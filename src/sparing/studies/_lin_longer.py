@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import Unsupported
+from sparing.core.catalogue import mechanism
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
 from sparing.core.record import Record
 from sparing.studies._arms import build_arm
 from sparing.studies._ker_answers import answers_record
-from sparing.studies._lin_lengths import by_factor
+from sparing.studies._lin_lengths import by_factor, trained_tokens
 from sparing.studies._lin_options import (
     LINFORMER,
     SHARED,
@@ -133,6 +135,23 @@ def _at_each(
     return [r for r in found if r.name != "length_drop" or r.labels["factor"] != 1]
 
 
+def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
+    """Raise ``UsageError`` for an arm that ``lengthened`` cannot serve, before it is trained."""
+    for arm in arms:
+        own = options_of(arm, tokens)
+        short, long = (
+            mechanism(arm_of(arm).mechanism, Heads(4, 32, tokens=n), **own).state_dict()
+            for n in (tokens, longest)
+        )
+        fixed = [name for name in short if short[name].shape != long[name].shape]
+        for name in fixed:
+            if not name.endswith(PROJECTIONS):
+                raise UsageError(
+                    f"{arm} cannot be asked of longer inputs: its {name} belongs to one length; "
+                    "leave it out of the arms"
+                )
+
+
 def longer_cells(
     options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
 ) -> list[Cell]:
@@ -140,6 +159,8 @@ def longer_cells(
 
     Dense attention always: its matrices are taken apart.
     """
+    tokens = trained_tokens(work)
+    require_lengthening(work.options.arms_for(work.name), tokens, max(options.factors) * tokens)
     return training_cells(work, (by_length(options, data), *judges), always=(DENSE,))
 
 

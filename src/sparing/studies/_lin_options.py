@@ -49,6 +49,9 @@ class CostOptions:
         for name in ("tokens", "rounds"):
             if getattr(self, name) < 1:
                 raise UsageError(f"cost.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("most_seconds", "most_bytes"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"cost.{name} must be at least 0, got {getattr(self, name)}")
         for length in self.lengths:
             if length < 1 or self.tokens % length:
                 raise UsageError(f"cost.lengths must divide the {self.tokens} tokens, got {length}")
@@ -73,6 +76,10 @@ class ErrorOptions:
         for name in ("draws", "texts", "held", "steps"):
             if getattr(self, name) < 1:
                 raise UsageError(f"error.{name} must be at least 1, got {getattr(self, name)}")
+        _require_counts("error.lengths", self.lengths, 2)
+        _require_counts("error.slots", self.slots, 1)
+        if min(self.slots, default=1) >= max(self.lengths, default=2):
+            raise UsageError("error.slots must be fewer than the longest of error.lengths")
 
 
 # Position embeddings of the encoder were trained to all of these lengths: dense attention can do
@@ -149,13 +156,23 @@ class Options:
             require_choice("the study", "sharing", mode, SHARING)
         for rank in self.ranks:
             slots_of(rank, 1024)
+        _require_counts("spectrum_lengths", self.spectrum_lengths, 2)
         if not self.swapped_margin > 0:
             raise UsageError(f"swapped_margin must be above 0, got {self.swapped_margin}")
         if not self.factors or list(self.factors) != sorted({1, *self.factors}):
             raise UsageError(f"factors must rise from 1, got {self.factors}")
+        for name in self.longer.tasks:
+            if name in self.texts.tasks:
+                raise UsageError(f"{name} is among the tasks of longer and of texts: name it once")
         for name in ("length_examples", "shift_examples", "spectrum_texts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def _require_counts(name: str, given: tuple[int, ...], least: int) -> None:
+    for number in given:
+        if number < least:
+            raise UsageError(f"{name} must be at least {least}, got {number}")
 
 
 def slots_of(rank: str, tokens: int) -> int:

@@ -140,7 +140,12 @@ def _cell(shared: TransferWork, arm: str, seed: int) -> Cell:
                 found += told
         gain = scores[PRETRAINED] - scores[SCRATCH]
         labels = shared.labels(arm, seed)
-        return [*found, Record("pretraining_gain", gain, "share", "measured", labels, count=count)]
+        own: dict[str, Label] = {"question": "transfer", "task": shared.name}
+        return [
+            *found,
+            Record("pretraining_gain", gain, "share", "measured", labels, count=count),
+            Record("chance", shared.task.chance, "share", "measured", own),
+        ]
 
     options = work.options.transfer
     steps = 2 * options.schedule.passes * options.schedule.trainings(seed)

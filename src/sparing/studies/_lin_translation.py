@@ -42,7 +42,7 @@ from sparing.train.evaluation import Evaluation, batches_by_length, evaluating
 from sparing.transfer.layers import find_layers, projection_weights
 from sparing.transfer.plan import Assignment
 from sparing.transfer.registry import NAME
-from sparing.transfer.swap import Placement, activate, attach
+from sparing.transfer.swap import Placement, activate, attach, with_own_seed
 from sparing.transfer.swap import build as build_for
 
 if TYPE_CHECKING:
@@ -206,12 +206,12 @@ def _put_in(
         if reason:
             raise Unsupported(f"{arm}: {reason}")
     name, options = arm_named(arm).mechanism, arm_options(arm, tokens, seed)
-    placements = []
+    placements: list[Placement] = []
     for layer in find_layers(model):
         across = layer.index is None
         if layer.obstacle and not (across and place == CROSS):
             continue
-        assignment = Assignment(name, options, named=True)
+        assignment = with_own_seed(Assignment(name, options, named=True), len(placements))
         built = build_for(model, layer, assignment, tokens)
         built.init_from(projection_weights(layer))
         placements.append(Placement(layer, assignment, built))

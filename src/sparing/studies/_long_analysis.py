@@ -120,7 +120,8 @@ def _deciding(
         told = decides(str(labels["task"]), _values(dense), _values(uniform), chance, step)
         own = {each: labels[each] for each in ("question", "task")}
         own |= {"why": told.why, "chance": chance}
-        yield Record("decides", float(told.decided), "", "measured", own, count=len(dense))
+        pairs = len(dense.keys() & uniform.keys())
+        yield Record("decides", float(told.decided), "", "measured", own, count=pairs)
 
 
 def decides(

@@ -64,11 +64,16 @@ class TaskOptions:
             require_arms(arms)
         if len(set(self.tasks)) != len(self.tasks):
             raise UsageError(f"tasks are named twice: {', '.join(self.tasks)}")
+        require_tasks("tasks", self.tasks, ())
         for name in ("seeds", "thread_count"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.margin > 0:
-            raise UsageError(f"margin must be above 0, got {self.margin}")
+        for name in ("validation_examples", "test_examples"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("margin", "watts_per_core"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("trained", "task_options", "arms_of"):
             require_tasks(name, getattr(self, name), self.tasks)
         for task, given in self.trained.items():

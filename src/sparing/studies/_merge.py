@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from sparing.studies._run import (
     write_atomically,
 )
 
+MODELS = "models"
+
 
 @dataclass(frozen=True)
 class Merged:
@@ -40,6 +42,7 @@ class Merged:
 def merge(folders: Sequence[Path], into: Path) -> Merged:
     """Write the finished cells of all folders as one run into a new one; the others stay.
 
+    Trained models go along, the first folder's of each: cells that are still to do rest on them.
     What followed from the records is left out: the study's own command on the new folder tells it
     anew. Raises ``UsageError`` for fewer than two folders, for runs that are not the same one (in
     settings or data), for studies that are not run in pieces, and where ``into`` holds anything;
@@ -60,10 +63,10 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
         own = _cells(Run(folder, config))
         counts[str(folder)] = len(own.keys() - taken.keys())
         doubled += len(own.keys() & taken.keys())
-        taken = {**own, **taken}
+        taken |= {key: records for key, records in own.items() if key not in taken}
     data = {name: digest for each in configs for name, digest in (each.get(DATA) or {}).items()}
     whole = {**configs[0], "name": into.name, DATA: data}
-    _write(into, whole, [record for records in taken.values() for record in records])
+    _write(into, whole, [record for records in taken.values() for record in records], folders)
     return Merged(into, counts, doubled)
 
 
@@ -103,7 +106,17 @@ def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict
         )
 
 
-def _write(into: Path, config: dict[str, Any], records: Sequence[Record]) -> None:
+def _trainings(folder: Path) -> Iterator[Path]:
+    """Where the models of a run lie: the outermost folders below ``models`` that hold files."""
+    for place, folders, files in os.walk(folder / MODELS):
+        if files:
+            folders.clear()
+            yield Path(place)
+
+
+def _write(
+    into: Path, config: dict[str, Any], records: Sequence[Record], folders: Sequence[Path]
+) -> None:
     """The new folder appears whole or not at all."""
     beside = into.with_name(f".{into.name}.{os.getpid()}")
     try:
@@ -111,6 +124,11 @@ def _write(into: Path, config: dict[str, Any], records: Sequence[Record]) -> Non
             beside / "records.jsonl", "".join(f"{entry.to_json()}\n" for entry in records)
         )
         write_atomically(beside / "failed.json", "[]\n")
+        for folder in folders:
+            for place in _trainings(folder):
+                copy = beside / place.relative_to(folder)
+                if not copy.exists():
+                    shutil.copytree(place, copy)
         write_atomically(beside / "config.json", json.dumps(config, indent=2) + "\n")
         if into.is_dir():
             into.rmdir()

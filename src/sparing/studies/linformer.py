@@ -23,7 +23,7 @@ from sparing.studies._ker_pretrained import pretrained_cells
 from sparing.studies._lin_analysis import analyse
 from sparing.studies._lin_cost import cost_cells
 from sparing.studies._lin_error import error_cell
-from sparing.studies._lin_goals import judge
+from sparing.studies._lin_goals import FEWEST_LENGTHS, judge
 from sparing.studies._lin_language import digests as language_digests
 from sparing.studies._lin_language import language_cells
 from sparing.studies._lin_language import notes as language_notes
@@ -207,9 +207,10 @@ def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) ->
 def _sources(options: Options, works: Sequence[LinWork], data: Path | None) -> list[Source]:
     if not {SPECTRUM, ERROR} & set(options.questions):
         return []
+    trained = works if LONGER in options.questions else ()
     found = [
         trained_source(work, seed, options, data)
-        for work in works
+        for work in trained
         for seed in range(work.options.seeds)
     ]
     if options.pretrained and given_folder(data) is not None:
@@ -221,11 +222,11 @@ def _matrix_cells(options: Options, source: Source) -> list[Cell]:
     found, asked = [], options.error
     heads = 16
     if SPECTRUM in options.questions:
-        for tokens in source.lengths(options.spectrum_lengths):
+        for tokens in source.lengths(options.spectrum_lengths, FEWEST_LENGTHS):
             seconds = 3.0 + HEAD_S * heads * options.spectrum_texts * tokens**3
             found.append(spectrum_cell(source, tokens, options, seconds))
     if ERROR in options.questions:
-        for tokens in source.lengths(asked.lengths):
+        for tokens in source.lengths(asked.lengths, 1):
             learning = 2e-9 * asked.steps * 8 * heads * tokens * 32 * sum(asked.slots)
             seconds = 3.0 + 2 * HEAD_S * heads * asked.held * tokens**3 + learning
             found.append(error_cell(source, tokens, options, seconds))

@@ -267,7 +267,7 @@ def _place(
             continue
         reason, mechanism = layer.obstacle, None
         if not reason:
-            assignment = _with_own_seed(assignment, index)
+            assignment = with_own_seed(assignment, index)
             mechanism = build(model, layer, assignment, tokens)
             if layer.causal and not mechanism.traits.causal:
                 reason = f"it is causal and {assignment.mechanism} cannot be"
@@ -283,7 +283,7 @@ def _place(
     return placements, left
 
 
-def _with_own_seed(assignment: Assignment, index: int) -> Assignment:
+def with_own_seed(assignment: Assignment, index: int) -> Assignment:
     """Let each layer draw its own: one random pattern in all layers reaches far fewer tokens.
 
     What all layers share is drawn once.
