@@ -19,7 +19,7 @@ from sparing.studies import kerformer
 from sparing.studies._ker_cores import CoreOptions, core_call, predicted_bytes, predicted_seconds
 from sparing.studies._ker_options import Options
 from sparing.studies._ker_speed import SpeedOptions, Step
-from sparing.studies._long_work import TaskOptions
+from sparing.studies._long_work import LongWork, TaskOptions
 from sparing.tasks import load_task
 
 LISTOPS = {
@@ -297,11 +297,23 @@ def test_options_refuse(given, message):
         (CoreOptions, {"arms": ("linear",)}, "must hold softmax"),
         (CoreOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"lengths": (8,)}, "at least 16"),
+        (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1, got 0"),
+        (SpeedOptions, {"longest": -1}, "speed.longest must be at least 0"),
+        (CoreOptions, {"most_seconds": -1.0}, "cores.most_seconds must be at least 0"),
+        (CoreOptions, {"ranges": (0.0,)}, "cores.ranges must be above 0"),
+        (CoreOptions, {"lengths": (1000, 1000)}, "cores.lengths are named twice"),
     ],
 )
 def test_parts_refuse(kind, given, message):
     with pytest.raises(UsageError, match=message):
         kind(**given)
+
+
+def test_one_task_of_two_questions_is_told_twice(tmp_path):
+    own = TaskOptions(tasks=("digits",))
+    work = LongWork("vision", "digits", load_task("digits"), "vit", tmp_path, own)
+    named = kerformer._named([work, replace(work, question="arena"), replace(work, name="mnist")])
+    assert [*named] == ["vision/digits", "arena/digits", "mnist"]
 
 
 def test_the_paper_budget_needs_an_accelerator(tmp_path, monkeypatch):
@@ -316,5 +328,7 @@ def test_a_run_is_judged_by_what_was_asked_of_it():
     assert [text[:9] for text in (c.text for c in claims.claims_of(["pretrained"]))] == [
         *("Table 4: ", "Figure 5:", "Section 3", "Distilled", "and is cl")
     ]
-    assert {c.text[:8] for c in claims.claims_of(["cores"])} == {"Table 1:", "Table 2:", "A millio"}
-    assert [goal.name[:9] for goal in claims.judge([], ["vision"])] == ["Figure 6:", "Figures 7"]
+    cores = {c.text[:8] for c in claims.claims_of(["cores"])}
+    assert cores == {"Table 1:", "Table 2:", "Table 3:", "A millio"}
+    images = [goal.name[:9] for goal in claims.judge([], ["vision"])]
+    assert images == ["Figure 6:", "Figure 6:", "Figure 6:", "Figures 7"]

@@ -77,9 +77,11 @@ def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
     ]
     records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
     # performer's own mean over both is 0.75; linear is not in the table
-    value, interval = ker_scores.above_the_best(records)
+    value, interval = ker_scores.above_the_best()(records)
     assert value == pytest.approx(0.847 - 0.903, abs=1e-3)
     assert interval[1] < 0  # one rival is enough to lose to, whatever the others would come to
+    assert ker_scores.above_the_best("a")(records) == (value, interval)
+    assert ker_scores.above_the_best("listops")(records) is None
     plain = [
         replace(r, labels={**r.labels, "question": "pretrained", "stage": "plain"}) for r in records
     ]
@@ -99,7 +101,7 @@ def test_a_rival_on_one_task_says_nothing_of_a_mean_of_two():
         *of_task("a", performer=[0.9, 0.91, 0.9]),
     ]
     records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
-    assert ker_scores.above_the_best(records) is None
+    assert ker_scores.above_the_best()(records) is None
 
 
 def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
@@ -110,7 +112,7 @@ def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
                 value,
                 "share",
                 "measured",
-                {"question": "vision", "task": "flowers", "arm": arm, "seed": n, "epoch": 1.0},
+                {"question": "vision", "task": "cifar10", "arm": arm, "seed": n, "epoch": 1.0},
                 count=count,
             )
             for name in ("score", "validation_score")
@@ -118,14 +120,14 @@ def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
         ]
 
     records = [
-        *on_images("softmax", [0.50, 0.51, 0.52]),
+        *(each for arm in ker_scores.VISION_RIVALS for each in on_images(arm, [0.50, 0.51, 0.52])),
         *on_images("uniform", [0.2, 0.21, 0.22]),
         *on_images("kerformer", [0.51, 0.52, 0.53]),  # one image more, each time
     ]
-    told = {"question": "vision", "task": "flowers", "chance": 0.2}
+    told = {"question": "vision", "task": "cifar10", "chance": 0.2}
     records.append(Record("decides", 1.0, "", "measured", told))
     large = replace(records[0], labels={**records[0].labels, "task": "mnist"}, count=2000)
-    for text in ("Figure 6", "Figures 7 and 8"):
+    for text in ("Figure 6: on", "Figure 6: by", "Figure 6: Kerformer", "Figures 7 and 8"):
         claim = next(c for c in claims.CLAIMS if c.text.startswith(text))
         value, interval = claim.measure([*records, large])
         assert value == pytest.approx(0.01)
@@ -204,18 +206,21 @@ def test_swapped_encoders_tell_of_noise_where_attention_helps(control, measured)
 def test_neighbours_are_told_by_both_kinds_of_training(kind):
     records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.7, 0.71, 0.7])
     own = [r for r in records if r.labels["arm"] == "kerformer"]
-    weights = {0: 9.0, 1: 1.5, 2: 1.2, 4: 5.0, 8: 0.9, 16: 0.7}
+    weights = {0: (9.0, 9), 1: (1.5, 8), 2: (1.2, 13), 4: (5.0, 7), 8: (0.9, 5), 16: (0.7, 1)}
     records += [
-        replace(r, name="weight_at_distance", value=w, labels={**r.labels, "distance": at})
+        replace(
+            r, name="weight_at_distance", value=w, count=pairs, labels={**r.labels, "distance": at}
+        )
         for r in own
-        for at, w in weights.items()
+        for at, (w, pairs) in weights.items()
     ]
     if kind == "arena":
         records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
     else:
         records = swapped(records)
     value, _ = ker_behaviour.neighbours(records)
-    assert value == pytest.approx((1.5 + 2 * 1.2) / 3 - 0.8)  # distances 1 to 3, and from 8 on
+    # distances 1 to 3, and from 8 on, every pair as much as another
+    assert value == pytest.approx((8 * 1.5 + 13 * 1.2) / 21 - (5 * 0.9 + 0.7) / 6)
 
 
 def test_the_least_of_several_has_the_least_ends():
@@ -254,9 +259,11 @@ def ratios(**by_rival):
 
 def test_usually_is_counted_over_lengths():
     fast = {1000: (1.5, 0.1), 10_000: (1.5, 0.1), 100_000: (1.5, 0.1), 10**6: (0.5, 0.1)}
-    assert costs.lengths_won(ratios(linear=fast, efficient=fast)) == (1.0, (1.0, 1.0))
+    three = {"linear": fast, "efficient": fast, "performer": fast}
+    assert costs.lengths_won(ratios(**three)) == (1.0, (1.0, 1.0))
     mixed = {**fast, 1000: (0.5, 0.1), 10_000: (1.05, 0.2)}
-    value, interval = costs.lengths_won(ratios(linear=mixed, efficient=fast))
+    value, interval = costs.lengths_won(ratios(**{**three, "linear": mixed}))
+    assert costs.lengths_won(ratios(linear=fast, efficient=fast)) is None  # one was not timed
     assert value == pytest.approx(2 / 3)
     assert interval == pytest.approx((1 / 3, 2 / 3))
     assert costs.lengths_won([]) is None
@@ -359,6 +366,22 @@ def test_speed_of_kerformer_over_linear_is_the_inverse_of_the_other():
     assert costs.speed_over("training", "linear", 2000)(records) == (0.5, (0.4, 1 / 1.6))
 
 
+def _taken(arm, steps):
+    labels = {"question": "pretrained", "task": "imdb", "arm": arm, "stage": "layers", "seed": 0}
+    return Record("steps", float(steps), "", "measured", labels)
+
+
+def _distilled(**scores_by_arm):
+    """Scores of distilled copies on IMDB, and what guessing comes to."""
+    here = {"question": "pretrained", "task": "imdb"}
+    found = [Record("chance", 0.5, "share", "measured", here)]
+    for arm, values in scores_by_arm.items():
+        for seed, value in enumerate(values):
+            own = {**here, "arm": arm, "stage": "warm", "seed": seed}
+            found.append(Record("score", value, "share", "measured", own, count=2000))
+    return found
+
+
 def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validation():
     def told(name, arm, value, interval=None, step=1):
         labels = {"question": "pretrained", "task": "imdb", "arm": arm, "stage": "warm"}
@@ -368,11 +391,13 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
         return Record(name, value, "share", "measured", labels, interval, 500)
 
     records = [
-        told("validation_score", "longformer", 0.9),  # not linear
-        told("validation_score", "linear", 0.9),  # better once, not at the end
+        told("validation_score", "longformer", 0.9, step=2),  # not linear
+        told("validation_score", "linear", 0.9),  # layer by layer: other weights are judged
         told("validation_score", "linear", 0.7, step=2),
-        told("validation_score", "efficient", 0.8, step=2),
-        told("validation_score", "efficient", 0.6),
+        told("validation_score", "efficient", 0.8, step=2),  # the best, whose weights are judged
+        told("validation_score", "efficient", 0.6, step=3),
+        *(_taken(arm, 1) for arm in ("longformer", "linear", "efficient")),
+        *_distilled(softmax=[0.9, 0.91, 0.9], uniform=[0.8, 0.81, 0.8]),
         told("kept_of_dense", "longformer", 1.0, (0.99, 1.01)),
         told("kept_of_softmax", "efficient", 0.97, (0.95, 0.99)),
         told("kept_of_dense", "linear", 0.995, (0.99, 1.0)),  # best on the test rows
@@ -387,6 +412,12 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
     both = ker_scores.kept("kept_of_dense", "kept_of_softmax")
     assert both(records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
     assert both([r for r in records if r.name != "kept_of_softmax"]) is None
+    alike = [r for r in records if r.name not in ("score", "chance")]
+    alike += _distilled(softmax=[0.9, 0.91, 0.9], uniform=[0.91, 0.9, 0.9])
+    assert kept(alike) == (0.99, None)  # nothing is gained by attending
+    guessing = [r for r in records if r.name != "score"]
+    guessing += _distilled(softmax=[0.54, 0.54, 0.54], uniform=[0.5, 0.5, 0.5])
+    assert kept(guessing) == (0.99, None)
     for each in records:  # two trainings do not decide
         if "seeds" in each.labels:
             each.labels["seeds"] = 2
@@ -418,3 +449,72 @@ def test_a_million_tokens_are_missed_only_where_they_were_asked_for():
     assert costs.million(alone(1000, 10**6)) == (1e6, (1e6, 1e6))
     refused = [*alone(1000), *alone(10**6, name="not_run")]
     assert costs.million(refused) == (1000.0, (1000.0, 1000.0))
+
+
+def at_range(arm, seconds, megabytes):
+    """A rival's ratio to kerformer at the length of Tables 2 and 3, and a peak there."""
+    own = {"question": "cores", "arm": arm, "tokens": 10_000}
+    over = {**own, "over": "kerformer, by content"}
+    return [
+        Record("latency_ratio", seconds, "ratio", "measured", over, (seconds - 0.1, seconds + 0.1)),
+        Record("peak_bytes", megabytes, "bytes", "measured", {**own, "spread": 2.0}),
+    ]
+
+
+def test_tables_of_ranges_are_asked_beside_all_three():
+    asked = {"question": "cores", "arm": "linear", "tokens": 10_000, "spread": 4.0}
+    records = [
+        Record("range_ms", 1.0, "ms", "measured", asked),
+        *at_range("efficient", 1.4, 40.0),
+        *at_range("linear", 1.2, 30.0),
+        *at_range("kerformer, by content", 1.0, 20.0)[1:],
+    ]
+    assert costs.time_at_ranges(records) is None
+    assert costs.memory_at_ranges(records) is None
+    records += at_range("performer", 2.0, 25.0)
+    assert costs.time_at_ranges(records)[0] == 1.2
+    assert costs.memory_at_ranges(records) == (1.25, (1.25, 1.25))
+    assert costs.time_at_ranges(records[1:]) is None  # no range was asked
+
+
+def test_other_linear_mechanisms_are_those_of_the_linear_families():
+    records = [
+        Record(
+            "speed_up",
+            value,
+            "ratio",
+            "measured",
+            {"kind": "inference", "over": "kerformer", "arm": arm, "tokens": 4096},
+            (value - 0.1, value + 0.1),
+        )
+        for arm, value in {"linear": 0.8, "nystrom": 0.5, "softmax": 2.0, "local": 3.0}.items()
+    ]
+    records.append(replace(records[0], value=9.0, labels={**records[0].labels, "tokens": 1024}))
+    value, _ = costs.speed_over("inference", least_tokens=2000)(records)
+    assert value == pytest.approx(1 / 0.8)
+    own = {**records[0].labels, "arm": "kerformer, by content"}
+    assert (
+        costs.speed_over("inference", least_tokens=2000)([replace(records[0], labels=own)]) is None
+    )
+
+
+def test_best_on_images_is_told_beside_all_four():
+    def image(arm, values):
+        own = {"question": "vision", "task": "mnist", "arm": arm}
+        return [
+            Record("score", v, "share", "measured", {**own, "seed": n}, count=2000)
+            for n, v in enumerate(values)
+        ]
+
+    records = [
+        *image("softmax", [0.8, 0.81, 0.8]),
+        *image("uniform", [0.5] * 3),
+        *image("kerformer", [0.9, 0.91, 0.9]),
+        *image("efficient", [0.95, 0.96, 0.95]),
+    ]
+    records += analysis.analyse(records, {"mnist": 0.1})
+    value, interval = ker_scores.best_on_images(records)
+    assert value == pytest.approx(-0.05)
+    assert interval[1] < 0
+    only = [r for r in records if r.labels.get("arm") != "efficient"]
+    assert ker_scores.best_on_images(only)[1] is None  # three were not measured

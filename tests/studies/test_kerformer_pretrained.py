@@ -438,6 +438,14 @@ def test_without_a_model_nothing_runs_and_the_page_says_so(tmp_path):
     assert "no pretrained model was named" in notes(options, None)[0]
 
 
+def test_a_model_that_is_not_there_is_told_before_anything_is_run(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name, told in (("/no/model", "no such folder"), (str(tmp_path / "empty"), "config.json")):
+        options = PretrainedOptions(name)
+        with pytest.raises(UsageError, match=told):
+            pretrained_cells(options, tmp_path, None, seeds=1, thread_count=1, watts_per_core=5.0)
+
+
 def test_missing_data_is_left_out_and_said(model_folder, data, tmp_path, monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
     (data / "glue" / "MNLI").mkdir(exist_ok=True)

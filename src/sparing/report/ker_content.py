@@ -36,8 +36,9 @@ _WORDS = (
     ),
     (
         "weight at a distance",
-        "The mean weight of keys that far from the query, times the number of tokens: 1 is an "
-        "equal share. Weights are read off any mechanism, as outputs are linear in the values.",
+        "The mean weight of keys that far from the query, over each key's own mean: 1 is what "
+        "distance does not change. Weights are read off mechanisms whose outputs are linear in the "
+        "values; those with negative weights have none.",
     ),
 )
 
@@ -61,8 +62,11 @@ def verdict(results: LongResults) -> Verdict:
 
 def _second(results: LongResults) -> tuple[str, ...]:
     tasks = [(question, task) for question in ASKED for task in results.tasks(question)]
-    can = [task for question, task in tasks if results.decides(question, task)[0]]
-    cannot = [task for _, task in tasks if task not in can]
+    known = [task for _, task in tasks]
+    can, cannot = list[str](), list[str]()
+    for question, task in tasks:
+        name = f"{question}/{task}" if known.count(task) > 1 else task
+        (can if results.decides(question, task)[0] else cannot).append(name)
     told = []
     for which, verb in ((can, "can"), (cannot, "cannot")):
         if which:

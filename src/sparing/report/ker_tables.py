@@ -56,7 +56,7 @@ def _time(results: LongResults, arms: Sequence[str]) -> Block:
             if ratio is not None:
                 cell += f", {ratio_text(ratio)}"
             printed = published.SECONDS.get(PRINTED_AS.get(arm, arm), {}).get(tokens)
-            cells.append(cell + (f" [{printed:,.0f} s]" if printed is not None else ""))
+            cells.append(cell + (f" [{printed:,.3g} s]" if printed is not None else ""))
         rows.append(tuple(cells))
     heads = ("arm", *(wording.length(n) for n in lengths))
     explain = (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-from statistics import fmean
+from collections.abc import Mapping, Set
 
 from sparing.core.record import Label
 from sparing.studies._ker_costs import Found, Records
-from sparing.studies._ker_judges import DISTANCES
 from sparing.studies._ker_options import ARENA, PRETRAINED
 from sparing.studies._ker_scores import PLAIN, deciding, gap_of, scores_of, step_of
 from sparing.studies._long_analysis import learned
@@ -29,7 +26,6 @@ def noise(records: Records) -> Found:
     if not shares:
         return None
     share = sorted(shares)[len(shares) // 2]
-    step = max(step_of(records, question) for question in ASKED)
 
     def kept(arm: str) -> dict[str, BySeed]:
         return {
@@ -38,7 +34,21 @@ def noise(records: Records) -> Found:
             for task, found in _kept(records, question, arm, share).items()
         }
 
-    return gap_of(kept(KERFORMER), kept(DENSE), 2 * step)
+    ours, theirs = kept(KERFORMER), kept(DENSE)
+    return gap_of(ours, theirs, _step(records, ours.keys() & theirs.keys()))
+
+
+def _step(records: Records, both: Set[str]) -> float:
+    """What one answer more or less changes of what is kept, on the tasks that both learned."""
+    found = [0.0]
+    for question, labels in ASKED.items():
+        step, chances = step_of(records, question), deciding(records, question)
+        for arm in (KERFORMER, DENSE):
+            for task, scores in scores_of(records, question, arm, labels=labels).items():
+                if f"{question}/{task}" in both:
+                    above = (value - chances[task] for value in scores.values())
+                    found += [step / each for each in above if each > 0]
+    return max(found)
 
 
 def _kept(records: Records, question: str, arm: str, share: float) -> dict[str, BySeed]:
@@ -71,18 +81,21 @@ def neighbours(records: Records) -> Found:
 
 
 def _near_and_far(records: Records, labels: Mapping[str, Label]) -> tuple[BySeed, BySeed]:
-    """Kerformer's mean weights at small and large distances of one task, by seed."""
-    near: dict[int, list[tuple[float, int]]] = {}
-    far: dict[int, list[float]] = {}
-    widths = {low: high - low for low, high in itertools.pairwise(DISTANCES)}
+    """Kerformer's mean weights at small and large distances of one task, by seed.
+
+    Every pair counts once: the farthest are few, and mostly of the first and the last token.
+    """
+    found: tuple[dict[int, list[tuple[float, int]]], ...] = ({}, {})
     wanted = {**labels, "arm": KERFORMER}.items()
     for each in records:
         if each.name != "weight_at_distance" or not wanted <= each.labels.items():
             continue
         distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
-        if 0 < distance < NEAR:
-            near.setdefault(seed, []).append((float(each.value or 0.0), widths[distance]))
-        elif distance >= FAR:
-            far.setdefault(seed, []).append(float(each.value or 0.0))
-    means = {n: sum(v * w for v, w in f) / sum(w for _, w in f) for n, f in near.items()}
-    return means, {n: fmean(values) for n, values in far.items()}
+        side = 0 if 0 < distance < NEAR else 1 if distance >= FAR else None
+        if side is not None:
+            found[side].setdefault(seed, []).append((float(each.value or 0.0), each.count))
+    near, far = (
+        {n: sum(v * w for v, w in f) / sum(w for _, w in f) for n, f in side.items()}
+        for side in found
+    )
+    return near, far

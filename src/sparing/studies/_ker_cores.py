@@ -52,6 +52,15 @@ class CoreOptions:
             raise UsageError(f"cores.arms must hold softmax and {BY_CONTENT}")
         if min(self.lengths, default=0) < 16 or self.range_tokens < 16:
             raise UsageError("cores.lengths and range_tokens must be at least 16 tokens")
+        for name in ("lengths", "ranges"):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
+                raise UsageError(f"cores.{name} are named twice: {getattr(self, name)}")
+        if not all(spread > 0 for spread in self.ranges):
+            raise UsageError(f"cores.ranges must be above 0, got {self.ranges}")
+        for name, least in (("rounds", 1), ("most_seconds", 0), ("most_bytes", 0)):
+            if getattr(self, name) < least:
+                told = f"cores.{name} must be at least {least}, got {getattr(self, name)}"
+                raise UsageError(told)
 
 
 def core_cells(options: CoreOptions, thread_count: int) -> list[Cell]:

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from sparing.core.record import Record
 from sparing.studies._arms import family_of
+from sparing.studies._ker_cores import RANGE
 from sparing.studies._long_arms import BY_CONTENT, DENSE, KERFORMER, arm_of
 
 Records = Sequence[Record]
@@ -22,7 +23,8 @@ MILLION = 1_000_000
 def lengths_won(records: Records) -> Found:
     """The share of lengths below a million at which kerformer takes less time than each rival.
 
-    From those at which it clearly does to those at which no rival is clearly the faster.
+    From those at which it clearly does to those at which no rival is clearly the faster; lengths
+    at which one of them was not timed are not counted.
     """
     lengths: dict[int, list[Record]] = {}
     for r in records:
@@ -30,7 +32,8 @@ def lengths_won(records: Records) -> Found:
         tokens = int(r.labels.get("tokens") or 0)
         if asked and r.labels.get("arm") in RIVALS and tokens < MILLION:
             lengths.setdefault(tokens, []).append(r)
-    least = [found for found in map(_least, lengths.values()) if found is not None]
+    whole = [found for found in lengths.values() if len(found) == len(RIVALS)]
+    least = [found for found in map(_least, whole) if found is not None]
     if not least:
         return None
     won = sum(value > 1 for value, _ in least) / len(least)
@@ -50,8 +53,42 @@ def range_effect(records: Records) -> Found:
     return float(widest.value or 0.0), widest.interval
 
 
-def speed_over(kind: str, over: str, least_tokens: int = 0) -> Measure:
-    """The least speed of kerformer over a rival's; one that is no arm counts all rivals."""
+def time_at_ranges(records: Records) -> Found:
+    """The least of the rivals' times over kerformer's, at the length of Table 2.
+
+    There values are those up to 2: what their range does is asked of each arm alone.
+    """
+    asked = {r.labels.get("tokens") for r in records if r.name == "range_ms"}
+    found = [
+        r
+        for r in records
+        if r.name == "latency_ratio"
+        and r.labels.get("over") == BY_CONTENT
+        and r.labels.get("arm") in RIVALS
+        and r.labels.get("tokens") in asked
+    ]
+    return _least(found) if len(found) == len(RIVALS) else None
+
+
+def memory_at_ranges(records: Records) -> Found:
+    """The least of the rivals' peaks over kerformer's, at the length of Table 3, values up to 2."""
+    asked = {r.labels.get("tokens") for r in records if r.name == "range_ms"}
+    peaks = {
+        str(r.labels["arm"]): float(r.value or 0.0)
+        for r in records
+        if r.name == "peak_bytes"
+        and r.labels.get("question") == "cores"
+        and r.labels.get("tokens") in asked
+        and r.labels.get("spread") == RANGE
+    }
+    if BY_CONTENT not in peaks or not {*RIVALS} <= peaks.keys():
+        return None
+    share = min(peaks[arm] for arm in RIVALS) / peaks[BY_CONTENT]
+    return share, (share, share)
+
+
+def speed_over(kind: str, over: str = "", least_tokens: int = 0) -> Measure:
+    """The least speed of kerformer over a rival's; without one over every other linear arm's."""
 
     def measure(records: Records) -> Found:
         found = [
@@ -60,7 +97,7 @@ def speed_over(kind: str, over: str, least_tokens: int = 0) -> Measure:
             if r.name == "speed_up"
             and r.labels.get("kind") == kind
             and r.labels.get("over") == KERFORMER
-            and r.labels.get("arm") == over
+            and (r.labels.get("arm") == over if over else _is_linear_rival(r))
             and int(r.labels["tokens"] or 0) >= least_tokens
         ]
         return _least(
@@ -68,6 +105,11 @@ def speed_over(kind: str, over: str, least_tokens: int = 0) -> Measure:
         )
 
     return measure
+
+
+def _is_linear_rival(record: Record) -> bool:
+    arm = str(record.labels.get("arm"))
+    return arm not in (KERFORMER, BY_CONTENT) and family_of(arm_of(arm).mechanism) in LINEAR
 
 
 def _inverse(record: Record) -> tuple[float, float] | None:

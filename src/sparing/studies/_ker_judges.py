@@ -124,11 +124,20 @@ class Neighbours:
                 own, seen = by_distance(weights)
                 sums, counts = sums + own, counts + seen
         found = []
-        for least, total, count in zip(DISTANCES, sums, counts, strict=True):
-            if count:
-                value = float(total / count)
+        for least, total, pairs in zip(DISTANCES, sums.tolist(), counts.tolist(), strict=True):
+            if pairs:
                 at: Labels = {**labels, "distance": least}
-                found.append(Record("weight_at_distance", value, "ratio", "measured", at))
+                seen_pairs = max(1, round(pairs))
+                found.append(
+                    Record(
+                        "weight_at_distance",
+                        total / pairs,
+                        "ratio",
+                        "measured",
+                        at,
+                        count=seen_pairs,
+                    )
+                )
         return found
 
 

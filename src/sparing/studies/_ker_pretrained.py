@@ -34,6 +34,7 @@ from sparing.studies._long_work import slug
 from sparing.studies._run import Cell
 from sparing.studies._task import require_tasks
 from sparing.tasks._files import given_folder
+from sparing.transfer.opening import require_openable
 
 QUESTION = "pretrained"
 # What each task is here, and where its files lie below the data folder.
@@ -118,6 +119,7 @@ def pretrained_cells(
     """
     if not options.model:
         return []
+    require_openable(options.model)
     found = []
     for task in options.tasks:
         if not can_be_had(task, data):

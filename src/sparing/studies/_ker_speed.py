@@ -48,6 +48,10 @@ class SpeedOptions:
         require_arms(self.arms)
         if min(self.lengths, default=0) < 16:
             raise UsageError("speed.lengths must be at least 16 tokens")
+        for name, least in (("rounds", 1), ("step_tokens", 1), ("longest", 0)):
+            if getattr(self, name) < least:
+                told = f"speed.{name} must be at least {least}, got {getattr(self, name)}"
+                raise UsageError(told)
 
 
 @dataclass(frozen=True)

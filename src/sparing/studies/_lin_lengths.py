@@ -60,7 +60,7 @@ def rows_of(
 ) -> Int[Tensor, "count tokens"]:
     """Inputs of the task that are cut to exactly so many tokens; fewer where there are not enough.
 
-    ``seed`` chooses other ones of generated tasks. A pretrained tokenizer's last token stays last.
+    ``seed`` chooses other ones of generated tasks.
     """
     if work.name in GENERATED:
         task = _generated(work, tokens, int(WIDER * tokens) + 2, count, seed)

@@ -12,8 +12,8 @@ Source: Gan et al., A novel approach to attention mechanism using kernel functio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def run(
     config = base_config(
         "kerformer",
         _identity(options, told),
-        [work.task for work in works],
+        [replace(work.task, name=name) for name, work in _named(works).items()],
         [options.pretrained.model],
     )
     config |= _described(options, works, folder.name, data)
@@ -139,6 +139,15 @@ def _works(
     return works, told
 
 
+def _named(works: Sequence[LongWork]) -> dict[str, LongWork]:
+    """By task; where two questions train on one of that name, by question and task."""
+    names = [work.name for work in works]
+    return {
+        f"{work.question}/{work.name}" if names.count(work.name) > 1 else work.name: work
+        for work in works
+    }
+
+
 def _trained(options: Options) -> dict[str, TaskOptions]:
     every = {ARENA: options.arena, VISION: options.vision}
     return {question: own for question, own in every.items() if question in options.questions}
@@ -197,16 +206,22 @@ def _arms(options: Options) -> list[str]:
     return list(dict.fromkeys((DENSE, *trained, *others)))
 
 
+def _notes(options: Options, named: Mapping[str, LongWork], data: Path | None) -> list[str]:
+    """What must be known of the data, and what was left out."""
+    found = [f"{name}: {note}" for name, work in named.items() for note in work.task.notes]
+    for own in _trained(options).values():
+        gone = [task for task in own.tasks if not can_be_had(task, data)]
+        found += [f"{task} was left out: there is no data folder" for task in gone]
+    if PRETRAINED in options.questions:
+        found += transfer_notes(options.pretrained, data)
+    return found
+
+
 def _described(
     options: Options, works: Sequence[LongWork], name: str, data: Path | None
 ) -> dict[str, Any]:
     """What a reader of the page wants to know beside the numbers."""
-    notes = [f"{work.name}: {note}" for work in works for note in work.task.notes]
-    for own in _trained(options).values():
-        gone = [task for task in own.tasks if not can_be_had(task, data)]
-        notes += [f"{task} was left out: there is no data folder" for task in gone]
-    if PRETRAINED in options.questions:
-        notes += transfer_notes(options.pretrained, data)
+    named = _named(works)
     return {
         "name": name,
         "task": {
@@ -214,7 +229,7 @@ def _described(
             "kind": "tokens",
             "metric": "accuracy",
             "subset": any(work.task.subset for work in works),
-            "notes": notes,
+            "notes": _notes(options, named, data),
         },
         "model": {
             "name": "long_range",
@@ -231,9 +246,9 @@ def _described(
         "watts_per_core": options.arena.watts_per_core,
         "threads": options.arena.thread_count,
         "trained_on": {
-            work.name: f"{len(work.task.train):,} examples, {work.recipe(0).epochs} epochs, "
+            name: f"{len(work.task.train):,} examples, {work.recipe(0).epochs} epochs, "
             f"batches of {work.recipe(0).batch_size}, up to {work.task.tokens:,} tokens, "
             f"learning rate {work.options.rate_told(work.name)}"
-            for work in works
+            for name, work in named.items()
         },
     }

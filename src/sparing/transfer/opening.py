@@ -21,15 +21,31 @@ def open_model(name: str, also: Sequence[str] = ()) -> PreTrainedModel:
     ``also`` are names that the caller knows besides: one of them may have been meant. Raises
     ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
     """
+    if is_folder(name):
+        with quiet():
+            return require_finite(_load(Path(name).expanduser()), name).eval()
+    return _from_hub(name, also)
+
+
+def is_folder(name: str) -> bool:
+    """Whether a model is a folder here; a name that is none may be one of the hub.
+
+    Raises ``UsageError`` for a file, and for a path where there is nothing.
+    """
     folder = Path(name).expanduser()
     if folder.is_dir():
-        with quiet():
-            return require_finite(_load(folder), name).eval()
+        return True
     if folder.exists():
         raise UsageError(f"{name} is a file; give the folder that save_pretrained wrote")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UsageError(f"no model at {name!r}: there is no such folder")
-    return _from_hub(name, also)
+    return False
+
+
+def require_openable(name: str) -> None:
+    """Raise ``UsageError`` where a model could not be opened later, as far as this folder tells."""
+    if is_folder(name) and not (Path(name).expanduser() / "config.json").is_file():
+        raise UsageError(f"{name} holds no model: there is no config.json")
 
 
 def _load(folder: Path) -> PreTrainedModel:
