@@ -10,8 +10,11 @@ from sparing.core.errors import DataError
 from sparing.tasks import load_task
 from sparing.tasks._pixels import grey, pixel_rows
 from sparing.tasks._table import Row
+from sparing.tasks._text import Reading, _bytes, _raw
+from sparing.tasks._words import shortened
 from sparing.tasks.retrieval import halves
 
+ESCAPE = "surrogateescape"
 ENDS = ("bad", "good")
 TEXTS = [f"film {n} was long and its end {n} was {ENDS[n % 2]} all the same" for n in range(40)]
 
@@ -39,9 +42,38 @@ def test_every_byte_is_a_token(reviews):
     assert any("more than 20 tokens" in note for note in short.notes)
 
 
-def test_words_still_ask_for_utf8(reviews):
-    with pytest.raises(DataError, match=r"3_7\.txt is not UTF-8"):
+@pytest.mark.parametrize("count", [1, 2])
+def test_bytes_are_encoded_as_one_by_one(count):
+    texts = [
+        "",
+        "a",
+        "\u00e9\u20ac\U0001f600 end",
+        "x\x00y\x85",
+        b"\xff\xfe\x80".decode(errors=ESCAPE),
+    ]
+    texts += ["long " * 9, "\u20ac" * 20]
+    pairs = [(one,) if count == 1 else (one, other) for one in texts for other in texts]
+    for room in (5, 6, 9, 40, 1000):
+        found, types, cut = _bytes(Reading("bytes", max_tokens=room)).encode(
+            [Row(pair, 0) for pair in pairs]
+        )
+        whole = [[[1, *(2 + byte for byte in _raw(text))] for text in pair] for pair in pairs]
+        wanted = [shortened(*each, *[[]] * (2 - count), room) for each in whole]
+        assert [row.tolist() for row in found] == [[*first, *second] for first, second in wanted]
+        assert {row.dtype for row in found} == {torch.int64}
+        assert cut == sum(sum(map(len, each)) > room for each in whole)
+        assert types is None
+
+
+def test_words_ask_for_utf8_or_leave_out_what_is_not(reviews):
+    wanted = r"2 reviews are not UTF-8 text: .*3_7\.txt.*skip_broken=True.*tokenizer=bytes"
+    with pytest.raises(DataError, match=wanted):
         load_task("imdb", data=reviews)
+    task = load_task("imdb", data=reviews, skip_broken=True)
+    assert [len(split) for split in task.splits.values()] == [36, 3, 39]
+    note = "2 reviews that are not UTF-8 text left out: "
+    names = task.notes[0].removeprefix(note).split(", ")
+    assert sorted(names) == ["test/pos/3_7.txt", "train/pos/3_7.txt"]
 
 
 def test_halves_use_every_text_once_and_no_half_twice():

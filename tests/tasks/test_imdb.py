@@ -81,6 +81,17 @@ def test_empty_reviews_are_named(tmp_path):
     assert "1 empty reviews left out" in task.notes[0]
 
 
+def test_test_reviews_that_are_training_reviews_too_are_counted(tmp_path):
+    _unpack(tmp_path, _reviews(15))
+    assert not any("training reviews" in note for note in load_task("imdb", data=tmp_path).notes)
+    for number in (3, 7):
+        text = (tmp_path / f"aclImdb/train/neg/{number}_2.txt").read_text()
+        (tmp_path / f"aclImdb/test/pos/{number}_9.txt").write_text(f"{text}\n")
+    task = load_task("imdb", data=tmp_path)
+    assert "test: 2 of 30 reviews are training reviews too" in task.notes
+    assert len(task.test) == 30
+
+
 def test_a_damaged_archive(tmp_path):
     path = tmp_path / "aclImdb_v1.tar.gz"
     _pack(path, _reviews(15))

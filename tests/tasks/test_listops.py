@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -115,10 +116,30 @@ def test_seeds_draw_other_expressions(task):
 def test_impossible_sizes_are_refused():
     with pytest.raises(UsageError, match="4 <= min_tokens <= max_tokens"):
         load_task("listops", min_tokens=50, max_tokens=40)
-    with pytest.raises(UsageError, match="found no new expression"):
+    with pytest.raises(UsageError, match=r"found 0 new expressions of 300 to 310 .*max_depth"):
         load_task("listops", min_tokens=300, max_tokens=310, max_depth=2)
     with pytest.raises(UsageError, match="at least 2"):
         load_task("listops", max_depth=1)
+
+
+def test_more_than_there_are_is_refused_with_how_many_there_are():
+    # 4 operators of two digits
+    wanted = r"found 400 new .* of 4 to 4 tokens, after \d+ tries each, and no more in 50,000 tries"
+    with pytest.raises(UsageError, match=wanted):
+        load_task("listops", min_tokens=4, max_tokens=4, **SMALL | {"test_examples": 401})
+
+
+@pytest.mark.parametrize("places", [[9_000, 40_000], [40_000, 80_000, 300_000]])
+def test_lengths_that_are_rare_are_waited_for(monkeypatch, places):
+    # a stand-in for the grammar, which gives one that fits at these tries only
+    tries = iter(range(1, 400_000))
+    monkeypatch.setattr(
+        listops,
+        "_expression",
+        lambda *_: [str(number)] * 5 if (number := next(tries)) in places else None,
+    )
+    stream = listops._fitting(random.Random(0), (5, 5, 3, 3), set())
+    assert [int(next(stream)[0]) for _ in places] == places
 
 
 @pytest.mark.slow

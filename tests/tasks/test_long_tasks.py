@@ -17,8 +17,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks import load_task
 from sparing.tasks._table import Row
+from sparing.tasks._text import _raw
 from sparing.tasks.listops import _expression, evaluate
-from sparing.tasks.retrieval import halves
+from sparing.tasks.retrieval import _table, halves
 from sparing.train.order import LengthGrouped
 
 SMALL = {"validation_examples": 20, "test_examples": 400}
@@ -133,6 +134,40 @@ def test_a_review_that_occurs_several_times_is_never_apart_from_itself():
         assert (" ".join(pair.texts) in whole) == pair.label
 
 
+def test_white_space_does_not_tell_which_halves_belong_together():
+    chance = random.Random(0)
+    # every other review has paragraphs, which end in two spaces, no-break spaces or new lines
+    marks = ["  ", "\u00a0", " \n", "\t"]
+    rows = [
+        Row((text.replace(" ", chance.choice(marks)) if number % 2 else text,), 0)
+        for number, text in enumerate(texts(60))
+    ]
+    for pair in halves(rows, seed=0):
+        for text in pair.texts:
+            assert text.split() == text.split(" ")
+
+
+def test_reviews_that_are_test_reviews_too_make_no_training_pairs(reviews):
+    folder = reviews / "imdb/aclImdb"
+    same = (folder / "test/neg/4_7.txt").read_text().replace(" ", "<br /><br />", 1)
+    (folder / "train/neg/4_7.txt").write_text(same)
+    (folder / "train/neg/6_7.txt").write_text((folder / "train/neg/8_7.txt").read_text())
+    task = load_task("retrieval", data=reviews, max_tokens=4000)
+    assert [len(split) for split in task.splits.values()] == [178, 19, 200]
+    note = "train: 2 reviews that are also test reviews, or occur twice, left out"
+    assert note in task.notes
+    found = {
+        split: {bytes(half) for row in task.split(split).inputs for half in _halves(row)}
+        for split in task.splits
+    }
+    assert not found["test"] & (found["train"] | found["validation"])
+
+
+def _halves(row):
+    second = int((row == 1).nonzero()[1])
+    return row[1:second].numpy().tobytes(), row[second + 1 :].numpy().tobytes()
+
+
 @pytest.mark.parametrize("name", ["imdb", "retrieval"])
 def test_a_folder_without_one_class_or_with_an_empty_review(reviews, name):
     options = {"tokenizer": "bytes", "max_tokens": 200}
@@ -189,6 +224,21 @@ def test_papers_are_read_as_bytes(papers):
     assert read == b"one \x0c two \xc2\x85 three \xff\xfeother"
 
 
+def test_papers_are_cut_as_they_are_read(papers):
+    # through the middle of a character of three bytes
+    first, second = "\u20ac" * 90, "b" * 300
+    for line, kept in (((first, second), (49, 48)), ((first, "b" * 20), (77, 20))):
+        row = "\t".join(("1", "3", "4", *line))
+        (papers / "new_aan_pairs.test.tsv").write_bytes(f"{row}\n".encode())
+        task = load_task("retrieval", data=papers.parent, pairs="papers", max_tokens=99)
+        whole = [text.encode()[:size] for text, size in zip(line, kept, strict=True)]
+        wanted = [token for text in whole for token in (1, *(byte + 2 for byte in text))]
+        assert task.test.inputs[0].tolist() == wanted
+        assert "test: 1 of 1 texts have more than 99 tokens and were cut" in task.notes
+    rows, _ = _table(papers / "new_aan_pairs.test.tsv", 99)
+    assert [len(_raw(text)) for text in rows[0].texts] == [99, 20]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -212,13 +262,17 @@ def test_broken_lines_of_papers_are_named_or_left_out(papers, line, reason):
 def test_papers_that_are_missing_or_no_text(papers):
     path = papers / "new_aan_pairs.eval.tsv"
     path.write_text("\n")
-    with pytest.raises(DataError, match=r"eval.tsv: 1 row is broken|holds no pairs"):
+    with pytest.raises(DataError, match=r"eval.tsv holds no pairs"):
         load_task("retrieval", data=papers.parent, pairs="papers")
     with pytest.raises(DataError, match="holds no pairs"):
         load_task("retrieval", data=papers.parent, pairs="papers", skip_broken=True)
     path.write_bytes(b"1\t1\t2\t\xff\tb\n")
-    with pytest.raises(DataError, match=r"eval.tsv is not UTF-8 text"):
+    with pytest.raises(DataError, match=r"line 1 \(not UTF-8 text, which tokenizer=bytes can"):
         load_task("retrieval", data=papers.parent, pairs="papers", tokenizer="somewhere/words")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DataError, match=r"there is no .*eval.tsv"):
+        load_task("retrieval", data=papers.parent, pairs="papers")
 
 
 @pytest.mark.parametrize(

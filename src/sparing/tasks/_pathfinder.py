@@ -9,30 +9,49 @@ from numpy.typing import NDArray
 
 Points = NDArray[np.int64]
 Grid = NDArray[np.bool_]
-# Along a curve, in pixels of a 32 x 32 image: a dash, a gap, and how far a step may turn.
-DASH, GAP, TURN = 3, 2, 0.35
+Numbers = NDArray[np.float64]
+# How far a step along a curve may turn. The bend wanders while the curve goes on (its deviation,
+# and after how many steps it is mostly forgotten), and each step has some chance of its own: were
+# it one bend all along, the distance of a curve's ends would tell how it arrives at them.
+TURN, BEND, FORGOTTEN, CHANCE = 0.5, 0.18, 8, 0.12
 # The first and the last dash of a curve that may be marked: a mark must not hide the whole of it.
 END_DASH = 4
-# Pixels between a curve and the image's edge; tries to place a curve, and rounds of so many
-# images at least, fewer where the first ones give none.
-MARGIN, TRIES, ROUNDS, HOPELESS, FEWEST = 2, 60, 60, 4, 50
-# Between curves, and between both ends of a long one.
-APART, LEAST_AWAY = 3, 6
-# How much both kinds of marks may differ, as shares of the side: in their distance from each other,
-# and in theirs from the middle. Then the pairs of an end of either curve.
-DISTANCE_SHARE, PLACE_SHARE = 1 / 64, 1 / 16
+# Pixels between a curve and the image's edge; tries to place a curve; rounds of so many curves at
+# least, fewer where the first ones give no image; partners that each curve is tried with.
+MARGIN, TRIES, ROUNDS, HOPELESS, FEWEST, PARTNERS = 2, 60, 400, 2, 400, 200
+# Between both ends of a long curve.
+LEAST_AWAY = 6
+# How much both kinds of marks may differ: in their distance from each other, and in theirs from the
+# middle, as shares of the side; and in the angles at which curves leave them, seen from the line
+# between them. Then the pairs of an end of either curve.
+DISTANCE_SHARE, PLACE_SHARE, ANGLE = 1 / 64, 1 / 16, 0.3
 PAIRS = np.array([(0, 2), (0, 3), (1, 2), (1, 3)])
 DASH_LEVEL, MARK_LEVEL = 160, 255
 
 
 @dataclass(frozen=True)
 class Curves:
-    """How curves are drawn: dashes of the two long ones, of distractors, and how many of those."""
+    """How curves are drawn: dashes of the two long ones, of distractors, and how many of those.
+
+    ``dash`` and ``gap`` are pixels along a curve. Curves keep ``apart``: farther from each other
+    than the next dash is.
+    """
 
     side: int
     dashes: int
     distractor_dashes: int
     distractors: int
+    dash: int = 3
+    gap: int = 2
+
+    @property
+    def apart(self) -> int:
+        """Nothing else comes so near to a curve, in pixels."""
+        return self.gap + 1
+
+    def points(self, dashes: int) -> int:
+        """Pixels along a curve of so many dashes."""
+        return dashes * (self.dash + self.gap) - self.gap
 
 
 @dataclass(frozen=True)
@@ -41,89 +60,111 @@ class _Choice:
 
     together: Points
     apart: Points
-    alike: NDArray[np.bool_]
+    alike: Grid
 
 
 def draw_images(
     chance: np.random.Generator, labels: NDArray[np.int64], curves: Curves
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+) -> tuple[NDArray[np.uint8], Numbers]:
     """Images (count, side, side) with two marked ends each, and the distance between the marks.
 
     Where the label is 1 the marks stand at both ends of one long curve; else at one end of each of
-    two. An image is kept only where both could be marked, about equally far apart and as far out:
-    what is drawn does not depend on the label, and where the marks are tells little of it.
+    two. Only such curves come into one image of which both could be marked, about equally far apart
+    and as far out, and left by their curves at like angles: what is drawn does not depend on the
+    label, and what surrounds the marks tells little of it.
     """
-    count, found = len(labels), list[tuple[Grid, Points]]()
+    count, found = len(labels), list[tuple[Grid, Points, Points]]()
     for _ in range(ROUNDS):
         found.append(_draw(chance, max(count, FEWEST), curves))
-        kept = sum(len(ends) for _, ends in found)
+        kept = sum(len(image) for image, *_ in found)
         if kept >= count or (not kept and len(found) == HOPELESS):
             break
-    image = np.concatenate([each for each, _ in found])[:count]
-    ends = np.concatenate([each for _, each in found])[:count]
+    image, together, apart = (np.concatenate(parts)[:count] for parts in zip(*found, strict=True))
     if len(image) < count:
-        points = curves.dashes * (DASH + GAP) - GAP
         raise ValueError(
-            f"no room for two curves of {points} pixels in {curves.side} x {curves.side}"
+            f"no room for two curves of {curves.points(curves.dashes)} pixels in "
+            f"{curves.side} x {curves.side}"
         )
-    choice = _choose(ends, curves.side)
-    marks = np.where(labels[:, None, None] == 1, choice.together, choice.apart)
+    marks = np.where(labels[:, None, None] == 1, together, apart)
     pixels = np.where(image, DASH_LEVEL, 0).astype(np.uint8)
     _mark(pixels, marks)
     return pixels, _length(marks[:, 0] - marks[:, 1])
 
 
-def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid, Points]:
-    """At most so many images of curves, and the ends of the long ones (count, 2, 2, 2)."""
-    side, good = curves.side, np.ones(count, dtype=bool)
-    taken = np.zeros((count, side, side), dtype=bool)
-    image = np.zeros((count, side, side), dtype=bool)
-    ends = np.zeros((count, 2, 2, 2), dtype=np.int64)
+def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid, Points, Points]:
+    """At most so many images of curves, and the places to mark in them (count, 2, 2) either way."""
+    one = _long(chance, count, curves)
+    paths, together, apart = _paired(one, _long(chance, count, curves) if len(one) else one, curves)
+    taken = np.zeros((len(paths), curves.side, curves.side), dtype=bool)
+    image, every = np.zeros_like(taken), np.arange(len(paths))
     for number in range(2):
-        paths, placed = _place(chance, taken, image, curves.dashes, END_DASH)
-        ends[:, number] = paths[:, [0, -1]]
-        long = np.abs(paths[:, 0] - paths[:, -1]).max(-1) >= LEAST_AWAY
-        good &= placed & long
-    good &= _choose(ends, side).alike
-    taken, image, ends = taken[good], image[good], ends[good]
+        _take(taken, every, paths[:, number], curves)
+        _paint(image, every, paths[:, number], curves, END_DASH)
     for _ in range(curves.distractors):
-        _place(chance, taken, image, curves.distractor_dashes, DASH)
-    return image, ends
+        _place(chance, taken, image, curves)
+    return image, together, apart
 
 
-def _place(
-    chance: np.random.Generator, taken: Grid, image: Grid, dashes: int, end_dash: int
-) -> tuple[Points, NDArray[np.bool_]]:
-    """Draw one curve into every image that has room for it; their points in order, and where."""
-    count, side, _ = taken.shape
-    points = dashes * (DASH + GAP) - GAP
-    found = np.zeros((count, points, 2), dtype=np.int64)
-    placed = np.zeros(count, dtype=bool)
+def _long(chance: np.random.Generator, count: int, curves: Curves) -> Points:
+    """At most so many long curves (count, points, 2), each in an image of its own."""
+    points, found, kept = curves.points(curves.dashes), list[Points](), 0
     for _ in range(TRIES):
-        missing = np.flatnonzero(~placed)
+        paths, good = _walk(chance, count, points, curves.side)
+        good &= np.abs(paths[:, 0] - paths[:, -1]).max(-1) >= LEAST_AWAY
+        good[good] = ~_meets_itself(paths[good], curves)
+        found.append(paths[good])
+        kept += int(good.sum())
+        if kept >= count:
+            break
+    return np.concatenate(found)[:count]
+
+
+def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points, Points]:
+    """Pairs of curves (count, 2, points, 2) that keep apart, and the places to mark either way.
+
+    Each curve stands in one pair at most. Trying many partners costs less than drawing anew.
+    """
+    size, inward = min(len(one), len(other)), min(END_DASH, one.shape[1]) - 1
+    tips = [paths[:, [[0, inward], [-1, -1 - inward]]] for paths in (one, other)]
+    missing, free = np.arange(size), np.ones(size, dtype=bool)
+    taken = np.zeros((size, curves.side, curves.side), dtype=bool)
+    _take(taken, missing, one[:size], curves)
+    found = [(missing[:0], missing[:0], *[np.zeros((0, 2, 2), dtype=np.int64)] * 2)]
+    for shift in range(min(size, PARTNERS)):
+        partner = (missing + shift) % size
+        rows, columns = np.moveaxis(other[partner], -1, 0)
+        clear = free[partner] & ~taken[missing[:, None], rows, columns].any(1)
+        first, second = missing[clear], partner[clear]
+        choice = _choose(np.stack([tips[0][first], tips[1][second]], 1), curves.side)
+        first, second = first[choice.alike], second[choice.alike]
+        found.append((first, second, choice.together[choice.alike], choice.apart[choice.alike]))
+        free[second] = False
+        missing = np.setdiff1d(missing, first)
+    first, second, together, apart = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return np.stack([one[first], other[second]], 1), together, apart
+
+
+def _place(chance: np.random.Generator, taken: Grid, image: Grid, curves: Curves) -> None:
+    """Draw one distractor into every image that has room for it."""
+    count, side, _ = taken.shape
+    missing = np.arange(count)
+    for _ in range(TRIES):
         if not len(missing):
             break
-        paths, inside = _walk(chance, len(missing), points, side)
-        rows = missing[:, None]
+        points = curves.points(curves.distractor_dashes)
+        paths, good = _walk(chance, len(missing), points, side)
         clipped = paths.clip(0, side - 1)
-        free = ~taken[rows, clipped[..., 0], clipped[..., 1]].any(1)
-        good = inside & free
-        good[good] = ~_meets_itself(paths[good])
-        where = missing[good]
-        found[where], placed[where] = paths[good], True
-        _take(taken, where, paths[good])
-        _paint(image, where, paths[good], end_dash)
-    return found, placed
+        good &= ~taken[missing[:, None], clipped[..., 0], clipped[..., 1]].any(1)
+        good[good] = ~_meets_itself(paths[good], curves)
+        _take(taken, missing[good], paths[good], curves)
+        _paint(image, missing[good], paths[good], curves, curves.dash)
+        missing = missing[~good]
 
 
-def _walk(
-    chance: np.random.Generator, count: int, points: int, side: int
-) -> tuple[Points, NDArray[np.bool_]]:
+def _walk(chance: np.random.Generator, count: int, points: int, side: int) -> tuple[Points, Grid]:
     """Curves that turn a little at every step, anywhere in the image; and whether each fits."""
-    # a bend of its own for each curve, and a little chance at every step
-    bend = chance.normal(0, TURN / 3, (count, 1))
-    turns = bend + chance.normal(0, TURN / 2, (count, points - 1))
-    angle = chance.uniform(0, 2 * np.pi, (count, 1)) + np.cumsum(turns, 1)
+    turns = _bends(chance, count, points - 1) + chance.normal(0, CHANCE, (count, points - 1))
+    angle = chance.uniform(0, 2 * np.pi, (count, 1)) + np.cumsum(turns.clip(-TURN, TURN), 1)
     steps = np.stack([np.cos(angle), np.sin(angle)], -1)
     path = np.concatenate([np.zeros((count, 1, 2)), np.cumsum(steps, 1)], 1)
     path -= path.min(1, keepdims=True)
@@ -132,55 +173,88 @@ def _walk(
     return np.rint(path).astype(np.int64), (room >= 0).all(1)
 
 
-def _meets_itself(paths: Points) -> NDArray[np.bool_]:
+def _bends(chance: np.random.Generator, count: int, steps: int) -> Numbers:
+    """Bends that wander (count, steps): an autoregressive process of the first order."""
+    kept = np.exp(-1 / FORGOTTEN)
+    bends = chance.normal(0, BEND, (count, steps))
+    for step in range(1, steps):
+        bends[:, step] = kept * bends[:, step - 1] + np.sqrt(1 - kept**2) * bends[:, step]
+    return bends
+
+
+def _meets_itself(paths: Points, curves: Curves) -> Grid:
     """Whether a curve comes near to a part of itself that is not next to it."""
-    meets = np.abs(np.arange(paths.shape[1])[:, None] - np.arange(paths.shape[1])) > 2 * DASH
+    places = np.arange(paths.shape[1])
+    meets = np.abs(places[:, None] - places) > 2 * curves.dash
     for axis in np.moveaxis(paths.astype(np.int16), -1, 0):
         meets = meets & (np.abs(axis[:, :, None] - axis[:, None]) <= 2)
     return np.asarray(meets.any((1, 2)))
 
 
-def _take(taken: Grid, where: NDArray[np.int64], paths: Points) -> None:
-    """Nothing else may come within three pixels: farther away than the next dash."""
-    side, reach = taken.shape[1], np.arange(-APART, APART + 1)
+def _take(taken: Grid, where: NDArray[np.int64], paths: Points, curves: Curves) -> None:
+    """Nothing else may come near."""
+    side, reach = taken.shape[1], np.arange(-curves.apart, curves.apart + 1)
     rows = (paths[..., 0, None] + reach).clip(0, side - 1)[..., None]
     columns = (paths[..., 1, None] + reach).clip(0, side - 1)[..., None, :]
     taken[where[:, None, None, None], rows, columns] = True
 
 
-def _paint(image: Grid, where: NDArray[np.int64], paths: Points, end_dash: int) -> None:
+def _paint(
+    image: Grid, where: NDArray[np.int64], paths: Points, curves: Curves, end_dash: int
+) -> None:
     """The dashes, without the gaps."""
-    drawn = np.arange(paths.shape[1]) % (DASH + GAP) < DASH
+    drawn = np.arange(paths.shape[1]) % (curves.dash + curves.gap) < curves.dash
     drawn[:end_dash] = drawn[-end_dash:] = True
     dashes = paths[:, drawn]
     image[where[:, None], dashes[..., 0], dashes[..., 1]] = True
 
 
-def _choose(ends: Points, side: int) -> _Choice:
-    """Of both curves and the four pairs of their ends (count, 2, 2, 2), those most alike.
+def _choose(tips: Points, side: int) -> _Choice:
+    """Of both curves and the four pairs of their ends, those most alike.
 
-    They are chosen without a look at the label, so that the choice says nothing about it.
+    ``tips`` are the ends (count, curve, end, 2, 2), each with a point a little farther in. They are
+    chosen without a look at the label, so that the choice says nothing about it.
     """
-    rows, four = np.arange(len(ends)), ends.reshape(len(ends), 4, 2)
-    own, own_out = _described(ends[:, :, 0], ends[:, :, 1], side)
-    between, out = _described(four[:, PAIRS[:, 0]], four[:, PAIRS[:, 1]], side)
-    unlike = np.maximum(
-        np.abs(own[:, :, None] - between[:, None]) / (DISTANCE_SHARE * side),
-        np.abs(own_out[:, :, None] - out[:, None]).max(-1) / (PLACE_SHARE * side),
-    ).reshape(len(ends), -1)
-    curve, pair = np.divmod(unlike.argmin(1), len(PAIRS))
-    return _Choice(ends[rows, curve], four[rows[:, None], PAIRS[pair]], unlike.min(1) <= 1)
+    rows, four = np.arange(len(tips)), tips.reshape(len(tips), 4, 2, 2)
+    own = _described(tips[:, :, 0], tips[:, :, 1], side)
+    pair = _described(four[:, PAIRS[:, 0]], four[:, PAIRS[:, 1]], side)
+    (far, out, angles), (far_pair, out_pair, angles_pair) = own, pair
+    unlike = np.maximum.reduce(
+        [
+            np.abs(far[:, :, None] - far_pair[:, None]) / (DISTANCE_SHARE * side),
+            np.abs(out[:, :, None] - out_pair[:, None]).max(-1) / (PLACE_SHARE * side),
+            _turned(angles[:, :, None], angles_pair[:, None]) / ANGLE,
+        ]
+    ).reshape(len(tips), 2 * len(PAIRS))
+    curve, number = np.divmod(unlike.argmin(1), len(PAIRS))
+    places = four[:, :, 0]
+    together, apart = tips[rows, curve, :, 0], places[rows[:, None], PAIRS[number]]
+    return _Choice(together, apart, unlike.min(1) <= 1)
 
 
-def _described(
-    one: Points, other: Points, side: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far two places are from each other, and from the middle, the nearer one first."""
-    out = [np.abs(place - (side - 1) / 2).max(-1) for place in (one, other)]
-    return _length(one - other), np.sort(np.stack(out, -1), -1)
+def _described(one: Points, other: Points, side: int) -> tuple[Numbers, Numbers, Numbers]:
+    """How far two ends are from each other, and from the middle, the nearer one first.
+
+    Then the angle at which each curve leaves its end, seen from the line to the other end.
+    """
+    here, there = one[..., 0, :], other[..., 0, :]
+    out = [np.abs(place - (side - 1) / 2).max(-1) for place in (here, there)]
+    angles = []
+    for tip, line in ((one, there - here), (other, here - there)):
+        inward = tip[..., 1, :] - tip[..., 0, :]
+        across = inward[..., 0] * line[..., 1] - inward[..., 1] * line[..., 0]
+        angles.append(np.arctan2(across, (inward * line).sum(-1)))
+    return _length(here - there), np.sort(np.stack(out, -1), -1), np.stack(angles, -1)
 
 
-def _length(steps: Points) -> NDArray[np.float64]:
+def _turned(own: Numbers, pair: Numbers) -> Numbers:
+    """How much two angles differ from two others, when ends are exchanged or seen in a mirror."""
+    ways = (pair, -pair, pair[..., ::-1], -pair[..., ::-1])
+    differences = [np.abs((own - way + np.pi) % (2 * np.pi) - np.pi).max(-1) for way in ways]
+    return np.asarray(np.minimum.reduce(differences))
+
+
+def _length(steps: Points) -> Numbers:
     return np.asarray(np.linalg.norm(steps.astype(np.float64), axis=-1))
 
 

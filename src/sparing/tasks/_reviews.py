@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sparing.core.errors import DataError
@@ -25,7 +26,8 @@ def reviews(
 
     Files are aclImdb/{train,test}/{pos,neg}/ID_RATING.txt, in a folder or in the archive, which is
     read without unpacking it; without a data folder the hub is asked. Line breaks written as
-    ``<br />`` become spaces. ``raw`` keeps bytes that are not UTF-8, for readings in bytes.
+    ``<br />`` become spaces. ``raw`` keeps bytes that are not UTF-8, for readings in bytes; without
+    it such reviews are broken as empty ones are: ``DataError``, unless ``skip_broken``.
     """
     if given_folder(data) is None:
         found, notes = _from_hub(task)
@@ -47,27 +49,41 @@ def reviews(
 
 def _from_files(place: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, list[str]]:
     found: dict[str, list[tuple[str, int, Row]]] = {"train": [], "test": []}
-    broken = []
+    empty, no_text = list[str](), list[str]()
     for match, content in files_in(place, r"(train|test)/(neg|pos)/(\d+)_\d+\.txt"):
         split, side, number = match.groups()
         try:
             text = content.decode(errors="surrogateescape" if raw else "strict")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{place}: {match.group()} is not UTF-8 text") from error
+        except UnicodeDecodeError:
+            no_text.append(match.group()[1:])
+            continue
         text = text.replace("<br />", " ").strip()
         if text:
             row = Row((text,), list(LABELS).index(side))
             found[split].append((side, int(number), row))
         else:
-            broken.append(match.group()[1:])
-    if broken and not skip_broken:
-        raise DataError(
-            f"{place}: {len(broken)} reviews are empty: {', '.join(broken[:5])}; leave such out "
-            "with skip_broken=True"
-        )
-    notes = [f"{len(broken)} empty reviews left out: {', '.join(broken)}"] if broken else []
+            empty.append(match.group()[1:])
+    notes = _left_out(place, empty, no_text, skip_broken)
     # archives and file systems have orders of their own
     return {split: [row for *_, row in sorted(rows)] for split, rows in found.items()}, notes
+
+
+def _left_out(
+    place: Path, empty: Sequence[str], no_text: Sequence[str], skip_broken: bool
+) -> list[str]:
+    """Notes on reviews that are empty or not UTF-8, which are an error unless they are skipped."""
+    remedy = "leave such out with skip_broken=True"
+    if no_text and not skip_broken:
+        raise DataError(
+            f"{place}: {len(no_text)} reviews are not UTF-8 text: {', '.join(no_text[:5])}; "
+            f"{remedy}, or read bytes with tokenizer=bytes"
+        )
+    if empty and not skip_broken:
+        raise DataError(
+            f"{place}: {len(empty)} reviews are empty: {', '.join(empty[:5])}; {remedy}"
+        )
+    kinds = (("empty reviews", empty), ("reviews that are not UTF-8 text", no_text))
+    return [f"{len(names)} {kind} left out: {', '.join(names)}" for kind, names in kinds if names]
 
 
 def _from_hub(task: str) -> tuple[Reviews, list[str]]:

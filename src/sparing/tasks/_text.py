@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
@@ -28,7 +30,7 @@ VOCABULARIES = (
     "source.spm",
 )
 VALIDATION = 2000
-Encoded = tuple[list[list[int]], list[list[int]] | None, int]
+Encoded = tuple[list[list[int]] | list[Tensor], list[list[int]] | None, int]
 
 
 @dataclass(frozen=True)
@@ -189,14 +191,22 @@ def _bytes(reading: Reading) -> Encoder:
     def encode(rows: Sequence[Row]) -> Encoded:
         ids, cut = [], 0
         for row in rows:
-            first, *rest = [[byte + FIRST_BYTE for byte in _raw(text)] for text in row.texts]
-            second = rest[0] if rest else []
-            kept = shortened([CLASS, *first], [CLASS, *second] if rest else [], reading.max_tokens)
-            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second) + len(row.texts)
-            ids.append([*kept[0], *kept[1]])
+            # in front a place for the class token, which is no byte
+            first, *rest = [b" " + _raw(text) for text in row.texts]
+            second = rest[0] if rest else b""
+            kept = shortened(first, second, reading.max_tokens)
+            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second)
+            ids.append(torch.cat([_byte_tokens(text) for text in kept[: len(row.texts)]]))
         return ids, None, cut
 
     return Encoder(encode, 256 + FIRST_BYTE, PAD, words=Words({}))
+
+
+def _byte_tokens(text: bytes) -> Int[Tensor, " tokens"]:
+    """A token for each byte, of which the class token takes the first one's place."""
+    tokens = np.frombuffer(text, np.uint8).astype(np.int64) + FIRST_BYTE
+    tokens[0] = CLASS
+    return torch.from_numpy(tokens)
 
 
 def _raw(text: str) -> bytes:
@@ -262,7 +272,7 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
     carried: list[Tensor] | None = None
     if types is not None:
         carried = [torch.tensor(row) for row in types]
-    inputs = [torch.tensor(row) for row in ids]
+    inputs = [torch.as_tensor(row) for row in ids]
     if any(len(row) == 0 for row in inputs):
         raise DataError("a text has no tokens: the tokenizer adds none and leaves nothing of it")
     return Examples("input_ids", inputs, labels, carried), cut

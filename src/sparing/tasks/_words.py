@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from sparing.core.errors import UsageError
 
 WORDS = "words.json"  # beside a model that was trained with words of its own: their numbers
 PAD, CLASS, FIRST_BYTE = 0, 1, 2
 FIRST_WORD = FIRST_BYTE + 256
+Tokens = TypeVar("Tokens", list[int], bytes)
 PIECE = re.compile(r"\w+|[^\w\s]")
 
 
@@ -83,8 +85,8 @@ def spaced(text: str) -> str:
     return " ".join(PIECE.findall(text.lower()))
 
 
-def shortened(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """Both lists cut at their ends to ``room`` elements in all, the longer one first."""
+def shortened(first: Tokens, second: Tokens, room: int) -> tuple[Tokens, Tokens]:
+    """Both cut at their ends to ``room`` elements in all, the longer one first."""
     if len(first) + len(second) <= room:
         return first, second
     half = room // 2

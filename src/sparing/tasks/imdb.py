@@ -39,11 +39,17 @@ def load(
     read without unpacking it, in imdb/ below the data folder or in it; without a data folder the
     hub is asked. Line breaks written as ``<br />`` become spaces. The text options are those of
     ``Reading`` (``tokenizer="bytes"`` with ``max_tokens`` of 1,000 to 4,000 is the arena's task); a
-    review longer than ``max_tokens`` loses its end, and the task's notes count these. Empty reviews
-    raise ``DataError``, or are left out and noted with ``skip_broken``.
+    review longer than ``max_tokens`` loses its end, and the task's notes count these. Empty
+    reviews, and those that are not UTF-8 unless read as bytes, raise ``DataError``, or are left out
+    and noted with ``skip_broken``. A note counts the test reviews that are training reviews too,
+    which stay as they were published.
     """
     rows, notes = reviews("imdb", data, skip_broken=skip_broken, raw=tokenizer == BYTES)
     subset = any(note.startswith("subset") for note in notes)
+    known = {row.texts[0] for row in rows["train"]}
+    twice = sum(row.texts[0] in known for row in rows["test"])
+    if twice:
+        notes.append(f"test: {twice} of {len(rows['test'])} reviews are training reviews too")
     corpus = Corpus(rows["train"], rows["test"], subset=subset, notes=tuple(notes))
     reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed, held_out=held_out)
     return text_task("imdb", FACTS, tuple(LABELS.values()), corpus, reading)

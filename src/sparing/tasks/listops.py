@@ -46,7 +46,9 @@ DRAWN = ("[MIN", "[MAX", "[MED", "[SM")
 PAD, CLASS = 0, 1
 NUMBERS = {token: number for number, token in enumerate((*DIGITS, *DRAWN, CLOSE), start=2)}
 OPERATION_SHARE = 0.25
-TRIES = 2000
+# Tries in a row before it is given up: so many at least, and so many times as many as one took on
+# the average. Where one in 5,000 fits, chance alone ends a search once in 20,000 times.
+TRIES, PATIENCE = 50_000, 50
 
 
 def load(
@@ -162,18 +164,20 @@ def _fitting(
 ) -> Iterable[list[str]]:
     """New expressions within the bounds, without end unless too few of them exist."""
     min_tokens, max_tokens, max_depth, max_arguments = bounds
-    tries = 0
-    while tries < TRIES:
+    tries, found, last = 0, 0, 0
+    while tries - last < max(TRIES, PATIENCE * last // max(found, 1)):
         tokens = _expression(draw, max_tokens, max_depth, max_arguments)
         tries += 1
         if tokens is None or len(tokens) < min_tokens or tuple(tokens) in seen:
             continue
         seen.add(tuple(tokens))
-        tries = 0
+        found, last = found + 1, tries
         yield tokens
+    took = f", after {last / found:,.0f} tries each," if found else ""
     raise UsageError(
-        f"listops: found no new expression of {min_tokens} to {max_tokens} tokens in {TRIES} "
-        "tries: widen the lengths or raise max_depth and max_arguments"
+        f"listops: found {found:,} new expressions of {min_tokens} to {max_tokens} tokens{took} "
+        f"and no more in {tries - last:,} tries: ask for fewer examples, widen the lengths, or "
+        "raise max_depth and max_arguments for longer ones"
     )
 
 

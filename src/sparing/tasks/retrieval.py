@@ -1,18 +1,21 @@
 """Retrieval: do two documents belong together? Read byte by byte.
 
 Source: the task Retrieval of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), on pairs of
-papers of the ACL Anthology Network (Radev et al., 2013). What differs: where those are not at hand,
-pairs are made of film reviews, two halves of one or of two.
+papers of the ACL Anthology Network (Radev et al., 2013). What differs: the arena cuts each document
+to 4,000 bytes and encodes the two by themselves, with no attention from one to the other, and
+classifies what both towers give; here one sequence holds both, attention goes across, and
+``max_tokens`` bounds them together. Where papers are not at hand, pairs are made of film reviews,
+two halves of one or of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sparing.core.errors import DataError, require_choice
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder, read_bytes
+from sparing.tasks._files import data_folder
 from sparing.tasks._reviews import SOURCE, reviews
 from sparing.tasks._splits import hashed_order
 from sparing.tasks._table import Row, complaint, skipped_note
@@ -44,26 +47,54 @@ def load(
 ) -> Task:
     """Two classes. ``pairs`` "papers" reads the arena's tables in aan/ below the data folder.
 
-    With "reviews" each film review of ``imdb`` is cut at the space nearest to its middle. Half of
-    them are asked with their own second half, the others with that of another of the same split and
-    of like length, so that every half stands in one pair and lengths tell nothing. ``max_tokens``
-    are those of both texts and their two class tokens; the longer text loses its end first. Lines
-    without two texts and empty reviews raise ``DataError``, or are left out with ``skip_broken``.
+    With "reviews" each film review of ``imdb`` is cut at the space nearest to its middle, after
+    runs of white space became single spaces. Half of them are asked with their own second half, the
+    others with that of another of the same split and of like length, so that every half stands in
+    one pair and lengths tell nothing. Training reviews whose text is also that of a test review or
+    of an earlier one are left out, and noted.
+
+    ``max_tokens`` are those of both texts and their two class tokens; the longer text loses its end
+    first. 8,000 is nearest to the arena's length. Read as bytes, papers are cut to ``max_tokens``
+    each as they are read, which also decides which of them ``examples`` keeps. Broken lines and
+    reviews (without two texts, empty, not UTF-8 unless read as bytes) raise ``DataError``, or are
+    left out with ``skip_broken``.
     """
     require_choice("retrieval", "pairs", pairs, PAIRS)
+    raw = tokenizer == BYTES
     if pairs == "papers":
-        corpus = _papers(data, skip_broken=skip_broken, raw=tokenizer == BYTES)
+        corpus = _papers(data, skip_broken=skip_broken, most=max_tokens if raw else None)
     else:
-        rows, notes = reviews("retrieval", data, skip_broken=skip_broken, raw=tokenizer == BYTES)
-        found = {split: halves(kept, seed) for split, kept in rows.items()}
-        for split, made in found.items():
-            if not made:
-                raise DataError(f"task retrieval: no {split} review can be cut: none has a space")
-        subset = any(note.startswith("subset") for note in notes)
-        told = (*notes, "pairs are halves of film reviews, not papers")
-        corpus = Corpus(found["train"], found["test"], subset=subset, notes=told)
+        corpus = _halved(data, skip_broken=skip_broken, raw=raw, seed=seed)
     reading = Reading(tokenizer, max_tokens=max_tokens, examples=examples, seed=seed)
     return text_task("retrieval", FACTS, LABELS, corpus, reading)
+
+
+def _halved(data: Path | None, *, skip_broken: bool, raw: bool, seed: int) -> Corpus:
+    """Pairs of halves of reviews."""
+    rows, notes = reviews("retrieval", data, skip_broken=skip_broken, raw=raw)
+    subset = any(note.startswith("subset") for note in notes)
+    fresh = _unshared(rows["train"], rows["test"])
+    fewer = len(rows["train"]) - len(fresh)
+    if fewer:
+        notes.append(f"train: {fewer} reviews that are also test reviews, or occur twice, left out")
+    found = {"train": halves(fresh, seed), "test": halves(rows["test"], seed)}
+    for split, made in found.items():
+        if not made:
+            raise DataError(f"task retrieval: no {split} review can be cut: none has a space")
+    told = (*notes, "pairs are halves of film reviews, not papers")
+    return Corpus(found["train"], found["test"], subset=subset, notes=told)
+
+
+def _unshared(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """The reviews that are not among the others, each once."""
+    taken = {_joined(row.texts[0]) for row in others}
+    found = []
+    for row in rows:
+        text = _joined(row.texts[0])
+        if text not in taken:
+            found.append(row)
+            taken.add(text)
+    return found
 
 
 def halves(rows: Sequence[Row], seed: int) -> list[Row]:
@@ -71,11 +102,7 @@ def halves(rows: Sequence[Row], seed: int) -> list[Row]:
 
     Which goes where follows from the texts and the seed. Reviews without a space are left out.
     """
-    cut = [
-        (first, second)
-        for row in rows
-        if (first := _cut(row.texts[0])[0]) and (second := _cut(row.texts[0])[1])
-    ]
+    cut = [both for row in rows if all(both := _cut(row.texts[0]))]
     order = hashed_order([first for first, _ in cut], seed)
     found = [Row(cut[place], 1) for place in order[::2]]
     # each takes the second half of the next longer one, the two of a couple each other's: nobody
@@ -91,21 +118,28 @@ def halves(rows: Sequence[Row], seed: int) -> list[Row]:
 
 def _cut(text: str) -> tuple[str, str]:
     """The text before and after the space nearest to its middle."""
+    text = _joined(text)
     middle = len(text) // 2
     before, after = text.rfind(" ", 0, middle + 1), text.find(" ", middle)
     places = [place for place in (before, after) if place >= 0]
     if not places:
         return text, ""
     place = min(places, key=lambda each: abs(each - middle))
-    return text[:place].strip(), text[place:].strip()
+    return text[:place], text[place + 1 :]
 
 
-def _papers(data: Path | None, *, skip_broken: bool, raw: bool) -> Corpus:
+def _joined(text: str) -> str:
+    """The text with single spaces: two where paragraphs end would tell which halves belong."""
+    return " ".join(text.split())
+
+
+def _papers(data: Path | None, *, skip_broken: bool, most: int | None) -> Corpus:
+    """The arena's pairs; texts cut to ``most`` bytes, or whole and in UTF-8 where it is None."""
     folder = data_folder("retrieval", data, ("aan", "lra_release/lra_release/tsv_data"), WANTED)
     rows, notes = {}, list[str]()
     for split, name in FILES.items():
         path = folder / f"new_aan_pairs.{name}.tsv"
-        rows[split], broken = _table(path, raw=raw)
+        rows[split], broken = _table(path, most)
         if broken and not skip_broken:
             raise DataError(complaint(path, broken))
         if not rows[split]:
@@ -114,22 +148,46 @@ def _papers(data: Path | None, *, skip_broken: bool, raw: bool) -> Corpus:
     return Corpus(rows["train"], rows["test"], rows["validation"], notes=tuple(notes))
 
 
-def _table(path: Path, *, raw: bool) -> tuple[list[Row], list[str]]:
-    """Lines of label, two numbers and two texts, tabs between them; and which are broken."""
-    if not path.is_file():
-        raise DataError(f"task retrieval: there is no {path}; wanted is {WANTED}")
-    try:
-        text = read_bytes(path).decode(errors="surrogateescape" if raw else "strict")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text") from error
+def _table(path: Path, most: int | None) -> tuple[list[Row], list[str]]:
+    """Lines of label, two numbers and two texts, tabs between them; and which are broken.
+
+    Read line by line, because the published training file has 8 GB.
+    """
     found, broken = [], []
-    # not splitlines: it would also break at marks that stand inside of papers
-    for number, line in enumerate(text.rstrip("\r\n").split("\n"), 1):
-        parts = line.rstrip("\r").split("\t")
-        if len(parts) != 5 or parts[0] not in ("0", "1", "0.0", "1.0"):
+    for number, line in _lines(path):
+        parts = line.split(b"\t")
+        if len(parts) != 5 or parts[0] not in (b"0", b"1", b"0.0", b"1.0"):
             broken.append(f"line {number} (not a label, two numbers and two texts)")
         elif not (parts[3].strip() and parts[4].strip()):
             broken.append(f"line {number} (a text is empty)")
         else:
-            found.append(Row((parts[3], parts[4]), int(float(parts[0]))))
+            errors = "strict" if most is None else "surrogateescape"
+            try:
+                first, second = (part[:most].decode(errors=errors) for part in parts[3:])
+            except UnicodeDecodeError:
+                broken.append(f"line {number} (not UTF-8 text, which tokenizer=bytes can read)")
+                continue
+            found.append(Row((first, second), int(float(parts[0]))))
     return found, broken
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines and their numbers, without those that are empty at the end.
+
+    They end in new lines only: other marks that end lines of text stand inside of papers.
+    """
+    if not path.is_file():
+        raise DataError(f"task retrieval: there is no {path}; wanted is {WANTED}")
+    empty = list[int]()
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                content = line.rstrip(b"\r\n")
+                if not content:
+                    empty.append(number)
+                    continue
+                yield from ((before, b"") for before in empty)
+                empty.clear()
+                yield number, content
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
