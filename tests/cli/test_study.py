@@ -52,3 +52,9 @@ def test_what_a_study_cannot_do_is_said(command, tmp_path, arguments, words):
     assert ended.code == 2
     assert words in ended.error
     assert not (tmp_path / "run").exists()
+
+
+def test_a_data_folder_that_is_not_there_is_told_at_once(command, tmp_path):
+    ended = command(*SMALL, "--plan", "--data", tmp_path / "nowhere")
+    assert ended.code == 2
+    assert "nowhere does not exist" in ended.error

@@ -37,6 +37,8 @@ def run(
     """Run a study and print its goals: name, target, value, interval, met."""
     from sparing.cli._settings import apply
 
+    if data is not None and not data.expanduser().is_dir():
+        raise UsageError(f"the data folder {data} does not exist")
     module = _study(name, budget)
     options = apply(module.BUDGETS[budget], settings or [])
     place = output_dir or Path("runs") / f"{name}-{budget}"
