@@ -22,9 +22,10 @@ from sparing.studies._ker_longer import JUDGED_AT_ONCE, length_records
 from sparing.studies._ker_stages import Stages
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing.studies._long_arms import arm_of, is_random, options_of
-from sparing.studies._long_work import TaskOptions, load, slug
+from sparing.studies._long_work import TaskOptions, evenly, load, slug
 from sparing.studies._run import write_atomically
 from sparing.studies._spent import spent_records, windows
+from sparing.studies._task import limited
 from sparing.tasks import Task
 from sparing.tasks import options_of as options_of_task
 from sparing.tasks._files import given_folder
@@ -177,10 +178,9 @@ class SwappedWork:
                 f"no test input of {self.name} has {max(asked)} tokens; the longest has "
                 f"{max(lengths)}: ask for shorter ones with read_at"
             )
-        most = self.stages.test_examples or len(places)
-        if most < len(places):
-            places = [places[place * len(places) // most] for place in range(most)]
-        return {n: replace(task, test=task.test.subset(places)) for n, task in tasks.items()}
+        filled = {n: replace(task, test=task.test.subset(places)) for n, task in tasks.items()}
+        most = {"test": self.stages.test_examples}
+        return {n: limited(task, most, evenly, "evenly drawn") for n, task in filled.items()}
 
     @cached_property
     def batches(self) -> list[dict[str, Tensor]]:

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sparing.core.errors import Unsupported, UsageError
-from sparing.studies._long_work import LongWork, _evenly
+from sparing.studies._long_work import LongWork, evenly
 from sparing.studies._task import load_for
 from sparing.tasks import Examples, Task, options_of
 
@@ -46,7 +46,7 @@ def by_factor(
         }
     longest = _texts(work, max(lengths.values()), data)
     # files stand by class, so that the first ones would be of one
-    kept = _evenly(longest, examples) if len(longest) > examples else longest
+    kept = evenly(longest, examples) if len(longest) > examples else longest
     found = {}
     for factor, tokens in lengths.items():
         rows = [row[:tokens] for row in kept.inputs]

@@ -14,7 +14,7 @@ from sparing.core.record import Record
 from sparing.studies._ker_answers import answers_record
 from sparing.studies._lin_options import SHIFT, Options
 from sparing.studies._long_train import Judge, Labels
-from sparing.studies._long_work import LongWork, _evenly
+from sparing.studies._long_work import LongWork, evenly
 from sparing.tasks import Examples, Task
 from sparing.tasks._files import find, given_folder
 from sparing.tasks._table import Row, Table, classes, read_table
@@ -72,7 +72,7 @@ def domains_of(
         rows, _ = read_table(path, domain.table, classes(("0", "1")), skip_broken=True)
         test = _encoded(task, options, rows)
         most = options.shift_examples
-        found[name] = replace(task, test=_evenly(test, most) if len(test) > most else test)
+        found[name] = replace(task, test=evenly(test, most) if len(test) > most else test)
     return found, notes
 
 

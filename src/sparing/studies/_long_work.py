@@ -190,10 +190,10 @@ def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict
     """A task with its held-out splits limited, and the options that it was loaded with."""
     task, told = load_for(name, dict(options.task_options.get(name, {})), "", data)
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
-    task = limited(task, sizes, _evenly, "evenly drawn")
+    task = limited(task, sizes, evenly, "evenly drawn")
     return task, told
 
 
-def _evenly(examples: Examples, most: int) -> Examples:
+def evenly(examples: Examples, most: int) -> Examples:
     """Examples at even distances: an order by class would not matter."""
     return examples.subset([place * len(examples) // most for place in range(most)])
