@@ -12,6 +12,7 @@ from sparing.cli import main
 from sparing.core.errors import DataError, UsageError
 from sparing.report import write_report
 from sparing.studies import kerformer
+from sparing.studies._ker_cores import CoreOptions
 from sparing.studies._merge import merge
 from tests.studies.test_long_pilot import ARENA, SMALL
 
@@ -94,6 +95,34 @@ def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     with pytest.raises(UsageError, match="on other data than"):
         merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
     assert not (tmp_path / "whole").exists()
+
+
+TIMED = CoreOptions(
+    arms=("softmax", "kerformer, by content"),
+    lengths=(32,),
+    ranges=(1.0,),
+    range_tokens=16,
+    range_memory=False,
+    rounds=3,
+)
+
+
+def test_runs_that_were_asked_other_questions_become_one(pieces, tmp_path):
+    timed = replace(WHOLE, questions=("cores",), cores=TIMED)
+    kerformer.run(timed, tmp_path / "timed", cells="cores/time/*")
+    merged = merge([tmp_path / "timed", pieces / "a", pieces / "b"], tmp_path / "whole")
+    assert list(merged.cells.values()) == [1, 3, 3]
+    both = replace(WHOLE, questions=("arena", "cores"), cores=TIMED)
+    again = kerformer.run(both, tmp_path / "whole", minutes=0.0)
+    assert {r.labels["question"] for r in again.records if r.name == "score"} == {"arena"}
+    assert any(r.cell.startswith("cores/time") for r in again.records)
+    with pytest.raises(UsageError, match="questions was"):
+        kerformer.run(timed, tmp_path / "whole", minutes=0.0)
+    other = replace(both, cores=replace(TIMED, rounds=4))
+    kerformer.run(other, tmp_path / "other", minutes=0.0)
+    with pytest.raises(UsageError, match=r"another run than .*cores is .*4"):
+        merge([tmp_path / "timed", tmp_path / "other"], tmp_path / "second")
+    merge([tmp_path / "other", pieces / "a"], tmp_path / "second")  # what one was not asked
 
 
 @pytest.mark.parametrize("folders", [("a",), ("a", "a")])

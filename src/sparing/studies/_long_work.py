@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -174,6 +174,11 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
         elif name == "precision":
             found[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
     return found
+
+
+def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Names as another list has them, those that it lacks last: what is asked has no order."""
+    return sorted(names, key=lambda name: [*order, name].index(name))
 
 
 def slug(name: str) -> str:

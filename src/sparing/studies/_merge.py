@@ -18,13 +18,15 @@ from sparing.studies._run import (
     ANALYSIS,
     DATA,
     FINISHED,
+    Identity,
     Run,
     apart,
+    as_of_today,
     read_config,
     write_atomically,
 )
 
-MODELS = "models"
+MODELS, QUESTIONS, TASKS = "models", "questions", "tasks"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Merged:
 def merge(folders: Sequence[Path], into: Path) -> Merged:
     """Write the finished cells of all folders as one run into a new one; the others stay.
 
+    Runs that were asked other questions of the same study become a run that is asked all of them.
     Trained models go along, the first folder's of each: cells that are still to do rest on them.
     What followed from the records is left out: the study's own command on the new folder tells it
     anew. Raises ``UsageError`` for fewer than two folders, for runs that are not the same one (in
@@ -51,9 +54,13 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
     if len({folder.resolve() for folder in folders}) < 2:
         raise UsageError("there is nothing to merge: name two folders and more")
     configs = [read_config(folder) for folder in folders]
-    _require_pieces(str(configs[0].get("study")))
+    today = _identity_of(str(configs[0].get("study")))
     for folder, config in zip(folders[1:], configs[1:], strict=True):
         _require_same(folders[0], configs[0], folder, config)
+    identities = [as_of_today(*each, today) for each in zip(folders, configs, strict=True)]
+    joined = identities[0]
+    for folder, identity in zip(folders[1:], identities[1:], strict=True):
+        joined = today(_join(folders[0], joined, folder, identity))
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise UsageError(f"{into} is not empty: merged runs go into a new folder")
     taken: dict[str, list[Record]] = {}
@@ -65,7 +72,7 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
         doubled += len(own.keys() & taken.keys())
         taken |= {key: records for key, records in own.items() if key not in taken}
     data = {name: digest for each in configs for name, digest in (each.get(DATA) or {}).items()}
-    whole = {**configs[0], "name": into.name, DATA: data}
+    whole = {**configs[0], "identity": joined, "name": into.name, DATA: data}
     _write(into, whole, [record for records in taken.values() for record in records], folders)
     return Merged(into, counts, doubled)
 
@@ -81,14 +88,18 @@ def _cells(run: Run) -> dict[str, list[Record]]:
     return found
 
 
-def _require_pieces(study: str) -> None:
-    """Cells of other runs rest on files that lie beside their records."""
+def _identity_of(study: str) -> Identity:
+    """How a study brings an identity up to date. Cells of studies without pieces are refused:
+    they rest on files that lie beside their records."""
     module = Folder("sparing.studies", "study").load(study)
     if not hasattr(module, "run") or "cells" not in inspect.signature(module.run).parameters:
         raise UsageError(f"runs of {study} are not made of pieces that could be merged")
+    own: Identity = getattr(module, "identity_today", dict)
+    return own
 
 
 def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict[str, Any]) -> None:
+    """The same study on the same data."""
     told, now = before.get(DATA) or {}, config.get(DATA) or {}
     changed = [name for name in told if now.get(name, told[name]) != told[name]]
     if before.get("study") != config.get("study"):
@@ -97,13 +108,31 @@ def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict
         )
     if changed:
         raise UsageError(f"{other} is a run on other data than {first}: {changed[0]} differs")
-    one, two = before["identity"], config["identity"]
-    different = [key for key in {**one, **two} if one.get(key) != two.get(key)]
-    if different:
-        was, is_now = apart(one.get(different[0]), two.get(different[0]))
-        raise UsageError(
-            f"{other} is another run than {first}: {different[0]} is {is_now} there, {was} here"
-        )
+
+
+def _join(first: Path, one: dict[str, Any], other: Path, two: dict[str, Any]) -> dict[str, Any]:
+    """One identity of two, which differ at most in which questions are asked.
+
+    Settings of a question (under its name) and of its tasks need only be where it is asked.
+    """
+    asked = [[*identity.get(QUESTIONS, ())] for identity in (one, two)]
+    alone = {*asked[0]} ^ {*asked[1]}
+    for key in {**one, **two}:
+        if key == QUESTIONS or (key in alone and not (key in one and key in two)):
+            continue
+        was, now = one.get(key), two.get(key)
+        if key == TASKS and isinstance(was, dict) and isinstance(now, dict):
+            was, now = ({k: each[k] for k in each if k in was and k in now} for each in (was, now))
+        if was != now:
+            was, now = apart(was, now)
+            raise UsageError(
+                f"{other} is another run than {first}: {key} is {now} there, {was} here"
+            )
+    joined = {**two, **one}
+    if alone:
+        joined[QUESTIONS] = [*dict.fromkeys((*asked[0], *asked[1]))]
+        joined[TASKS] = {**two.get(TASKS, {}), **one.get(TASKS, {})}
+    return joined
 
 
 def _trainings(folder: Path) -> Iterator[Path]:

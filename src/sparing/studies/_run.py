@@ -272,7 +272,7 @@ def _require_same(
     study = there.get("study", config.get("study"))
     if study != config.get("study"):
         raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
-    before, now = _as_of_today(folder, there["identity"], today), config["identity"]
+    before, now = as_of_today(folder, there, today), config["identity"]
     open_yet = (
         _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
         if by_task
@@ -301,9 +301,10 @@ def _require_same(
         )
 
 
-def _as_of_today(folder: Path, identity: dict[str, Any], today: Identity) -> dict[str, Any]:
+def as_of_today(folder: Path, config: dict[str, Any], today: Identity) -> dict[str, Any]:
+    """The identity of the run in a folder, without what no longer is a part of it."""
     try:
-        return today(identity)
+        return today(config["identity"])
     except (AttributeError, TypeError) as error:
         raise DataError(f"{folder / 'config.json'} is not a run's configuration") from error
 

@@ -39,7 +39,14 @@ from sparing.studies._ker_speed import speed_cells
 from sparing.studies._long_analysis import analyse
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_train import training_cells
-from sparing.studies._long_work import LongWork, TaskOptions, bare_identity, can_be_had, load
+from sparing.studies._long_work import (
+    LongWork,
+    TaskOptions,
+    bare_identity,
+    can_be_had,
+    in_order,
+    load,
+)
 from sparing.studies._pieces import (
     Plan,
     clocked,
@@ -82,7 +89,7 @@ def run(
     planned = _cells(options, works, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite, today=_today) as opened:
+    with open_run(folder, config, overwrite=overwrite, today=identity_today) as opened:
         failures = do_pieces(opened, wanted, minutes, on_progress)
         measured = [r for r in opened.records() if r.cell != ANALYSIS]
         chances = {work.name: work.task.chance for work in works}
@@ -97,13 +104,15 @@ def run(
 
 def _identity(options: Options, told: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What makes two runs the same one: the settings of what is asked, and the tasks' own."""
-    return _today(plain({**asdict(options), "tasks": told}))
+    return identity_today(plain({**asdict(options), "tasks": told}))
 
 
-def _today(identity: dict[str, Any]) -> dict[str, Any]:
+def identity_today(identity: dict[str, Any]) -> dict[str, Any]:
     """The identity without the settings of what is not asked, which older versions kept."""
-    other = {*QUESTIONS} - {*identity.get("questions", QUESTIONS)}
+    asked = in_order(identity.get("questions", QUESTIONS), QUESTIONS)
+    other = {*QUESTIONS} - {*asked}
     own = {name: value for name, value in identity.items() if name not in {"needs", *other}}
+    own["questions"] = asked
     own["tasks"] = {
         key: value
         for key, value in identity.get("tasks", {}).items()

@@ -36,6 +36,7 @@ from sparing.studies._lin_options import (
     LANGUAGE,
     LINFORMER,
     LONGER,
+    QUESTIONS,
     SHARED,
     SHIFT,
     SPECTRUM,
@@ -46,7 +47,7 @@ from sparing.studies._lin_shift import by_domain, domains_of
 from sparing.studies._lin_sources import Source, pretrained_source, trained_source
 from sparing.studies._lin_spectrum import spectrum_cell
 from sparing.studies._long_arms import DENSE
-from sparing.studies._long_work import TaskOptions, bare_identity, can_be_had, load
+from sparing.studies._long_work import TaskOptions, bare_identity, can_be_had, in_order, load
 from sparing.studies._pieces import (
     Plan,
     clocked,
@@ -97,7 +98,7 @@ def run(
     folder that holds another run; a cell that fails is noted in the result, and the others go on.
     """
     loaded = _loaded(options, folder, data)
-    identity = _today(plain({**asdict(options), "tasks": loaded.told}))
+    identity = identity_today(plain({**asdict(options), "tasks": loaded.told}))
     read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
     config = base_config("linformer", identity, read, [options.pretrained])
     if LANGUAGE in options.questions:
@@ -106,7 +107,7 @@ def run(
     planned = _cells(options, loaded, folder, data)
     config["cells"] = [cell.key for cell in planned]
     wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite, today=_today) as opened:
+    with open_run(folder, config, overwrite=overwrite, today=identity_today) as opened:
         failures = do_pieces(opened, wanted, minutes, on_progress)
         measured = [r for r in opened.records() if r.cell != ANALYSIS]
         chances = {name: task.chance for name, task in loaded.tasks.items()}
@@ -119,10 +120,11 @@ def run(
         return StudyResult("linformer", folder, opened.config, records, goals, failures)
 
 
-def _today(identity: dict[str, Any]) -> dict[str, Any]:
+def identity_today(identity: dict[str, Any]) -> dict[str, Any]:
     """The identity without what changes nothing of what was done, which older versions kept."""
     other = () if identity.get("pretrained") else OF_PRETRAINED
-    return bare_identity({name: own for name, own in identity.items() if name not in other})
+    found = bare_identity({name: own for name, own in identity.items() if name not in other})
+    return found | {"questions": in_order(identity.get("questions", QUESTIONS), QUESTIONS)}
 
 
 def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
