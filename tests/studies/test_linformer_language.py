@@ -212,6 +212,14 @@ def test_a_text_file_is_cut_into_texts(tmp_path):
         load_corpus(str(path), None, vocabulary=300, train_tokens=10, held_out_tokens=10)
 
 
+def test_what_is_no_corpus_is_refused_before_anything_runs(tmp_path):
+    run = {"seeds": 1, "thread_count": 1, "watts_per_core": 5.0}
+    with pytest.raises(UsageError, match="no corpus 'reveiws': give reviews, grammar"):
+        language.language_cells(replace(SMALL, corpus="reveiws"), tmp_path, None, **run)
+    with pytest.raises(UsageError, match="vocabulary must be at least 258, got 100"):
+        replace(SMALL, vocabulary=100)
+
+
 def test_wikitext_is_read_article_by_article(tmp_path):
     first = " \n = One = \n \n The first @-@ text . \n = = Part = = \n More <unk> . \n"
     text = first + " = Two = \n End . \n"

@@ -148,7 +148,19 @@ def _texts(name: str, data: Path | None) -> tuple[Texts, Callable[[str], str], s
         return _wikitext(name.removeprefix(WIKITEXT)), str, f"WikiText: {title_of(name)}"
     if Path(name).expanduser().is_file():
         return _cut(_paragraphs(Path(name).expanduser())), spaced, f"texts of {Path(name).name}"
-    raise UsageError(
+    raise _unknown(name)
+
+
+def require_corpus(name: str) -> None:
+    """Raise ``UsageError`` for what is no corpus; nothing is read."""
+    if name.startswith(WIKITEXT) or Path(name).expanduser().is_file():
+        return
+    if name not in (AUTO, REVIEWS, GRAMMAR):
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(
         f"no corpus {name!r}: give {REVIEWS}, {GRAMMAR}, {AUTO}, {WIKITEXT}FOLDER, "
         f"{WIKITEXT}wikitext-103-raw-v1, or the path of a text file"
     )

@@ -22,6 +22,7 @@ from sparing.studies._lin_corpus import (
     WIKITEXT,
     corpus_of,
     files_of,
+    require_corpus,
     title_of,
 )
 from sparing.studies._lin_language_work import (
@@ -92,9 +93,10 @@ def language_cells(
 ) -> list[Cell]:
     """The cells of every question that is asked; their keys begin with ``language/``.
 
-    Nothing is read before the first of them runs. Raises ``UsageError`` for less than one seed, and
-    for arms to fine-tune that are not pretrained.
+    Nothing is read before the first of them runs. Raises ``UsageError`` for less than one seed, for
+    what is no corpus, and for arms to fine-tune that are not pretrained.
     """
+    require_corpus(options.corpus)
     options.require_pretrained()
     if seeds < 1:
         raise UsageError(f"seeds must be at least 1, got {seeds}")

@@ -19,6 +19,7 @@ from sparing.studies._lin_tuning import Schedule, Tuned
 from sparing.studies._long_arms import DENSE, UNIFORM, LongArm, arm_of, options_of
 from sparing.studies._long_train import FORWARD_AND_BACK, TYPICAL_FLOPS
 from sparing.tasks import Examples, Task
+from sparing.tasks._words import FIRST_WORD
 from sparing.transfer.swap import swap
 
 if TYPE_CHECKING:
@@ -169,6 +170,10 @@ class LanguageOptions:
             require_choice("language", "questions", question, known)
         for name in ("train_tokens", "held_out_tokens"):
             _require_positive(f"language.{name}", getattr(self, name))
+        if self.vocabulary < FIRST_WORD:  # bytes come first
+            raise UsageError(
+                f"language.vocabulary must be at least {FIRST_WORD}, got {self.vocabulary}"
+            )
 
     def require_pretrained(self) -> None:
         """Raise ``UsageError`` for an arm that is fine-tuned and was not pretrained.
