@@ -97,6 +97,15 @@ def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     assert not (tmp_path / "whole").exists()
 
 
+def test_runs_of_the_same_questions_have_the_same_tasks(pieces, tmp_path):
+    shutil.copytree(pieces / "b", tmp_path / "b")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    config["identity"]["tasks"]["arena/imdb"] = {}
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match=r"tasks is .*arena/imdb.* there"):
+        merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
+
+
 TIMED = CoreOptions(
     arms=("softmax", "kerformer, by content"),
     lengths=(32,),

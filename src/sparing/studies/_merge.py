@@ -89,8 +89,10 @@ def _cells(run: Run) -> dict[str, list[Record]]:
 
 
 def _identity_of(study: str) -> Identity:
-    """How a study brings an identity up to date. Cells of studies without pieces are refused:
-    they rest on files that lie beside their records."""
+    """How a study brings an identity up to date; studies without pieces are refused.
+
+    Their cells rest on files that lie beside the records.
+    """
     module = Folder("sparing.studies", "study").load(study)
     if not hasattr(module, "run") or "cells" not in inspect.signature(module.run).parameters:
         raise UsageError(f"runs of {study} are not made of pieces that could be merged")
@@ -121,8 +123,9 @@ def _join(first: Path, one: dict[str, Any], other: Path, two: dict[str, Any]) ->
         if key == QUESTIONS or (key in alone and not (key in one and key in two)):
             continue
         was, now = one.get(key), two.get(key)
-        if key == TASKS and isinstance(was, dict) and isinstance(now, dict):
-            was, now = ({k: each[k] for k in each if k in was and k in now} for each in (was, now))
+        if key == TASKS and alone:
+            tasks = [identity.get(TASKS) or {} for identity in (one, two)]
+            was, now = ({k: own[k] for k in tasks[0].keys() & tasks[1].keys()} for own in tasks)
         if was != now:
             was, now = apart(was, now)
             raise UsageError(
