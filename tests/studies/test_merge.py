@@ -97,6 +97,17 @@ def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     assert not (tmp_path / "whole").exists()
 
 
+def test_a_full_disk_leaves_nothing_and_is_told_in_a_line(pieces, tmp_path, monkeypatch):
+    def full(place, copy):
+        why = f"[Errno 28] No space left on device: '{place}' -> '{copy}'"
+        raise shutil.Error([(str(place), str(copy), why)] * 9)
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(DataError, match=r"cannot be copied: \[Errno 28\] No space left on device;"):
+        merge([pieces / "a", pieces / "b"], tmp_path / "whole")
+    assert not any(tmp_path.iterdir())
+
+
 def test_runs_of_the_same_questions_have_the_same_tasks(pieces, tmp_path):
     shutil.copytree(pieces / "b", tmp_path / "b")
     config = json.loads((tmp_path / "b" / "config.json").read_text())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import DataError, UsageError
 from sparing.core.folder import Folder
 from sparing.core.record import Record
 from sparing.studies._run import (
@@ -146,6 +146,15 @@ def _trainings(folder: Path) -> Iterator[Path]:
             yield Path(place)
 
 
+def _copy(place: Path, copy: Path) -> None:
+    """A model's folder; what stands in the way is told once, not for every file."""
+    try:
+        shutil.copytree(place, copy)
+    except shutil.Error as error:
+        why = str(error.args[0][0][2]).partition(": ")[0]
+        raise DataError(f"{place} cannot be copied: {why}; nothing was merged") from error
+
+
 def _write(
     into: Path, config: dict[str, Any], records: Sequence[Record], folders: Sequence[Path]
 ) -> None:
@@ -160,7 +169,7 @@ def _write(
             for place in _trainings(folder):
                 copy = beside / place.relative_to(folder)
                 if not copy.exists():
-                    shutil.copytree(place, copy)
+                    _copy(place, copy)
         write_atomically(beside / "config.json", json.dumps(config, indent=2) + "\n")
         if into.is_dir():
             into.rmdir()
