@@ -108,6 +108,15 @@ def test_a_full_disk_leaves_nothing_and_is_told_in_a_line(pieces, tmp_path, monk
     assert not any(tmp_path.iterdir())
 
 
+def test_what_a_killed_merge_left_goes_with_the_next(pieces, tmp_path):
+    left = tmp_path / ".whole.part" / "models" / "stray"
+    left.mkdir(parents=True)
+    (left / "result.json").write_text("{}")
+    merge([pieces / "a", pieces / "b"], tmp_path / "whole")
+    assert [each.name for each in tmp_path.iterdir()] == ["whole"]
+    assert not (tmp_path / "whole" / "models" / "stray").exists()
+
+
 def test_runs_of_the_same_questions_have_the_same_tasks(pieces, tmp_path):
     shutil.copytree(pieces / "b", tmp_path / "b")
     config = json.loads((tmp_path / "b" / "config.json").read_text())

@@ -158,8 +158,9 @@ def _copy(place: Path, copy: Path) -> None:
 def _write(
     into: Path, config: dict[str, Any], records: Sequence[Record], folders: Sequence[Path]
 ) -> None:
-    """The new folder appears whole or not at all."""
-    beside = into.with_name(f".{into.name}.{os.getpid()}")
+    """The new folder appears whole or not at all; what a killed merge left goes first."""
+    beside = into.with_name(f".{into.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
     try:
         write_atomically(
             beside / "records.jsonl", "".join(f"{entry.to_json()}\n" for entry in records)
