@@ -203,10 +203,13 @@ def test_the_verdict_on_lengths_says_why_nothing_is_decided():
 
 
 def test_what_changes_nothing_is_no_part_of_what_a_run_is():
-    identity = {"arena": {"pilot": True, "seeds": 3}, "pretrained": {"stages": {"read_at": []}}}
+    stages = {"read_at": [], "most_seeds": 3}
+    identity = {"arena": {"pilot": True, "seeds": 3}, "pretrained": {"stages": stages}}
     assert bare_identity(identity) == {"arena": {}, "pretrained": {"stages": {}}}
     identity["pretrained"]["stages"]["read_at"] = [128]
-    identity["pretrained"]["stages_of"] = {"imdb": {"arms": ["linear"], "batch_size": 8}}
+    identity["pretrained"]["stages_of"] = {
+        "imdb": {"arms": ["linear"], "batch_size": 8, "most_seeds": 3}
+    }
     told = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
     assert bare_identity(identity)["pretrained"] == told
     timed = {"speed": {"arms": ["softmax"]}, "language": {"masked": {"arms": ["linear"]}}}

@@ -141,6 +141,7 @@ _STANDARD = Options(
         },
     ),
     pretrained=TRANSFERS,
+    seeds=5,
 )
 _PAPER = Options(
     arena=TaskOptions(

@@ -163,7 +163,7 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
     so may seeds, which all have cells of their own, and arms where they have too. A precision is
     told as this machine takes it: arms must not be held against others that learned in another.
     """
-    free = ("pilot", "seeds", *ARMS) if cell_each else ("pilot", "seeds")
+    free = ("pilot", "seeds", "most_seeds", *(ARMS if cell_each else ()))
     found = {}
     for name, value in identity.items():
         if name in free or (name == "read_at" and not value):
