@@ -223,6 +223,26 @@ def test_neighbours_are_told_by_both_kinds_of_training(kind):
     assert value == pytest.approx((8 * 1.5 + 13 * 1.2) / 21 - (5 * 0.9 + 0.7) / 6)
 
 
+def test_what_reweighting_does_to_neighbours_is_told_against_the_form_without():
+    records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.7, 0.71, 0.7])
+    arms = {"kerformer": (1.5, 0.9), "kerformer, no SE-K": (1.3, 0.95)}
+    weights = [
+        replace(
+            r, name="weight_at_distance", value=w, labels={**r.labels, "arm": a, "distance": at}
+        )
+        for r in records
+        if r.labels["arm"] == "kerformer"
+        for a, both in arms.items()
+        for at, w in zip((1, 8), both, strict=True)
+    ]
+    judged = analysis.analyse(records, {"t": 0.5})
+    value, interval = ker_behaviour.neighbours_by_reweighting(records + weights + judged)
+    assert value == pytest.approx((1.5 - 0.9) - (1.3 - 0.95))
+    assert interval is not None
+    alone = [r for r in weights if r.labels["arm"] == "kerformer"]
+    assert ker_behaviour.neighbours_by_reweighting(records + alone + judged) is None
+
+
 def test_the_least_of_several_has_the_least_ends():
     found = [(1.1, (1.05, 1.15)), None, (1.12, (0.9, 1.4))]
     wide = [(1.1, (1.0, 1.25)), None, (1.12, (0.8, 1.5))]

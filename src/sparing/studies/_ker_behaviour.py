@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 
 from sparing.core.record import Label
 from sparing.studies._ker_costs import Found, Records
-from sparing.studies._ker_options import ARENA, PRETRAINED
+from sparing.studies._ker_options import ARENA, NO_SE_K, PRETRAINED
 from sparing.studies._ker_scores import PLAIN, deciding, gap_of, scores_of, step_of
 from sparing.studies._long_analysis import learned
 from sparing.studies._long_arms import DENSE, KERFORMER
@@ -70,25 +70,45 @@ def _kept(records: Records, question: str, arm: str, share: float) -> dict[str, 
 
 def neighbours(records: Records) -> Found:
     """Kerformer's mean weight at distances 1 to 3 less that from 8 on, on tasks that decide."""
+    return gap_of(*_near_and_far(records, KERFORMER))
+
+
+def neighbours_by_reweighting(records: Records) -> Found:
+    """That difference less what the same form without SE-K has.
+
+    SE-K weighs a key alike for all queries and knows no distance: what it does to neighbours comes
+    by way of what the rest of the model learns beside it.
+    """
+    ours, theirs = (
+        {
+            task: {n: near[task][n] - far[task][n] for n in near[task].keys() & far[task].keys()}
+            for task in near
+        }
+        for near, far in (_near_and_far(records, arm) for arm in (KERFORMER, NO_SE_K))
+    )
+    return gap_of(ours, theirs)
+
+
+def _near_and_far(records: Records, arm: str) -> tuple[dict[str, BySeed], dict[str, BySeed]]:
+    """An arm's mean weights at small and large distances, by task that decides and seed."""
     near: dict[str, BySeed] = {}
     far: dict[str, BySeed] = {}
     for question, labels in ASKED.items():
         for task in deciding(records, question):
             key = f"{question}/{task}"
-            told: dict[str, Label] = {**labels, "question": question, "task": task}
-            near[key], far[key] = _near_and_far(records, told)
-    return gap_of(near, far)
+            told = {**labels, "question": question, "task": task, "arm": arm}
+            near[key], far[key] = _of_task(records, told)
+    return near, far
 
 
-def _near_and_far(records: Records, labels: Mapping[str, Label]) -> tuple[BySeed, BySeed]:
-    """Kerformer's mean weights at small and large distances of one task, by seed.
+def _of_task(records: Records, labels: Mapping[str, Label]) -> tuple[BySeed, BySeed]:
+    """Mean weights at small and large distances of one task, by seed.
 
     Every pair counts once: the farthest are few, and mostly of the first and the last token.
     """
     found: tuple[dict[int, list[tuple[float, int]]], ...] = ({}, {})
-    wanted = {**labels, "arm": KERFORMER}.items()
     for each in records:
-        if each.name != "weight_at_distance" or not wanted <= each.labels.items():
+        if each.name != "weight_at_distance" or not labels.items() <= each.labels.items():
             continue
         distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
         side = 0 if 0 < distance < NEAR else 1 if distance >= FAR else None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._ker_behaviour import neighbours, noise
+from sparing.studies._ker_behaviour import neighbours, neighbours_by_reweighting, noise
 from sparing.studies._ker_costs import (
     Measure,
     Records,
@@ -27,6 +27,7 @@ from sparing.studies._ker_options import (
     ARENA,
     CORES,
     LINEAR_ARMS,
+    NO_SE_K,
     PRETRAINED,
     QUESTIONS,
     SPEED,
@@ -159,7 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         (ARENA,),
         "Table 6: SE-K helps",
         f"{_TASKS}: with less without",
-        above(ARENA, KERFORMER, "kerformer, no SE-K"),
+        above(ARENA, KERFORMER, NO_SE_K),
     ),
     Claim(
         (ARENA,),
@@ -199,6 +200,13 @@ CLAIMS: tuple[Claim, ...] = (
         "mean weight at distances 1 to 3 less that from 8 on, a key's own mean being 1, on tasks "
         "that decide",
         neighbours,
+        unit="",
+    ),
+    Claim(
+        (ARENA,),
+        "Section 7: reweighting by SE-K makes neighbours weigh more",
+        "that difference with SE-K less without, on tasks that decide and that both ran",
+        neighbours_by_reweighting,
         unit="",
     ),
     Claim(

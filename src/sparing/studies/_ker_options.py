@@ -18,7 +18,8 @@ from sparing.studies._long_work import TaskOptions
 
 CORES, SPEED, ARENA, VISION, PRETRAINED = "cores", "speed", "arena", "vision", "pretrained"
 QUESTIONS = (CORES, SPEED, ARENA, VISION, PRETRAINED)
-ABLATIONS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain keys")
+NO_SE_K = "kerformer, no SE-K"
+ABLATIONS = (NO_SE_K, "kerformer, plain queries", "kerformer, plain keys")
 NEEDS = ("", "accelerator")
 
 
