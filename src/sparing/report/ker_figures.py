@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from statistics import fmean
 
 from sparing.core.record import Label
@@ -16,16 +17,17 @@ FORMS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain key
 
 def places_of(results: LongResults) -> dict[str, int]:
     """Signs of all arms of the run, the same in every figure."""
-    arms: dict[str, None] = {}
-    for question, name in (
-        ("arena", "score"),
-        ("vision", "score"),
-        ("speed", "steps_per_s"),
-        ("cores", "latency_ms"),
-        ("pretrained", "score"),
-    ):
-        arms |= dict.fromkeys(results.arms(question, name))
-    return positions(list(arms))
+    together = [
+        results.arms(question, name)
+        for question, name in (
+            ("arena", "score"),
+            ("vision", "score"),
+            ("speed", "steps_per_s"),
+            ("cores", "latency_ms"),
+            ("pretrained", "score"),
+        )
+    ]
+    return positions(list(dict.fromkeys(chain(*together))), together)
 
 
 def figures(results: LongResults) -> list[Plot]:

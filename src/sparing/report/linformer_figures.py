@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from sparing.core.record import Label, Record
 from sparing.report.drawing import Plot
@@ -59,8 +60,10 @@ def arm_positions(results: LongResults) -> dict[str, int]:
     """The signs of arms, the same in every figure."""
     listed = [str(arm) for arm in results.run.config.get("arms") or []]
     timed = [str(r.labels["arm"]) for r in results.all("predicted_s")]
-    others = (*results.arms("masked", "perplexity"), *results.arms("pretrained", "length_score"))
-    return positions(list(dict.fromkeys((*listed, *timed, *others))))
+    masked = results.arms("masked", "perplexity")
+    swapped = results.arms("pretrained", "length_score")
+    together = (listed, timed, masked, swapped)
+    return positions(list(dict.fromkeys(chain(*together))), together)
 
 
 def sources(results: LongResults, name: str) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
+from sparing.report.palette import LIGHT
 from sparing.report.run import Run
 
 DENSE, CONTROLS = "softmax", ("uniform", "none")
@@ -141,10 +142,20 @@ def _task_of(key: str) -> str:
     return "/".join(key.split("/")[:2])
 
 
-def positions(arms: list[str]) -> dict[str, int]:
-    """The signs of arms in figures: dense attention has the ink."""
-    others = [arm for arm in arms if arm != DENSE]
-    return {DENSE: 0} | {arm: place for place, arm in enumerate(others, 1)}
+def positions(arms: Sequence[str], together: Sequence[Collection[str]] = ()) -> dict[str, int]:
+    """The signs of arms in figures: dense attention has the ink.
+
+    Arms that are drawn ``together`` have a colour each, as far as there are colours.
+    """
+    colours = len(LIGHT.arms)
+    found = {DENSE: 0}
+    for arm in arms:
+        beside = {other for each in together if arm in each for other in each} - {DENSE}
+        taken = {(found[other] - 1) % colours for other in beside & found.keys()}
+        free = [p for p in range(1, colours * (len(arms) + 1)) if p not in found.values()]
+        fitting = (p for p in free if (p - 1) % colours not in taken)
+        found.setdefault(arm, next(fitting, free[0]))
+    return found
 
 
 def _key(name: str, labels: dict[str, Label]) -> Key:

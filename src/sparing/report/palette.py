@@ -33,7 +33,7 @@ LIGHT = Look(
     ground="#fcfcfb",
     arms=(
         *("#0b6fb8", "#c23a12", "#12936b", "#b8449a", "#ac8000", "#44329f"),
-        *("#74102f", "#1d95ad", "#5e7a12", "#5c3a1e", "#7c808a"),
+        *("#74102f", "#1d95ad", "#5e7a12", "#5c3a1e", "#7c808a", "#d9508a", "#0b4d40"),
     ),
 )
 DARK = Look(
@@ -43,7 +43,7 @@ DARK = Look(
     ground="#14161a",
     arms=(
         *("#4fa9ee", "#f5894a", "#2fb585", "#f09bd0", "#f2da7e", "#8c7bf0"),
-        *("#d63f63", "#86e4f0", "#8fae3a", "#b07a52", "#9ea3ae"),
+        *("#d63f63", "#86e4f0", "#8fae3a", "#b07a52", "#9ea3ae", "#ffb6c4", "#bdf2c6"),
     ),
 )
 # Stand-ins that no palette uses: a vector figure carries them until each becomes a variable of

@@ -1,0 +1,18 @@
+"""Arms of long-range studies have signs that can be told apart."""
+
+from __future__ import annotations
+
+from sparing.report.long_results import positions
+from sparing.report.palette import LIGHT
+
+
+def test_arms_drawn_together_have_a_colour_each():
+    many = [f"arm {number}" for number in range(20)]
+    together = (many[:9], [*many[:2], *many[14:]], ["softmax", *many[3:15]])
+    places = positions(many, together)
+    assert places["softmax"] == 0
+    assert len({*places.values()}) == len(many) + 1
+    for each in together:
+        assert len({LIGHT.colour(places[arm]) for arm in each}) == len(each)
+    crowd = positions(many, (many,))  # more than there are colours: all have signs though
+    assert len({*crowd.values()}) == len(many) + 1
