@@ -177,3 +177,17 @@ def test_the_command_tells_where_cells_came_from(pieces, tmp_path, capsys):
     told = capsys.readouterr().out
     assert f"3 cells of {pieces / 'a'}" in told
     assert "with --minutes 0 it only judges" in told
+
+
+def test_questions_that_train_on_one_task_in_their_own_ways_are_joined(pieces, tmp_path):
+    for name, question, digest in (("a", "arena", "1"), ("b", "vision", "2")):
+        shutil.copytree(pieces / name, tmp_path / name)
+        file = tmp_path / name / "config.json"
+        config = json.loads(file.read_text())
+        config["identity"] |= {"questions": [question], "tasks": {f"{question}/cifar10": {}}}
+        config["identity"][question] = {}
+        config["data"] = {"cifar10": digest}
+        file.write_text(json.dumps(config))
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "whole")
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    assert config["data"] == {"arena/cifar10": "1", "vision/cifar10": "2"}

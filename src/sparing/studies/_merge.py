@@ -22,6 +22,7 @@ from sparing.studies._run import (
     Run,
     apart,
     as_of_today,
+    data_of,
     read_config,
     write_atomically,
 )
@@ -71,7 +72,7 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
         counts[str(folder)] = len(own.keys() - taken.keys())
         doubled += len(own.keys() & taken.keys())
         taken |= {key: records for key, records in own.items() if key not in taken}
-    data = {name: digest for each in configs for name, digest in (each.get(DATA) or {}).items()}
+    data = {name: digest for each in configs for name, digest in data_of(each).items()}
     whole = {**configs[0], "identity": joined, "name": into.name, DATA: data}
     _write(into, whole, [record for records in taken.values() for record in records], folders)
     return Merged(into, counts, doubled)
@@ -102,7 +103,7 @@ def _identity_of(study: str) -> Identity:
 
 def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict[str, Any]) -> None:
     """The same study on the same data."""
-    told, now = before.get(DATA) or {}, config.get(DATA) or {}
+    told, now = data_of(before), data_of(config)
     changed = [name for name in told if now.get(name, told[name]) != told[name]]
     if before.get("study") != config.get("study"):
         raise UsageError(

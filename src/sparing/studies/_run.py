@@ -279,10 +279,10 @@ def _require_same(
         else set()
     )
     before, now = _without(before, open_yet), _without(now, open_yet)
-    told = there.get(DATA) or {}  # older versions did not tell
+    told = data_of(there)  # older versions did not tell
     changed = [
         name
-        for name, digest in config.get(DATA, {}).items()
+        for name, digest in data_of(config).items()
         if name not in open_yet and told.get(name, digest) != digest
     ]
     # settings first: with others a task has other rows, and its files are the same
@@ -299,6 +299,21 @@ def _require_same(
             f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
             "choose another folder, or begin this one anew with --overwrite"
         )
+
+
+def data_of(config: dict[str, Any]) -> dict[str, str]:
+    """Digests of data by task as the identity names it.
+
+    Two questions may train on one task each in its own way, and a run that is asked one of them
+    tells the task without the question.
+    """
+    identity = config.get("identity")
+    tasks = (identity.get("tasks") or ()) if isinstance(identity, dict) else ()
+    found = {}
+    for name, digest in (config.get(DATA) or {}).items():
+        whole = [task for task in tasks if str(task).endswith(f"/{name}")]
+        found[whole[0] if len(whole) == 1 else name] = digest
+    return found
 
 
 def as_of_today(folder: Path, config: dict[str, Any], today: Identity) -> dict[str, Any]:
