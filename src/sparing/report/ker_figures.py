@@ -116,7 +116,8 @@ def _neighbours(results: LongResults, told: Told, places: Mapping[str, int]) -> 
                 for at, record in results.line("weight_at_distance", "distance", arm=arm, **told)
             ]
         )
-        for arm in _shown(results, told)
+        for arm in results.arms(str(told["question"]))
+        if arm != "none"  # it weighs its own token alone, far above what the others do
     }
     return lines_plot(
         f"neighbours{name}",
