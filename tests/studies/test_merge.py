@@ -191,3 +191,12 @@ def test_questions_that_train_on_one_task_in_their_own_ways_are_joined(pieces, t
     merge([tmp_path / "a", tmp_path / "b"], tmp_path / "whole")
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
     assert config["data"] == {"arena/cifar10": "1", "vision/cifar10": "2"}
+
+
+def test_damaged_digests_are_told(pieces, tmp_path):
+    shutil.copytree(pieces / "b", tmp_path / "b")
+    file = tmp_path / "b" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"data": ["7"]}))
+    with pytest.raises(DataError, match=r"data in config.json is not the digests"):
+        merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()

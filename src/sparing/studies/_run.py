@@ -305,12 +305,14 @@ def data_of(config: dict[str, Any]) -> dict[str, str]:
     """Digests of data by task as the identity names it.
 
     Two questions may train on one task each in its own way, and a run that is asked one of them
-    tells the task without the question.
+    tells the task without the question. Raises ``DataError`` where they are no digests.
     """
-    identity = config.get("identity")
+    identity, told = config.get("identity"), config.get(DATA) or {}
+    if not isinstance(told, dict):
+        raise DataError(f"{DATA} in config.json is not the digests of a run's data")
     tasks = (identity.get("tasks") or ()) if isinstance(identity, dict) else ()
     found = {}
-    for name, digest in (config.get(DATA) or {}).items():
+    for name, digest in told.items():
         whole = [task for task in tasks if str(task).endswith(f"/{name}")]
         found[whole[0] if len(whole) == 1 else name] = digest
     return found
