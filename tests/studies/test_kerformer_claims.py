@@ -377,6 +377,11 @@ def test_seeds_that_agree_are_not_without_spread():
     assert gap.interval[0] < -0.005 < 0.005 < gap.interval[1]
 
 
+def test_errors_against_dense_attention_are_averaged_and_not_compared_with_it_again():
+    alike = [replace(r, name="layer_error", unit="") for r in scores(softmax=[0], linear=[0.5])]
+    assert {r.name for r in analysis.analyse(alike, {})} == {"mean_layer_error"}
+
+
 def test_speed_of_kerformer_over_linear_is_the_inverse_of_the_other():
     labels = {"question": "speed", "arm": "linear", "kind": "training", "over": "kerformer"}
     records = [

@@ -8,6 +8,7 @@ from sparing.report import ker_published as published
 from sparing.report.content import Block
 from sparing.report.drawing import Plot
 from sparing.report.ker_figures import figures, places_of
+from sparing.report.ker_gap import gap_block
 from sparing.report.ker_tables import averages_block, core_blocks, speed_blocks, transfer_block
 from sparing.report.long_results import LongResults
 from sparing.report.long_tables import claims_block, score_blocks
@@ -52,6 +53,7 @@ def _blocks(results: LongResults) -> list[Block]:
         *(block for block in (claims, goals) if block.rows),
         *core_blocks(results),
         *transfer_block(results),
+        *gap_block(results),
         *score_blocks(results, "arena", "Long ranges", _ARENA, published.ARENA),
         *score_blocks(results, "vision", "Images", _VISION),
         *speed_blocks(results),

@@ -13,6 +13,7 @@ from sparing.studies._long_work import ABOVE_CHANCE
 Key = tuple[tuple[str, Label], ...]
 PAIRED = ("seed",)
 NOT_AVERAGED = ("validation_score", "answers", "learning_rate")
+NOT_COMPARED = ("layer_error",)  # what it is off from is dense attention already
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Rec
                 f"mean_{name}", spread.value, unit, "measured", labels, spread.interval, len(values)
             )
         )
-        for other in (DENSE, UNIFORM):
+        for other in () if name in NOT_COMPARED else (DENSE, UNIFORM):
             rival = _values(groups.get((name, unit, _with_arm(key, other)), {}))
             gap = None if other == dict(key).get("arm") else _paired(values, rival, step)
             if gap is not None:
