@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from sparing.core.record import Record
 from sparing.studies import _ker_behaviour as ker_behaviour
@@ -147,59 +148,12 @@ def test_the_best_of_all_is_told_only_beside_all():
         assert (interval is not None) == told
 
 
-@pytest.mark.parametrize(("clean", "measured"), [([0.8, 0.79, 0.8], True), ([0.5] * 3, False)])
-def test_who_only_guesses_is_not_robust_to_noise(clean, measured):
-    records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=clean)
-    records += [
-        replace(r, name="noisy_score", value=0.5, labels={**r.labels, "noise": 0.1})
-        for r in records
-    ]
-    records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
-    assert (ker_behaviour.noise(records) is not None) == measured
-
-
-def noised(record, value):
-    labels = {**record.labels, "noise": 0.1}
-    return replace(record, name="noisy_score", value=value, labels=labels)
-
-
-def test_robustness_is_what_is_kept_of_what_was_learned():
-    noisy = {"softmax": 0.5, "uniform": 0.5, "kerformer": 0.5}  # both fall to chance
-    records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.6, 0.61, 0.6])
-    records += [
-        replace(
-            r, name="noisy_score", value=noisy[r.labels["arm"]], labels={**r.labels, "noise": 0.1}
-        )
-        for r in records
-    ]
-    records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
-    value, interval = ker_behaviour.noise(
-        records
-    )  # the worse arm falls less far, and keeps no more
-    assert value == pytest.approx(0.0)
-    assert interval[0] <= 0 <= interval[1]
-
-
 def swapped(records):
     """The same scores as those of swapped encoders, trained with labels alone."""
     told = {"question": "pretrained", "stage": "plain"}
     own = [replace(r, labels={**r.labels, **told}) for r in records if "arm" in r.labels]
     chance = Record("chance", 0.5, "share", "measured", {"question": "pretrained", "task": "t"})
     return [*own, chance]
-
-
-@pytest.mark.parametrize(("control", "measured"), [([0.5, 0.5, 0.51], True), ([0.8] * 3, False)])
-def test_swapped_encoders_tell_of_noise_where_attention_helps(control, measured):
-    records = scores(
-        softmax=[0.8, 0.81, 0.8], uniform=control, kerformer=[0.7, 0.71, 0.7], linear=[0.6] * 3
-    )
-    noisy = {"softmax": 0.65, "kerformer": 0.7, "uniform": 0.5, "linear": 0.5}
-    records += [noised(r, noisy[r.labels["arm"]]) for r in records]
-    found = ker_behaviour.noise(swapped(records))
-    assert (found is not None) == measured
-    if found is not None:
-        assert found[0] == pytest.approx(1 - 0.5, abs=0.03)
-        assert found[1][0] > 0
 
 
 @pytest.mark.parametrize("kind", ["arena", "pretrained"])
@@ -369,6 +323,21 @@ def test_scores_that_agree_over_seeds_are_not_sure_of_other_examples():
     reach = 1.96 * gaps.std() / 20
     assert crossed[1] - same == pytest.approx(reach, rel=0.02)
     assert alone[1] - value < reach / 5
+
+
+def test_the_mean_over_tasks_takes_all_seeds_of_each():
+    first = [0.02, 0.05, 0.03, 0.06, 0.04]
+    second = [0.10, 0.16, 0.13]
+    ours = {"a": dict(enumerate(first)), "b": dict(enumerate(second))}
+    theirs = {task: dict.fromkeys(found, 0.0) for task, found in ours.items()}
+    value, (low, high) = ker_scores.gap_of(ours, theirs)
+    assert value == pytest.approx((0.04 + 0.13) / 2)
+    each = [np.var(found, ddof=1) / len(found) / 4 for found in (first, second)]
+    freedom = sum(each) ** 2 / (each[0] ** 2 / 4 + each[1] ** 2 / 2)
+    reach = stats.t.ppf(0.975, freedom) * sum(each) ** 0.5
+    assert (value - low, high - value) == pytest.approx((reach, reach))
+    few = {**ours, "b": {0: 0.10, 1: 0.16}}
+    assert ker_scores.gap_of(few, theirs) == (pytest.approx(0.085), None)
 
 
 def test_seeds_that_agree_are_not_without_spread():

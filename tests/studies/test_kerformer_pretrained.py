@@ -245,6 +245,8 @@ def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work
     for found in (flat, dense):
         assert len(_values(found, "noisy_score", stage="plain", noise=0.5)) == 1
         assert len(_values(found, "noisy_score")) == 1  # of no other stage
+        [right] = _values(found, "noisy_answers", noise=0.5)
+        assert right == 24 * _values(found, "noisy_score")[0]
     weights = _values(flat, "weight_at_distance", stage="plain")
     assert weights
     assert weights == pytest.approx([1.0] * len(weights), abs=1e-4)

@@ -17,7 +17,7 @@ from sparing.measure.pooling import parts_of, reach_of
 from sparing.measure.statistics import unseen, with_unseen
 from sparing.studies._long_arms import DENSE, UNIFORM
 
-ANSWERS = "answers"
+ANSWERS, NOISY_ANSWERS = "answers", "noisy_answers"
 TEACHER = "teacher"
 DENSE_MODEL = "dense"
 FEWEST_EXAMPLES = 30  # for an interval over examples
@@ -25,11 +25,13 @@ Bits = npt.NDArray[np.bool_]
 Seeds = Mapping[int, Bits]
 
 
-def answers_record(right: Sequence[bool], labels: Mapping[str, Label]) -> Record:
+def answers_record(
+    right: Sequence[bool], labels: Mapping[str, Label], name: str = ANSWERS
+) -> Record:
     """How many examples were right; the label ``right`` says which, as hexadecimal digits."""
     bits = np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
     own: dict[str, Label] = {**labels, "right": bits}
-    return Record(ANSWERS, float(sum(right)), "examples", "measured", own, count=len(right))
+    return Record(name, float(sum(right)), "examples", "measured", own, count=len(right))
 
 
 def right_of(record: Record) -> Bits:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._ker_behaviour import neighbours, neighbours_by_reweighting, noise
+from sparing.studies._ker_behaviour import neighbours, neighbours_by_reweighting
 from sparing.studies._ker_costs import (
     Measure,
     Records,
@@ -23,6 +23,7 @@ from sparing.studies._ker_costs import (
 )
 from sparing.studies._ker_joint import LONG, OF_EAGER, at_once
 from sparing.studies._ker_joint import SPEED as SPEED_UP
+from sparing.studies._ker_noise import noise
 from sparing.studies._ker_options import (
     ARENA,
     CORES,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
+from sparing.studies._ker_answers import NOISY_ANSWERS, answers_record
 from sparing.studies._long_arms import DENSE
 from sparing.tasks import Examples, Task
 from sparing.train import evaluate
@@ -51,7 +52,7 @@ class Noise:
         self.shares = shares
 
     def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
-        """``noisy_score`` by share of tokens; the same noise for every arm and seed.
+        """``noisy_score`` and which were right, by share; the same noise for every arm and seed.
 
         Not of expressions, which have another value, or none, with another token.
         """
@@ -64,6 +65,8 @@ class Noise:
             found.append(
                 Record("noisy_score", judged.score, "share", "measured", own, count=judged.count)
             )
+            if judged.right is not None:
+                found.append(answers_record(judged.right, own, NOISY_ANSWERS))
         return found
 
 

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from sparing.core.record import Label
 from sparing.measure.pooling import Part, parts_of, reach_of
-from sparing.measure.statistics import mean_difference
+from sparing.measure.statistics import Difference, mean_difference
 from sparing.studies._arms import family_of
 from sparing.studies._ker_answers import ANSWERS, right_of
 from sparing.studies._ker_costs import LINEAR, Found, Measure, Records, least, simultaneous
@@ -78,28 +78,40 @@ def gap_of(
     confidence: float = 0.95,
     parts: Mapping[str, Part] | None = None,
 ) -> Found:
-    """The mean paired difference over the tasks and seeds that both have.
+    """The mean over tasks that both have of the difference paired by seed.
 
-    ``parts`` is by task what test examples add to its variance, beside what seeds do. Without an
-    interval where seeds are too few to decide. A task that one of them lacks says nothing of the
-    two, whatever the other came to on it.
+    Seeds of different tasks are different trainings on different data, and as many as each task
+    has: variances of tasks' means add up, with Satterthwaite's degrees of freedom. ``parts`` is by
+    task what test examples add. Without an interval where a task has too few seeds to decide. A
+    task that one of the two lacks says nothing of them, whatever the other came to on it.
     """
     tasks = [task for task, found in ours.items() if found and theirs.get(task)]
-    if not tasks:
+    seeds = {task: sorted({*ours[task]} & {*theirs[task]}) for task in tasks}
+    if not tasks or not all(seeds.values()):
         return None
-    seeds = sorted(set.intersection(*({*ours[t]} & {*theirs[t]} for t in tasks)))
-    if not seeds:
-        return None
-    one, other = ([fmean(each[t][n] for t in tasks) for n in seeds] for each in (ours, theirs))
-    gap = mean_difference(one, other, resolution=step, confidence=confidence)
-    if gap.count < FEWEST_SEEDS or gap.interval is None:
-        return gap.value, None
-    added = [parts[task].times(1 / len(tasks)) for task in tasks if parts and task in parts]
-    if not added:
-        return gap.value, gap.interval
+    gaps = {
+        task: mean_difference(
+            *([scores[task][n] for n in seeds[task]] for scores in (ours, theirs)),
+            resolution=step,
+            confidence=confidence,
+        )
+        for task in tasks
+    }
+    value = fmean(gap.value for gap in gaps.values())
+    if any(gap.count < FEWEST_SEEDS for gap in gaps.values()):
+        return value, None
+    of_seeds = [_of_seeds(gap, confidence) for gap in gaps.values()]
+    of_examples = [parts[task] for task in tasks if parts and task in parts]
+    share = 1 / len(tasks)
+    reach = reach_of([part.times(share) for part in (*of_seeds, *of_examples)], confidence)
+    return value, (value - reach, value + reach)
+
+
+def _of_seeds(gap: Difference, confidence: float) -> Part:
+    """The variance of a mean over seeds, from its interval."""
+    assert gap.interval is not None
     error = (gap.interval[1] - gap.value) / float(student.ppf((1 + confidence) / 2, gap.count - 1))
-    reach = reach_of([Part(error**2, gap.count - 1), *added], confidence)
-    return gap.value, (gap.value - reach, gap.value + reach)
+    return Part(error**2, gap.count - 1)
 
 
 def _example_parts(

@@ -12,7 +12,7 @@ from sparing.studies._long_work import ABOVE_CHANCE
 
 Key = tuple[tuple[str, Label], ...]
 PAIRED = ("seed",)
-NOT_AVERAGED = ("validation_score", "answers", "learning_rate")
+NOT_AVERAGED = ("validation_score", "answers", "noisy_answers", "learning_rate")
 NOT_COMPARED = ("layer_error",)  # what it is off from is dense attention already
 
 
