@@ -85,10 +85,8 @@ def _of_examples(records: Records, place: str, share: float) -> Part | None:
     chance = deciding(records, question)[task]
     told: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
     ours, theirs = (_errors(records, {**told, "arm": arm}, share, chance) for arm in ARMS)
-    seeds = sorted(ours.keys() & theirs.keys())
-    if len(seeds) < 2:
-        return None
-    return parts_of(np.stack([ours[n] - theirs[n] for n in seeds]))[1]
+    gaps = [ours[n] - theirs[n] for n in ours if n in theirs and len(ours[n]) == len(theirs[n])]
+    return parts_of(np.stack(gaps))[1] if len(gaps) > 1 else None
 
 
 def _errors(
