@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sparing.report.long_results import positions
-from sparing.report.palette import LIGHT
+from sparing.report.palette import LIGHT, MARKERS, marker
 
 
-def test_arms_drawn_together_have_a_colour_each():
+def test_arms_drawn_together_have_a_colour_and_a_marker_each():
     many = [f"arm {number}" for number in range(20)]
     together = (many[:9], [*many[:2], *many[14:]], ["softmax", *many[3:15]])
     places = positions(many, together)
@@ -14,5 +14,6 @@ def test_arms_drawn_together_have_a_colour_each():
     assert len({*places.values()}) == len(many) + 1
     for each in together:
         assert len({LIGHT.colour(places[arm]) for arm in each}) == len(each)
+        assert len({marker(places[arm]) for arm in each}) == min(len(each), len(MARKERS))
     crowd = positions(many, (many,))  # more than there are colours: all have signs though
     assert len({*crowd.values()}) == len(many) + 1

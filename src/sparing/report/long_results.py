@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
-from sparing.report.palette import LIGHT
+from sparing.report.palette import LIGHT, marker
 from sparing.report.run import Run
 
 DENSE, CONTROLS = "softmax", ("uniform", "none")
@@ -145,16 +145,17 @@ def _task_of(key: str) -> str:
 def positions(arms: Sequence[str], together: Sequence[Collection[str]] = ()) -> dict[str, int]:
     """The signs of arms in figures: dense attention has the ink.
 
-    Arms that are drawn ``together`` have a colour each, as far as there are colours.
+    Arms that are drawn ``together`` have a colour and a marker each, as far as there are some.
     """
     colours = len(LIGHT.arms)
     found = {DENSE: 0}
     for arm in arms:
-        beside = {other for each in together if arm in each for other in each} - {DENSE}
-        taken = {(found[other] - 1) % colours for other in beside & found.keys()}
+        beside = {other for each in together if arm in each for other in each} & found.keys()
+        hues = {(found[other] - 1) % colours for other in beside - {DENSE}}
+        markers = {marker(found[other]) for other in beside}
         free = [p for p in range(1, colours * (len(arms) + 1)) if p not in found.values()]
-        fitting = (p for p in free if (p - 1) % colours not in taken)
-        found.setdefault(arm, next(fitting, free[0]))
+        fitting = [p for p in free if (p - 1) % colours not in hues] or free
+        found.setdefault(arm, next((p for p in fitting if marker(p) not in markers), fitting[0]))
     return found
 
 
