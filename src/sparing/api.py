@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.report import table_html, write_report
-from sparing.studies._run import Progress
 from sparing.studies._study import StudyResult
 
 if TYPE_CHECKING:

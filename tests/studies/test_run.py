@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from sparing.core.errors import DataError, UsageError
+from sparing.core.progress import waiting
 from sparing.core.record import Record
+from sparing.models import build_model
 from sparing.studies._goals import Goal
 from sparing.studies._pieces import clocked
 from sparing.studies._run import Cell, open_run, read_config
 from sparing.studies._study import base_config
+from sparing.tasks import load_task
+from sparing.train import Recipe, train
 
 SILENT = lambda fraction, text: None  # noqa: E731
 
@@ -65,6 +69,23 @@ def test_what_a_cell_tells_is_its_piece_of_the_whole_and_never_goes_back(tmp_pat
         *("training: 50%", "training: 100%", "training: 0%", "training: 100%")
     ]
     assert [fraction for fraction, _ in told] == [0.0, 0.25, 0.5, 0.75, 0.75, 0.75, 0.75, 1.0]
+
+
+def test_trainings_within_a_cell_are_told_to_who_waits_for_the_run(tmp_path):
+    task, told = load_task("digits", patch_size=4), []
+
+    def work():
+        model = build_model("vit", task, width=8, layers=1)
+        train(model, task, Recipe(epochs=2), output_dir=tmp_path / "models")
+        return []
+
+    with open_run(tmp_path / "run", _config(a=1)) as run:
+        run.do([Cell("one", list), Cell("two", work)], lambda *event: told.append(event))
+    assert told[0] == (0.0, "one")
+    assert told[1] == (0.5, "two")
+    assert told[-2][0] == 1.0
+    assert told[-2][1].startswith("two: epoch 2 of 2, best validation")
+    assert waiting() is None
 
 
 def test_a_cell_killed_while_writing_is_done_again_and_counts_once(tmp_path):

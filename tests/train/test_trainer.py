@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
+from sparing.core.progress import told_to
 from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.train import Distillation, Recipe, evaluate, train
@@ -48,10 +49,11 @@ def always_told(monkeypatch):
 
 def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     model = token_model(task)
-    told = []
-    result = train(
-        model, task, RECIPE, output_dir=tmp_path, on_progress=lambda *event: told.append(event)
-    )
+    told, waited = [], []
+    with told_to(lambda *event: waited.append(event)):  # and is not: somebody else asked
+        result = train(
+            model, task, RECIPE, output_dir=tmp_path, on_progress=lambda *event: told.append(event)
+        )
     assert result.steps == 4 * 8
     assert result.examples_seen == 4 * len(task.train)
     assert [entry["epoch"] for entry in result.curve] == [1, 2, 3, 4]
@@ -59,6 +61,7 @@ def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     assert result.curve[-1]["train_loss"] < result.curve[0]["train_loss"]
     assert result.train_time_s > 0
     assert told[-1][0] == 1
+    assert waited == []
     assert capfd.readouterr() == ("", "")
     found = evaluate(model, task, "validation")
     assert found.accuracy == result.validation_accuracy

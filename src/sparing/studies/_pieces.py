@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from sparing.core.errors import UsageError, nearest
+from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.measure.energy import process_cpu_seconds
-from sparing.studies._run import Cell, Failure, Progress, Run
+from sparing.studies._run import Cell, Failure, Run
 
 TIME, IDLE = "cell_time_s", "left_out"
 

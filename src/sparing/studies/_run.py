@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, SparingError, UsageError, is_full
 from sparing.core.locking import held_alone
+from sparing.core.progress import Progress, told_to
 from sparing.core.record import Record, RecordLog
 
 FINISHED = "cell"
@@ -30,7 +31,6 @@ OWNED_FILES = (
     "report.html",
     "report.md",
 )
-Progress = Callable[[float, str], None]
 Identity = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -173,7 +173,9 @@ class Run:
 
     def _do_one(self, cell: Cell) -> None:
         try:
-            self.keep(cell.key, cell.work())  # a record that is not finite is refused here
+            with told_to(self.part(cell.key)):
+                found = cell.work()
+            self.keep(cell.key, found)  # a record that is not finite is refused here
         except Exception as error:
             if isinstance(error, MemoryError) or is_full(error) or is_full(error.__cause__):
                 raise  # the next one would fare no better

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparing.core.progress import Progress
 from sparing.core.record import Label, Record
 from sparing.export.engine import Chain
 from sparing.export.folder import describe_chain
@@ -20,7 +21,7 @@ from sparing.export.rivals import dense_segment
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
 from sparing.studies._resampling import good_enough
-from sparing.studies._run import Cell, Progress, Run
+from sparing.studies._run import Cell, Run
 from sparing.studies._slim_aware import train_dense, train_slim, trained_dense, trained_slim
 from sparing.studies._slim_cells import (
     DENSE,

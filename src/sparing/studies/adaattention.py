@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from sparing.core.progress import Progress
 from sparing.core.record import Label, Record
 from sparing.models import default_model
 from sparing.studies import _ada_speed as shapes
@@ -42,7 +43,7 @@ from sparing.studies._ada_plan import arm_seconds, calls_seconds, make_plan, tim
 from sparing.studies._ada_throughput import throughput_cell
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._pieces import Plan, clocked, do_pieces, wanted_cells
-from sparing.studies._run import Cell, Progress, Run, open_run, standing
+from sparing.studies._run import Cell, Run, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
 FEWEST_SEEDS = 3  # for what is said of accuracy

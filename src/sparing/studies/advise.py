@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError
+from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.measure.machine import Facts, commit, machine, machine_id
 from sparing.studies._advice_curves import (
@@ -32,7 +33,7 @@ from sparing.studies._advice_padding import Padding, Texts, measure_padding, rea
 from sparing.studies._advice_parts import Part, Parts, measure_parts, part_records
 from sparing.studies._advice_words import Decision, Found, Table, decide, notes, speed, tables
 from sparing.studies._cells import latency_records
-from sparing.studies._run import Progress, write_atomically
+from sparing.studies._run import write_atomically
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

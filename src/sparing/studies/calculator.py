@@ -14,8 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sparing.core.progress import Progress
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
+from sparing.studies._run import ANALYSIS, Cell, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._value_analysis import analyse
 from sparing.studies._value_arms import ARMS, BASELINE, FIXED

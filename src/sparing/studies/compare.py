@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError
+from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.models import default_model, names
 from sparing.studies import _cells
 from sparing.studies._analysis import analyse
 from sparing.studies._arms import DENSE, expand, family_of, resolve_options
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._run import Cell, Progress, Run, open_run
+from sparing.studies._run import Cell, Run, open_run
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sparing.core.progress import Progress
 from sparing.studies._green_analysis import analyse
 from sparing.studies._green_arms import (
     Arm,
@@ -43,7 +44,7 @@ from sparing.studies._green_stages import analyse as analyse_stages
 from sparing.studies._green_stages import arms_of, stage_cell
 from sparing.studies._green_train import FORWARD_AND_BACK, Work
 from sparing.studies._pieces import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.studies._run import Cell, Progress, open_run, standing
+from sparing.studies._run import Cell, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.studies._ker_answers import paired_records
 from sparing.studies._ker_claims import claims_of, judge
@@ -55,7 +56,7 @@ from sparing.studies._pieces import (
     plan_by_kind,
     wanted_cells,
 )
-from sparing.studies._run import ANALYSIS, Cell, Progress, open_run, standing
+from sparing.studies._run import ANALYSIS, Cell, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 
 MODELS = {ARENA: "long_range", VISION: "vit"}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
+from sparing.core.progress import Progress
 from sparing.studies._ker_pretrained import notes as swapped_notes
 from sparing.studies._ker_pretrained import pretrained_cells
 from sparing.studies._lin_analysis import analyse
@@ -56,7 +57,7 @@ from sparing.studies._pieces import (
     plan_by_kind,
     wanted_cells,
 )
-from sparing.studies._run import ANALYSIS, DATA, Cell, Progress, open_run, standing
+from sparing.studies._run import ANALYSIS, DATA, Cell, open_run, standing
 from sparing.studies._study import StudyResult, base_config, plain, write_goals
 from sparing.tasks import Task
 from sparing.tasks._files import given_folder

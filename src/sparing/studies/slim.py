@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError
+from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.measure.calibration import examples_needed
 from sparing.studies import _slim_cells as cells
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._run import Cell, Progress, Run, open_run
+from sparing.studies._run import Cell, Run, open_run
 from sparing.studies._slim_answers import answer_all
 from sparing.studies._slim_choose import choose_plan
 from sparing.studies._slim_engines import Engines, has_onnx

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageError, nearest
 from sparing.core.processor import multiplies_bfloat16
+from sparing.core.progress import waiting
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
 from sparing.tasks._text import VOCABULARIES
@@ -81,8 +82,8 @@ def train(
     checkpoints; the user's random generators are left as they were. With ``resume="auto"`` an
     unfinished run there goes on from its last sound checkpoint and ends with the same weights, bit
     for bit; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
-    distillation weights apply; an ``objective`` replaces the loss. ``on_progress`` is told a
-    fraction and a text; a ``meter`` runs from step to step, not in validation and saving.
+    distillation weights apply; an ``objective`` replaces the loss. ``on_progress``, else who waits
+    for a study's cell, is told a fraction and a text; a ``meter`` runs in steps alone.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite, too little memory
@@ -131,7 +132,7 @@ def _run(
     if (folder / RESULT).exists():
         return _read_back(model, folder)
     start, notes = _checkpoints.last_good(folder, model)
-    journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress, meter)
+    journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress or waiting(), meter)
     steps = 0
     if start is not None:
         state = _checkpoints.read_json(start / _checkpoints.STATE)
