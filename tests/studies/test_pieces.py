@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sparing.core.progress import waiting
 from sparing.core.record import Record
-from sparing.studies._pieces import TIME, plan_by_kind
-from sparing.studies._run import Cell
+from sparing.studies._pieces import TIME, do_pieces, plan_by_kind
+from sparing.studies._run import Cell, open_run
 
 
 def _cell(key, weight):
@@ -31,3 +32,19 @@ def test_a_kind_goes_by_its_own_cells_and_not_by_all():
     plan = plan_by_kind(cells, done, {"a/x/0", "b/x/0"}, parts=2)
     left = {cell.key: 60 * cell.minutes for cell in plan.cells if not cell.done}
     assert left == pytest.approx({"a/x/1": 20.0, "b/x/1": 5.0})
+
+
+def test_with_so_many_minutes_a_cell_tells_how_far_it_is_as_without(tmp_path):
+    def work():
+        waiting()(0.5, "epoch 1 of 2")
+        return []
+
+    cells, heard = [Cell("one", work), Cell("two", work)], {}
+    for minutes in (None, 60.0):
+        told = heard[minutes] = []
+        config = {"identity": {}, "machine_id": "m", "commit": "c"}
+        with open_run(tmp_path / str(minutes), config) as run:
+            do_pieces(run, cells, minutes, lambda *event, told=told: told.append(event))
+    assert heard[60.0] == heard[None][:-1]  # not that all is done: the time may have been up
+    texts = ["one", "one: epoch 1 of 2", "two", "two: epoch 1 of 2"]
+    assert heard[60.0] == list(zip((0.0, 0.25, 0.5, 0.75), texts, strict=True))

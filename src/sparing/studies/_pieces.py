@@ -89,10 +89,19 @@ def do_pieces(
     for cell in waiting:
         if time.monotonic() >= end:
             break
-        on_progress(done / total, cell.key)
-        opened.do([cell], lambda fraction, text: None)
+        opened.do([cell], _between(done / total, (done + cell.weight) / total, on_progress))
         done += cell.weight
     return list(opened.failures)
+
+
+def _between(low: float, high: float, on_progress: Progress) -> Progress:
+    """What one cell tells, as a piece of the whole; who says that all is done is somebody else."""
+
+    def tell(fraction: float, text: str) -> None:
+        if fraction < 1:
+            on_progress(low + fraction * (high - low), text)
+
+    return tell
 
 
 def clocked(cell: Cell) -> Cell:
