@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from sparing.core.errors import SparingError, UsageError, is_full
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+DETAIL_SECONDS = 10.0  # between lines on how far one piece of work has come, in a log
 KEPT = "kept"  # what a verb that is not always resumable raises KeyboardInterrupt with
 RESUMABLE = ("compare", "search", "slim", "study", "train")
 P = ParamSpec("P")
@@ -95,13 +97,17 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
 
 
 def _plain_lines() -> Callable[[float, str], None]:
-    last = ""
+    """A line for each piece of work, and now and then how far it has come: a log is read later."""
+    last, told_at = "", 0.0
 
     def show(fraction: float, text: str) -> None:
-        nonlocal last
-        if text != last:
-            print(f"{fraction:4.0%} {text}", file=sys.stderr, flush=True)
-            last = text
+        nonlocal last, told_at
+        now = time.monotonic()
+        detail = ": " in text and text.partition(": ")[0] == last.partition(": ")[0]
+        if text == last or (detail and now - told_at < DETAIL_SECONDS):
+            return
+        print(f"{fraction:4.0%} {text}", file=sys.stderr, flush=True)
+        last, told_at = text, now
 
     return show
 
