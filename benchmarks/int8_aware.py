@@ -25,6 +25,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.progress import told_to
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
@@ -195,20 +196,13 @@ def main() -> None:
             def tell(share: float, text: str, line: Any = line) -> None:
                 bar.update(line, completed=share)
 
-            if name == "dense":
-                train_dense(models, place / name, given.epochs, tell, given.rate)
-                continue
-            rounded = name == "slim"
-            train_slim(
-                models,
-                models.served(),
-                plan,
-                place / name,
-                given.epochs,
-                tell,
-                given.rate,
-                rounded=rounded,
-            )
+            with told_to(tell):
+                if name == "dense":
+                    train_dense(models, place / name, given.epochs, given.rate)
+                    continue
+                rounded = name == "slim"
+                trained, where = models.served(), place / name
+                train_slim(models, trained, plan, where, given.epochs, given.rate, rounded=rounded)
     built = {
         "dense": models.rival(),
         f"dense{TRAINED}": trained_dense(place / "dense"),

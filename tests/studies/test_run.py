@@ -57,16 +57,15 @@ def test_what_a_cell_tells_is_its_piece_of_the_whole_and_never_goes_back(tmp_pat
     told = []
 
     def work():
-        tell = run.part("training")
         for fraction in (0.5, 1.0, 0.0, 1.0):  # trained twice
-            tell(fraction, f"{fraction:.0%}")
+            waiting()(fraction, f"{fraction:.0%}")
         return []
 
     with open_run(tmp_path, _config(a=1)) as run:
         cells = [Cell("one", list, 1.0), Cell("two", work, 2.0), Cell("three", list, 1.0)]
         run.do(cells, lambda fraction, text: told.append((fraction, text)))
-    assert [text for _, text in told if text.startswith("training")] == [
-        *("training: 50%", "training: 100%", "training: 0%", "training: 100%")
+    assert [text for _, text in told if text.startswith("two: ")] == [
+        *("two: 50%", "two: 100%", "two: 0%", "two: 100%")
     ]
     assert [fraction for fraction, _ in told] == [0.0, 0.25, 0.5, 0.75, 0.75, 0.75, 0.75, 1.0]
 

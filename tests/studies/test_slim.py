@@ -192,9 +192,7 @@ def test_training_on_imitates_int8_only_where_asked(done, tmp_path, monkeypatch,
     models = slim.steps_of(SMALL, task, done.folder).models
     plan = cells.chosen_plan(Run(done.folder, done.config))
     with pytest.raises(Seen, match="Int8Loss" if rounded else "ElasticLoss"):
-        _slim_aware.train_slim(
-            models, models.adaptive(), plan, tmp_path, 1, lambda *_: None, rounded=rounded
-        )
+        _slim_aware.train_slim(models, models.adaptive(), plan, tmp_path, 1, rounded=rounded)
 
 
 def test_plans_of_the_front_are_measured_on_test_inputs(done):

@@ -174,12 +174,12 @@ def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
     def told(name, attempt):
         return replace(trained(attempt.share, 0.9, name in good), attempt=attempt)
 
-    def train(steps, attempt, place, tell, *, learned):
+    def train(steps, attempt, place, *, learned):
         seen.append(attempt.kind)
         assert place.name == ("polished" if attempt is plans[0] else "polished-2")
         return told(attempt.kind, attempt)
 
-    def alone(steps, run, share, tell, number):
+    def alone(steps, run, share, number):
         seen.append(f"alone {number} of {share}")
         return told(f"alone {number}", Attempt(DEEP, share, "alone"))
 
@@ -188,26 +188,24 @@ def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
     monkeypatch.setattr(polishing, "_alone", alone)
     options = Options(model="vit", task="digits")
     steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
-    tell = lambda fraction, text: None  # noqa: E731
-    polishing._tried(steps, Recorded(), tell, learned=False, control=control)
+    polishing._tried(steps, Recorded(), learned=False, control=control)
     assert seen == done
 
 
 def test_each_fixed_plan_has_a_place_and_the_last_one_counts(tmp_path):
     options = Options(model="vit", task="digits", dense_epochs=1, epochs=1)
     models = steps_of(options, load_task("digits", patch_size=4), tmp_path).models
-    tell = lambda fraction, text: None  # noqa: E731
-    models.train_dense(tell)
+    models.train_dense()
     assert models.static() is None
     depth = len(layer_sizes(models.dense().config))
     whole = full_plan(layer_sizes(models.dense().config))
     for number, layers in enumerate((depth, 1)):
-        models.train_static(whole.shortened(layers), tell, number)
+        models.train_static(whole.shortened(layers), number)
         assert models.static().plan.layers == layers
     assert {place.name for place in (tmp_path / "models").glob("static*")} == {"static", "static-2"}
     assert models.static(0).plan.layers == depth  # a run that goes on asks for each by its number
-    again = models.train_static(whole.shortened(1), tell)  # read back
-    assert again.steps == models.train_static(whole.shortened(1), tell, 1).steps
+    again = models.train_static(whole.shortened(1))  # read back
+    assert again.steps == models.train_static(whole.shortened(1), 1).steps
     models.serve_static(0)
     assert models.served().plan.layers == 1
 
@@ -225,7 +223,7 @@ def test_costs_are_shares_of_the_dense_model_also_where_heads_were_narrowed(tmp_
     )
     steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
     for training in (steps.models.train_dense, steps.models.train_adaptive):
-        training(lambda fraction, text: None)
+        training()
     ours = steps.models.adaptive()
     layers = len(ours.encoder.sizes)
     found = [r for r in survey_plans(steps) if r.name == "frontier_score"]

@@ -65,16 +65,13 @@ def test_ours_is_distilled_on_them_and_the_rival_is_not(place, monkeypatch, name
     monkeypatch.setattr(_slim_aware, "train", look)
     model = models.ordered(models.dense())
 
-    def tell(*_):
-        return None
-
     calls = {
-        "train_adaptive": lambda: models.train_adaptive(tell),
-        "train_static": lambda: models.train_static(model.plan, tell),
+        "train_adaptive": lambda: models.train_adaptive(),
+        "train_static": lambda: models.train_static(model.plan),
         "train_slim": lambda: _slim_aware.train_slim(
-            models, model, model.plan, place / "polished", 1, tell, rounded=False
+            models, model, model.plan, place / "polished", 1, rounded=False
         ),
-        "continue_dense": lambda: models.continue_dense(tell),
+        "continue_dense": lambda: models.continue_dense(),
     }
     with pytest.raises(Seen) as seen:
         calls[name]()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from sparing.core.record import Label
 from sparing.report.content import Block
+from sparing.report.ker_tables import copies
 from sparing.report.long_results import DENSE, LongResults
 from sparing.report.long_tables import NONE
 
@@ -48,12 +48,8 @@ def gap_block(results: LongResults) -> list[Block]:
     return [Block("gap", "The gap to dense attention", explain, heads, tuple(rows))] if rows else []
 
 
-def _of(arm: str, task: str, stage: str) -> dict[str, Label]:
-    return {"question": "pretrained", "task": task, "arm": arm, "stage": stage}
-
-
 def _layers(results: LongResults, arm: str, task: str, stage: str) -> str:
-    labels = _of(arm, task, stage)
+    labels = copies(arm, task, stage)
     line = results.line("layer_error", "layer", **labels, inputs=GIVEN)
     errors = [float(record.value or 0.0) for _, record in line]
     if not errors:
@@ -62,5 +58,5 @@ def _layers(results: LongResults, arm: str, task: str, stage: str) -> str:
 
 
 def _answers(results: LongResults, arm: str, task: str, stage: str) -> str:
-    found = results.mean("output_divergence", **_of(arm, task, stage))
+    found = results.mean("output_divergence", **copies(arm, task, stage))
     return NONE if found is None else f"{float(found.value or 0.0):.3f}"

@@ -206,10 +206,15 @@ def transfer_block(results: LongResults) -> list[Block]:
 
 
 def _stage(results: LongResults, arm: str, task: str, stage: str) -> str:
-    labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm, "stage": stage}
+    labels = copies(arm, task, stage)
     score, gap = results.mean("score", **labels), results.difference("score", labels)
     text = score_text(score)
     return text if gap is None or arm == DENSE else f"{text}; {points_text(gap)}"
+
+
+def copies(arm: str, task: str, stage: str) -> dict[str, Label]:
+    """The labels of what is told of an encoder's swapped copies at a stage of their training."""
+    return {"question": "pretrained", "task": task, "arm": arm, "stage": stage}
 
 
 def averages_block() -> Block:

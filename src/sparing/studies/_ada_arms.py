@@ -330,7 +330,7 @@ def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dic
     dense = str(work.place(DENSE, seed))
     draw = Draw()
     models = Models(dense, work.task, place, recipe, recipe, draw, seed)
-    result = models.train_adaptive(lambda fraction, text: None)
+    result = models.train_adaptive()
     model = models.adaptive()
     held, _ = halves(work.task.validation)
     variants = [Variant(width) for width in draw.widths]

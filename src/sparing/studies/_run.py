@@ -104,7 +104,7 @@ class Run:
         self._piece = (0.0, 1.0)  # of the whole, that the cell at work is
         self._reached = 0.0
 
-    def part(self, name: str) -> Progress:
+    def _part(self, name: str) -> Progress:
         """The progress of the cell at work, as its piece of the whole; ``name`` leads its text.
 
         A cell that trains several times waits where the first training ended: no bar goes back.
@@ -173,7 +173,7 @@ class Run:
 
     def _do_one(self, cell: Cell) -> None:
         try:
-            with told_to(self.part(cell.key)):
+            with told_to(self._part(cell.key)):
                 found = cell.work()
             self.keep(cell.key, found)  # a record that is not finite is refused here
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
-from sparing.studies._slim_models import FOLLOW, Models, Telling
+from sparing.studies._slim_models import FOLLOW, Models
 from sparing.train import TrainResult, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.objective import Objective, TeacherLoss
@@ -33,7 +33,6 @@ def train_slim(
     plan: Plan,
     place: Path,
     epochs: int,
-    tell: Telling,
     rate: float | None = None,
     *,
     rounded: bool,
@@ -51,12 +50,10 @@ def train_slim(
     if rounded:
         objective = Int8Loss(objective)
     frozen.embeddings.requires_grad_(False)
-    return _train(models, frozen, objective, place, epochs, tell, rate)
+    return _train(models, frozen, objective, place, epochs, rate)
 
 
-def train_dense(
-    models: Models, place: Path, epochs: int, tell: Telling, rate: float | None = None
-) -> TrainResult:
+def train_dense(models: Models, place: Path, epochs: int, rate: float | None = None) -> TrainResult:
     """The same for the dense rival, which follows its own float32 form for as many steps."""
     rival = models.rival()
     model = without_dropout(rival)
@@ -64,7 +61,7 @@ def train_dense(
         model = copy.deepcopy(rival)
     model.base_model.embeddings.requires_grad_(False)
     objective = Int8Loss(TeacherLoss(rival, FOLLOW))
-    return _train(models, model, objective, place, epochs, tell, rate)
+    return _train(models, model, objective, place, epochs, rate)
 
 
 def trained_slim(place: Path) -> AdaptiveClassifier:
@@ -86,7 +83,6 @@ def _train(
     objective: Objective,
     place: Path,
     epochs: int,
-    tell: Telling,
     rate: float | None,
 ) -> TrainResult:
     """No dropout: the model is near its goal, and few steps are left."""
@@ -103,7 +99,6 @@ def _train(
         recipe,
         output_dir=place,
         objective=objective,
-        on_progress=tell,
     )
 
 

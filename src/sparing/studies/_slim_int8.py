@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparing.core.progress import Progress
 from sparing.core.record import Label, Record
 from sparing.export.engine import Chain
 from sparing.export.folder import describe_chain
@@ -72,17 +71,17 @@ class Trial:
     good: bool
 
 
-def int8_cells(steps: Steps, run: Run, epochs: int, tell: Progress) -> list[Cell]:
+def int8_cells(steps: Steps, run: Run, epochs: int) -> list[Cell]:
     """Training for INT8, ours and dense alike, where ``epochs`` are asked for; then the choice."""
     models = steps.models
 
     def ours() -> list[Record]:
         plan, place = final_plan(run), _trained_place(steps, OURS)
-        result = train_slim(models, models.served(), plan, place, epochs, tell, rounded=True)
+        result = train_slim(models, models.served(), plan, place, epochs, rounded=True)
         return _time_records(result, OURS)
 
     def dense() -> list[Record]:
-        return _time_records(train_dense(models, _trained_place(steps, DENSE), epochs, tell), DENSE)
+        return _time_records(train_dense(models, _trained_place(steps, DENSE), epochs), DENSE)
 
     aware = [Cell(f"int8/train-{OURS}", ours, 3.0), Cell(f"int8/train-{DENSE}", dense, 4.0)]
     return [*(aware if epochs else []), Cell("int8", lambda: int8_plan(steps, run))]

@@ -38,7 +38,6 @@ IMPORTANCE_EXAMPLES = 512
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
 # The polished model with its learned confidence, beside the one that was trained.
 SURE = "with-confidence"
-Telling = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,23 +199,23 @@ class Models:
     def _static(self) -> Path:
         return _last(self.static_place) or self._trained("static")
 
-    def train_dense(self, tell: Telling) -> TrainResult | None:
+    def train_dense(self) -> TrainResult | None:
         """Fine-tune the source where it does not answer the task yet."""
         if self.fine_tuned:
             return None
         model = self._as_asked(build_model(self.source, self.task, seed=self.seed))
         require_classifier(model)
         place = self.folder / "models" / "dense"
-        return train(model, self.shown, self.dense_recipe, output_dir=place, on_progress=tell)
+        return train(model, self.shown, self.dense_recipe, output_dir=place)
 
-    def continue_dense(self, tell: Telling) -> TrainResult:
+    def continue_dense(self) -> TrainResult:
         """Train the dense model on as long as ours, so that the rival is no weaker."""
         place = self.folder / "models" / "dense-continued"
         rate = self.dense_recipe.learning_rate
         recipe = replace(self.whole_recipe, learning_rate=rate)
-        return train(self.dense(), self.shown, recipe, output_dir=place, on_progress=tell)
+        return train(self.dense(), self.shown, recipe, output_dir=place)
 
-    def train_adaptive(self, tell: Telling) -> TrainResult:
+    def train_adaptive(self) -> TrainResult:
         """Order by importance, then distil with plans drawn anew for every batch.
 
         It begins as the dense model and follows the rival, the better one where that was trained
@@ -227,9 +226,9 @@ class Models:
         model = self.ordered(dense)
         model.embeddings.requires_grad_(False)
         model.plan = self.draw.typical(model)
-        return self._distil(model, self.draw, self.recipe, "adaptive", tell)
+        return self._distil(model, self.draw, self.recipe, "adaptive")
 
-    def train_static(self, plan: Plan, tell: Telling, number: int | None = None) -> TrainResult:
+    def train_static(self, plan: Plan, number: int | None = None) -> TrainResult:
         """Distil one plan alone: cut from the dense model in the same order, trained as long.
 
         ``number`` counts such plans; unless given it is the last one's, which is read back.
@@ -241,7 +240,7 @@ class Models:
         model.embeddings.requires_grad_(False)
         draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
         name = "static" if place is None else place.name
-        return self._distil(model, draw, self.whole_recipe, name, tell)
+        return self._distil(model, draw, self.whole_recipe, name)
 
     def _distil(
         self,
@@ -249,7 +248,6 @@ class Models:
         draw: Draw,
         recipe: Recipe,
         name: str,
-        tell: Telling,
     ) -> TrainResult:
         return train(
             model,
@@ -257,7 +255,6 @@ class Models:
             replace(recipe, distillation=FOLLOW),
             output_dir=self.folder / "models" / name,
             objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),
-            on_progress=tell,
         )
 
     def ordered(

@@ -17,7 +17,7 @@ from sparing.studies._resampling import good_enough
 from sparing.studies._run import Run
 from sparing.studies._slim_aware import train_slim
 from sparing.studies._slim_cells import OURS, Steps, all_logits, chosen_plan, chosen_share, fallback
-from sparing.studies._slim_models import SURE, Telling
+from sparing.studies._slim_models import SURE
 from sparing.studies._slim_static import exits_of, fixed_plan
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.confidence import fit_confidence
@@ -76,9 +76,7 @@ def attempts(run: Run) -> list[Attempt]:
     return found
 
 
-def polish(
-    steps: Steps, run: Run, tell: Telling, *, learned: bool = False, control: bool = False
-) -> list[Record]:
+def polish(steps: Steps, run: Run, *, learned: bool = False, control: bool = False) -> list[Record]:
     """Train plans on by themselves until one is good enough, and set its threshold anew.
 
     The last one tried is served, good or not; ``served`` reads it. ``learned`` fits confidence
@@ -86,7 +84,7 @@ def polish(
     that is distilled alone is held against it, and served where it is ``better``; and before a
     plan is tried that is not fast, the fixed one of as much arithmetic as the fast ones is.
     """
-    tried, alone = _tried(steps, run, tell, learned=learned, control=control)
+    tried, alone = _tried(steps, run, learned=learned, control=control)
     last = tried[-1]
     if control:
         last = better(tried[-1], alone[-1])
@@ -102,22 +100,22 @@ def polish(
 
 
 def _tried(
-    steps: Steps, run: Run, tell: Telling, *, learned: bool, control: bool
+    steps: Steps, run: Run, *, learned: bool, control: bool
 ) -> tuple[list[Trained], list[Trained]]:
     """The plans that were trained on, up to the first good one, and the fixed ones beside them."""
     tried: list[Trained] = []
     alone: list[Trained] = []
     for number, attempt in enumerate(attempts(run)):
         if control and attempt.kind == FALLBACK:
-            alone.append(_alone(steps, run, tried[-1].attempt.share, tell, len(alone)))
+            alone.append(_alone(steps, run, tried[-1].attempt.share, len(alone)))
             if alone[-1].good:
                 return tried, alone
         place = steps.models.polishing_place(number)
-        tried.append(_trained(steps, attempt, place, tell, learned=learned))
+        tried.append(_trained(steps, attempt, place, learned=learned))
         if tried[-1].good:
             break
     if control:
-        alone.append(_alone(steps, run, tried[-1].attempt.share, tell, len(alone)))
+        alone.append(_alone(steps, run, tried[-1].attempt.share, len(alone)))
     return tried, alone
 
 
@@ -136,11 +134,11 @@ def better(polished: Trained, alone: Trained) -> Trained:
     return alone if theirs.cost_share < ours.cost_share else polished
 
 
-def _alone(steps: Steps, run: Run, share: float, tell: Telling, number: int) -> Trained:
+def _alone(steps: Steps, run: Run, share: float, number: int) -> Trained:
     """The best fixed plan of no more arithmetic, distilled alone: the control, as a candidate."""
     models, chosen_on = steps.models, steps.parts[0]
     plan = Plan.from_dict(json.loads(str(fixed_plan(run, share).labels["plan"])))
-    result = models.train_static(plan, tell, number)
+    result = models.train_static(plan, number)
     model = models.static(number)
     assert model is not None
     variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
@@ -180,13 +178,11 @@ def _plan_record(name: str, tried: Trained) -> Record:
     return Record(name, final.cost_share, "share", "measured", labels)
 
 
-def _trained(
-    steps: Steps, attempt: Attempt, place: Path, tell: Telling, *, learned: bool
-) -> Trained:
+def _trained(steps: Steps, attempt: Attempt, place: Path, *, learned: bool) -> Trained:
     """Train one plan on, survey what it has become, and choose its threshold."""
     models, plan = steps.models, attempt.plan
     epochs, rate = models.polish_epochs, models.recipe.learning_rate
-    result = train_slim(models, models.adaptive(), plan, place, epochs, tell, rate, rounded=False)
+    result = train_slim(models, models.adaptive(), plan, place, epochs, rate, rounded=False)
     if learned and plan.stops:
         _fit(steps, place / SURE)
     chosen_on = steps.parts[0]

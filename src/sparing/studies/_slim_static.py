@@ -10,10 +10,9 @@ from sparing.layers.plan import Plan
 from sparing.studies._frontier import NEAR
 from sparing.studies._run import Run
 from sparing.studies._slim_cells import STATIC, Steps
-from sparing.studies._slim_models import Telling
 
 
-def train_static(steps: Steps, run: Run, tell: Telling) -> list[Record]:
+def train_static(steps: Steps, run: Run) -> list[Record]:
     """Distil one fixed plan by itself, with the same steps as the adaptive model.
 
     The plan is the best one without exits that was surveyed and takes no more arithmetic than ours
@@ -23,7 +22,7 @@ def train_static(steps: Steps, run: Run, tell: Telling) -> list[Record]:
     allowed = served.labels.get("allowed_share") if served else None
     record = fixed_plan(run, allowed if isinstance(allowed, float) else None)
     plan = Plan.from_dict(json.loads(str(record.labels["plan"])))
-    result = steps.models.train_static(plan, tell)
+    result = steps.models.train_static(plan)
     labels = {"arm": STATIC, "plan": record.labels["plan"]}
     share = float(str(record.labels["cost_share"]))
     return [

@@ -125,14 +125,14 @@ def _taught(options: Options, task: Task, data: Path | None) -> Task:
 
 def _cells_of(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
     def dense() -> list[Record]:
-        return _trained(steps.models.train_dense(opened.part("dense")), "dense")
+        return _trained(steps.models.train_dense(), "dense")
 
     def longer() -> list[Record]:
-        result = steps.models.continue_dense(opened.part("dense, continued"))
+        result = steps.models.continue_dense()
         return _trained(result, "dense continued")
 
     def distil() -> list[Record]:
-        result = steps.models.train_adaptive(opened.part("distil"))
+        result = steps.models.train_adaptive()
         return _trained(result, "slim")
 
     found = [
@@ -150,15 +150,13 @@ def _later_cells(steps: cells.Steps, opened: Run, options: Options) -> list[Cell
     """What follows the choice of a plan."""
     found = []
     if options.polish_epochs:
-        told = opened.part("polish")
         learned = options.learned_confidence
         control = options.static_control
-        work = partial(polish, steps, opened, told, learned=learned, control=control)
+        work = partial(polish, steps, opened, learned=learned, control=control)
         found.append(Cell("polish", work, weight=2.0))
     found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
     if options.static_control:
-        told = opened.part("static control")
-        found.append(Cell("static", partial(train_static, steps, opened, told), weight=8.0))
+        found.append(Cell("static", partial(train_static, steps, opened), weight=8.0))
     for batch in options.batches:
         verify = partial(cells.verify_plan, steps, opened, batch)
         found.append(Cell(f"verify/batch-{batch}", verify))
@@ -167,7 +165,7 @@ def _later_cells(steps: cells.Steps, opened: Run, options: Options) -> list[Cell
         most = options.front_plans
         found.append(Cell("front", lambda: measure_front(steps, opened, most)))
     if options.int8 and has_onnx():
-        found += int8_cells(steps, opened, options.int8_epochs, opened.part("INT8"))
+        found += int8_cells(steps, opened, options.int8_epochs)
     found.append(Cell("answers", lambda: answer_all(steps, opened)))
     if options.memory:
         found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
