@@ -38,6 +38,8 @@ class Outer:
         ("inner.rate=1e-3", ("inner", "rate"), 1e-3),
         ("inner.patience=3", ("inner", "patience"), 3),
         ("inner.patience=none", ("inner", "patience"), None),
+        ('words="a, with b",c', ("words",), ("a, with b", "c")),
+        ("words=(a, b)", ("words",), ("a", "b")),
         ("inner.strict=true", ("inner", "strict"), True),
         ("inner.kind=fancy", ("inner", "kind"), "fancy"),
         ("name=none", ("name",), "none"),

@@ -179,10 +179,15 @@ def test_values_of_a_core_stay_in_their_range(monkeypatch):
     seen = []
     monkeypatch.setattr(
         "sparing.studies._ker_cores._built",
-        lambda arm, tokens: type(
-            "M", (), {"streams": "qkv", "__call__": lambda _, *s: seen.append(s)}
-        )(),
+        lambda arm, tokens: Listens(),
     )
+
+    class Listens(torch.nn.Module):
+        streams = "qkv"
+
+        def forward(self, *streams):
+            seen.append(streams)
+
     core_call("linear", 50, 3.0)()
     for stream in seen[0]:
         assert stream.shape == (1, 1, 50, 64)

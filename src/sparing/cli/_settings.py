@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import types
 import typing
@@ -75,7 +76,9 @@ def _read(hint: Any, text: str) -> Any:
         if text in inner:
             return text
     elif origin is tuple:
-        parts = [part.strip() for part in text.strip("()[]").split(",")]
+        # names may hold commas: such a one stands in quotation marks
+        listed = csv.reader([text.strip("()[]")], skipinitialspace=True)
+        parts = [part.strip() for row in listed for part in row]
         return tuple(_read(inner[0], part) for part in parts if part)
     elif hint is str:
         return text

@@ -32,6 +32,7 @@ from sparing.studies._ada_arms import (
     train_dense,
 )
 from sparing.studies._ada_scores import answers_on_test, scored
+from sparing.studies._device import device
 from sparing.studies._run import Cell
 from sparing.studies._slim_models import inputs_of
 from sparing.tasks import Examples
@@ -108,8 +109,7 @@ def _epochs(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
 
 def _judged(work: Work, arm: str, seed: int) -> list[Record]:
     """The test scores and the answers, for differences example by example."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    model = work.open(arm, seed).to(accelerator or torch.device("cpu"))
+    model = work.open(arm, seed).to(device())
     found = answers_on_test(model, work)
     return [*scored(work, arm, seed, found), keep(work, arm, seed, found)]
 

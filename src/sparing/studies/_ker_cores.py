@@ -18,6 +18,7 @@ from sparing.core.workload import Workload
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.memory import peak_memory
 from sparing.measure.statistics import median_ratio
+from sparing.studies._device import device, usual_dtype
 from sparing.studies._long_arms import BY_CONTENT, DENSE, arm_of, options_of, require_arms
 from sparing.studies._long_work import slug
 from sparing.studies._run import Cell
@@ -78,12 +79,16 @@ def core_cells(options: CoreOptions, thread_count: int) -> list[Cell]:
 
 
 def core_call(arm: str, tokens: int, spread: float) -> Callable[[], object]:
-    """A forward pass of one head on values drawn evenly from -spread to spread."""
-    built = _built(arm, tokens)
+    """A forward pass of one head on values drawn evenly from -spread to spread.
+
+    On the accelerator where there is one, in the precision that it trains in.
+    """
+    place = device()
+    kind = usual_dtype(place)
+    built = _built(arm, tokens).to(place, kind)
     generator = torch.Generator().manual_seed(0)
-    streams = [
-        (torch.rand(1, 1, tokens, DIM, generator=generator) * 2 - 1) * spread for _ in built.streams
-    ]
+    drawn = [torch.rand(1, 1, tokens, DIM, generator=generator) * 2 - 1 for _ in built.streams]
+    streams = [(each * spread).to(place, kind) for each in drawn]
 
     def call() -> object:
         with torch.inference_mode():

@@ -153,7 +153,8 @@ def implied_weights(
     An output is linear in the values: those that are unit vectors, a few columns at a time, give
     the weights of these columns.
     """
-    row = {name: x[None, :LONGEST] for name, x in example.items() if name != "labels"}
+    place = next(model.parameters()).device
+    row = {name: x[None, :LONGEST].to(place) for name, x in example.items() if name != "labels"}
     with _listening(model) as seen:
         model(**row)
     return [_weights(mechanism, streams, mask) for mechanism, streams, mask in seen]
@@ -169,7 +170,7 @@ def _weights(mechanism: Mechanism, streams: dict[str, Tensor], mask: Mask) -> Te
         unit[:, :, places, places - first] = 1
         out = mechanism(*(unit if name == "v" else x for name, x in streams.items()), mask=mask)
         columns.append(out[0, :, :, : len(places)])
-    return torch.cat(columns, -1).reshape(heads, tokens, tokens)
+    return torch.cat(columns, -1).reshape(heads, tokens, tokens).cpu()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from sparing.core.record import Label, Record
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.memory import peak_memory
 from sparing.measure.statistics import median_ratio
+from sparing.studies._device import device, lowered
 from sparing.studies._long_arms import BY_CONTENT, DENSE, KERFORMER, build, require_arms
 from sparing.studies._long_work import slug
 from sparing.studies._run import Cell
@@ -64,17 +65,20 @@ class Step:
     kind: Kind
 
     def call(self) -> Callable[[], object]:
-        """The step as a call; training includes gradients and the optimiser."""
-        task = _byte_task(self.tokens)
-        model = build(MODEL, task, self.arm, 0)
+        """The step as a call; training includes gradients and the optimiser.
+
+        On the accelerator where there is one, in the precision that it trains in.
+        """
+        place = device()
+        model = build(MODEL, _byte_task(self.tokens), self.arm, 0).to(place)
         generator = torch.Generator().manual_seed(0)
-        ids = torch.randint(2, BYTES, (self.batch, self.tokens), generator=generator)
-        labels = torch.arange(self.batch) % 2
+        ids = torch.randint(2, BYTES, (self.batch, self.tokens), generator=generator).to(place)
+        labels = torch.arange(self.batch, device=place) % 2
         if self.kind == "inference":
             model.eval()
 
             def ask() -> object:
-                with torch.inference_mode():
+                with torch.inference_mode(), lowered(place):
                     return model(input_ids=ids)
 
             return ask
@@ -83,7 +87,9 @@ class Step:
 
         def learn() -> object:
             optimizer.zero_grad()
-            model(input_ids=ids, labels=labels).loss.backward()
+            with lowered(place):
+                loss = model(input_ids=ids, labels=labels).loss
+            loss.backward()
             optimizer.step()
             return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparing.core.record import Label, Record
 from sparing.measure.machine import threads
+from sparing.studies._device import device
 from sparing.studies._ker_answers import answers_record
 from sparing.studies._long_arms import DENSE
 from sparing.studies._long_pilot import PAIR, idle_after_pilot
@@ -66,6 +67,7 @@ def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] =
                 lambda rate: work.place(arm, FIRST_SEED, rate),
             )
             model, result, meter = _trained(work, arm, seed, rate)
+            model.to(device())  # one that was read back is not there
             judged = evaluate(model, work.task, batch_size=32)
             found = [record for judge in judges for record in judge(model, work, labels)]
         if judged.right is not None:
