@@ -200,3 +200,19 @@ def test_damaged_digests_are_told(pieces, tmp_path):
     with pytest.raises(DataError, match=r"data in config.json is not the digests"):
         merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
     assert not (tmp_path / "whole").exists()
+
+
+def test_what_is_known_of_machines_goes_along_and_stays(pieces, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(pieces / "b", elsewhere)
+    config = json.loads((elsewhere / "config.json").read_text(encoding="utf-8"))
+    here, facts = config["machine_id"], {**config["machine"], "accelerator": "a card"}
+    config |= {"machine_id": "there", "machine": facts, "machines": {"there": facts}}
+    (elsewhere / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    records = (elsewhere / "records.jsonl").read_text(encoding="utf-8")
+    (elsewhere / "records.jsonl").write_text(records.replace(here, "there"), encoding="utf-8")
+    merge([pieces / "a", elsewhere], tmp_path / "whole")
+    again = kerformer.run(WHOLE, tmp_path / "whole", minutes=0.0)
+    assert again.config["machines"] == {here: again.config["machine"], "there": facts}
+    page = write_report(tmp_path / "whole")["md"].read_text(encoding="utf-8")
+    assert "a card" in page

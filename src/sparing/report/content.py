@@ -10,6 +10,7 @@ from typing import Any
 from sparing.core.record import Record
 from sparing.report import wording
 from sparing.report.cells import Column
+from sparing.report.machines import machine_facts, measured
 from sparing.report.results import Results
 from sparing.report.run import Run
 from sparing.report.tables import crossing_words, dense_name
@@ -79,9 +80,6 @@ def notices(run: Run, results: Results) -> list[str]:
     return [*found, *dict.fromkeys(noted), *record_notices(run)]
 
 
-NOT_MEASURED = ("analysis", "arithmetic")  # cells that follow from others, or from the paper
-
-
 def record_notices(run: Run) -> list[str]:
     """What any run's data and records may carry that weakens its numbers."""
     found = []
@@ -91,7 +89,7 @@ def record_notices(run: Run) -> list[str]:
     found += [str(note) for note in task.get("notes") or []]
     if run.failed:
         found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
-    own = [r for r in run.records if r.obtained != "paper" and r.cell not in NOT_MEASURED]
+    own = measured(run)
     machines, commits = ({getattr(r, name): r for r in own} for name in ("machine", "commit"))
     machines.pop("", None)
     commits.pop("", None)
@@ -243,11 +241,8 @@ def facts(run: Run, results: Results) -> list[tuple[str, str]]:
     if results.baseline != "softmax":
         found[-1] = ("baseline", results.baseline)
     found += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
-    found += list(config["machine"].items())
+    found += machine_facts(run)
     found += _energy_facts(results)
-    found += [("machine id", config.get("machine_id"))]
-    if "sparing" not in config["machine"]:
-        found.append(("sparing", config.get("sparing_version")))
     return [
         (_line(str(key).removesuffix("_bytes").replace("_", " ")), _fact(str(key), value))
         for key, value in found

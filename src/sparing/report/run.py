@@ -104,9 +104,11 @@ def _check_config(config: Config, path: Path) -> None:
         raise DataError(f"{path} is of another program: it has no list of names under 'arms'")
     if not isinstance(config.get("baseline"), str):
         raise DataError(f"{path} is of another program: it has no name under 'baseline'")
-    for name in ("task", "model", "machine"):
+    for name in ("task", "model", "machine", "machines"):
         if not isinstance(config.setdefault(name, {}), dict):
             raise DataError(f"{path}: {name!r} must be a JSON object")
+    if not all(isinstance(facts, dict) for facts in config["machines"].values()):
+        raise DataError(f"{path}: each of 'machines' must be a JSON object")
 
 
 def _check_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:

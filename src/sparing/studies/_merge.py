@@ -18,11 +18,13 @@ from sparing.studies._run import (
     ANALYSIS,
     DATA,
     FINISHED,
+    MACHINES,
     Identity,
     Run,
     apart,
     as_of_today,
     data_of,
+    machines_of,
     read_config,
     write_atomically,
 )
@@ -73,7 +75,8 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
         doubled += len(own.keys() & taken.keys())
         taken |= {key: records for key, records in own.items() if key not in taken}
     data = {name: digest for each in configs for name, digest in data_of(each).items()}
-    whole = {**configs[0], "identity": joined, "name": into.name, DATA: data}
+    machines = {own: facts for each in configs for own, facts in machines_of(each).items()}
+    whole = {**configs[0], "identity": joined, "name": into.name, DATA: data, MACHINES: machines}
     _write(into, whole, [record for records in taken.values() for record in records], folders)
     return Merged(into, counts, doubled)
 

@@ -22,6 +22,7 @@ from sparing.core.record import Record, RecordLog
 FINISHED = "cell"
 ANALYSIS = "analysis"
 DATA = "data"
+MACHINES = "machines"
 OWNED_FOLDERS = ("models", "model", "engines", "answers", "figures")
 OWNED_FILES = (
     "records.jsonl",
@@ -226,7 +227,10 @@ def open_run(
             _drop_run(folder)
         else:
             _require_same(folder, config, by_task=by_task, today=today)
-        write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
+        path = folder / "config.json"
+        before = machines_of(read_config(folder)) if path.exists() else {}
+        config = {**config, MACHINES: before | machines_of(config)}
+        write_atomically(path, json.dumps(config, indent=2) + "\n")
         yield Run(folder, config)
 
 
@@ -301,6 +305,15 @@ def _require_same(
             f"{folder} holds a run on other data: the files of {changed[0]} have changed since; "
             "choose another folder, or begin this one anew with --overwrite"
         )
+
+
+def machines_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the machines that a run's records may come from, by their ids."""
+    told = config.get(MACHINES)
+    found = dict(told) if isinstance(told, dict) else {}
+    if config.get("machine_id") and config.get("machine"):
+        found[str(config["machine_id"])] = config["machine"]
+    return found
 
 
 def data_of(config: dict[str, Any]) -> dict[str, str]:
