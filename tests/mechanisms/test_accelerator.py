@@ -12,6 +12,7 @@ from sparing.core.mask import Mask
 from sparing.testing.subject import TOKENS, call, masks, require_close, streams
 from sparing.testing.subjects import subjects
 
+PLACE = "cuda"
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -33,18 +34,18 @@ def _padded(causal):
     return Mask(keep=keep, causal=causal)
 
 
-def _moved(mask, place):
-    return Mask(keep=mask.keep.to(place), causal=mask.causal)
+def _moved(mask):
+    return Mask(keep=mask.keep.to(PLACE), causal=mask.causal)
 
 
 @pytest.mark.parametrize(("subject", "causal"), list(_cases()))
 def test_as_on_the_processor(subject, causal):
     here, given, mask = subject.make(), streams(subject.make(), 3, TOKENS), _padded(causal)
-    there = copy.deepcopy(here).cuda()
-    given = [each.requires_grad_() for each in given]
-    sent = [each.detach().cuda().requires_grad_() for each in given]
-    wanted, found = call(here, given, mask), call(there, sent, _moved(mask, "cuda"))
-    assert found.device.type == "cuda"
+    there = copy.deepcopy(here).to(PLACE)
+    given = tuple(each.requires_grad_() for each in given)
+    sent = tuple(each.detach().to(PLACE).requires_grad_() for each in given)
+    wanted, found = call(here, given, mask), call(there, sent, _moved(mask))
+    assert found.device.type == PLACE
     require_close(found.detach().cpu(), wanted.detach(), "the output", relative=1e-7, absolute=1e-9)
     if wanted.requires_grad:
         wanted.square().sum().backward()
@@ -58,10 +59,11 @@ def test_as_on_the_processor(subject, causal):
 
 @pytest.mark.parametrize(("subject", "causal"), list(_cases()))
 def test_in_bfloat16(subject, causal):
-    made = subject.make(dtype=torch.float32).cuda()
-    given = [each.cuda().requires_grad_() for each in streams(made, 3, TOKENS, dtype=torch.float32)]
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        found = call(made, given, _moved(_padded(causal), "cuda"))
+    made = subject.make(dtype=torch.float32).to(PLACE)
+    drawn = streams(made, 3, TOKENS, dtype=torch.float32)
+    given = tuple(each.to(PLACE).requires_grad_() for each in drawn)
+    with torch.autocast(PLACE, dtype=torch.bfloat16):
+        found = call(made, given, _moved(_padded(causal)))
     assert torch.isfinite(found).all()
     if found.requires_grad:
         found.float().square().sum().backward()

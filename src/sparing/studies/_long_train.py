@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from sparing.tasks import Examples
     from sparing.train import TrainResult
 
-TYPICAL_FLOPS = 50e9  # of training on one core, on encoders as narrow as these; more in bfloat16
+# Of training encoders as narrow as these: on one core (more in bfloat16), and on an accelerator
+# (an H200 with four trainings side by side).
+TYPICAL_FLOPS, ACCELERATED_FLOPS = 50e9, 10e12
 FORWARD_AND_BACK = 3
 Labels = dict[str, Label]
 Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
@@ -120,5 +122,6 @@ def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
 
     epoch = FORWARD_AND_BACK * cost(task.train) + cost(task.validation)
     trainings = len(work.rates) if seed == FIRST_SEED else 1
+    pace = TYPICAL_FLOPS if device().type == "cpu" else ACCELERATED_FLOPS
     judged = (1 + more) * cost(task.test)
-    return 2.0 + (trainings * recipe.epochs * epoch + judged) / TYPICAL_FLOPS
+    return 2.0 + (trainings * recipe.epochs * epoch + judged) / pace
