@@ -143,6 +143,8 @@ def _domains(results: LongResults) -> list[Block]:
         rows = []
         for arm in results.arms("shift"):
             labels: dict[str, Label] = {**here, "arm": arm}
+            if results.mean("score", **labels) is None:
+                continue
             cells = [arm, score_text(results.mean("score", **labels))]
             for domain in domains:
                 there: dict[str, Label] = {**labels, "domain": domain}
@@ -155,13 +157,16 @@ def _domains(results: LongResults) -> list[Block]:
             rows.append(tuple(cells))
         lost = f"lost in {ELSEWHERE}, points"
         heads = ("arm", task, *domains, lost, "less what softmax loses")
+        how = f"Trained on {task}, asked of texts from elsewhere, in the words of {task}."
+        if task not in (results.run.config.get("tasks") or {}):
+            how = f"A pretrained encoder ({task} and distilled), asked of texts from elsewhere."
         explain = (
-            f"Trained on {task}, asked of texts from elsewhere, in the words of {task}. Behind "
-            "each score the difference from softmax there, in points. Sentences on films are of "
-            "the same domain, and what they lose comes of being short; the last columns are means "
-            "over products and phones, which are short too."
+            f"{how} Behind each score the difference from softmax there, in points. Sentences on "
+            "films are of the same domain, and what they lose comes of being short; the last "
+            "columns are means over products and phones, which are short too."
         )
-        found.append(Block(f"shift-{task}", "Another domain", explain, heads, tuple(rows)))
+        name = task.replace(", ", "-")
+        found.append(Block(f"shift-{name}", "Another domain", explain, heads, tuple(rows)))
     return found
 
 

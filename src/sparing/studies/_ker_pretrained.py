@@ -112,10 +112,12 @@ def pretrained_cells(
     thread_count: int,
     watts_per_core: float,
     judges: Sequence[Judge] = (),
+    last_judges: Sequence[Judge] = (),
 ) -> list[Cell]:
     """Task by task and seed by seed: the dense model first, then every arm in a drawn order.
 
-    ``judges`` are asked of every copy that was trained with labels alone.
+    ``judges`` are asked of every copy that was trained with labels alone, ``last_judges`` of every
+    one that imitated the dense model.
     """
     if not options.model:
         return []
@@ -135,6 +137,7 @@ def pretrained_cells(
             thread_count=thread_count,
             watts_per_core=watts_per_core,
             judges=tuple(judges),
+            last_judges=tuple(last_judges),
         )
         for seed in range(min(seeds, stages.most_seeds or seeds)):
             found += _cells_of(work, seed)
@@ -169,7 +172,7 @@ def _seconds(work: SwappedWork) -> tuple[float, float]:
     dense = stages.dense_epochs * epoch(DENSE_TOKEN_S + tokens * DENSE_PAIR_S) + judged
     arm = stages.layer_epochs * epoch(LAYERS_TOKEN_S) + stages.later_epochs * epoch(TAUGHT_TOKEN_S)
     arm += stages.plain * stages.swapped_epochs * epoch(PLAIN_TOKEN_S)
-    asked = 4 + len(work.judges) if stages.plain else 3
+    asked = (4 + len(work.judges) if stages.plain else 3) + len(work.last_judges)
     return 5.0 + dense, 10.0 + arm + asked * judged
 
 

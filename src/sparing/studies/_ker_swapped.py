@@ -64,7 +64,8 @@ def has_only_dev(task: str, data: Path | None) -> bool:
 class SwappedWork:
     """One task and one pretrained model: what the cells of all arms and seeds share.
 
-    ``judges`` are what else a copy is asked that was trained with labels alone, as published.
+    ``judges`` are what else a copy is asked that was trained with labels alone, as published,
+    ``last_judges`` one that imitated the dense model to the end.
     """
 
     name: str
@@ -76,6 +77,7 @@ class SwappedWork:
     thread_count: int = 1
     watts_per_core: float = 5.0
     judges: tuple[Judge, ...] = ()
+    last_judges: tuple[Judge, ...] = ()
 
     @cached_property
     def task(self) -> Task:
@@ -268,8 +270,8 @@ class _Arm:
         if stages.later_epochs:
             found += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
         own = self.work.labels(self.arm, self.seed, WARM)
-        trained = self.work.task.tokens
-        return found + length_records(model, self.work.lengths, own, trained)
+        found += length_records(model, self.work.lengths, own, self.work.task.tokens)
+        return found + [r for judge in self.work.last_judges for r in judge(model, self.work, own)]
 
     def _trained(
         self,

@@ -25,6 +25,8 @@ Key = tuple[Label, ...]
 def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
     """Everything that follows from the measurements of a run."""
     again = _asked_of_sharing(records)
+    home = (r for r in records if r.name == "home_chance")
+    chances = {str(r.labels["task"]): float(r.value or 0.0) for r in home} | {**chances}
     return [
         *(r for r in again if r.name == "score"),
         *analyse_trainings([*records, *again, *_drops(records)], chances),

@@ -25,7 +25,7 @@ from sparing.studies._lin_options import (
     Options,
 )
 from sparing.studies._lin_projection import AS_MANY_SLOTS
-from sparing.studies._lin_shift import ALL
+from sparing.studies._lin_shift import ALL, swapped_name
 from sparing.studies._lin_sources import PRETRAINED
 from sparing.studies._long_arms import DENSE, UNIFORM
 from sparing.studies._long_work import ABOVE_CHANCE
@@ -106,6 +106,17 @@ def _of_shift(options: Options, tasks: Sequence[str], found: Found) -> Iterator[
             goal = Goal(text, options.texts.margin, "share", at_most=True)
             labels: dict[str, Label] = {"domain": ALL}
             yield _decided(goal, found, SHIFT, task, "domain_drop", LINFORMER, labels)
+    if SWAPPED not in options.questions or not options.pretrained:
+        return
+    for task in options.swapped.tasks:
+        for arm in options.swapped.of(task).compared:
+            if arm in (DENSE, UNIFORM):
+                continue
+            text = f"{task}, {arm} in the pretrained encoder: what it loses in other domains"
+            less = f"{text} less what softmax loses"
+            goal = Goal(less, options.swapped_margin, "share", at_most=True)
+            place = (SHIFT, swapped_name(task), "domain_drop", arm)
+            yield _decided(goal, found, *place, {"domain": ALL})
 
 
 def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,10 @@ import torch
 from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.studies._ker_answers import answers_record
+from sparing.studies._ker_judges import Asked
 from sparing.studies._lin_options import SHIFT, Options
-from sparing.studies._long_train import Judge, Labels
-from sparing.studies._long_work import LongWork, evenly
+from sparing.studies._long_train import Labels
+from sparing.studies._long_work import evenly
 from sparing.tasks import Examples, Task
 from sparing.tasks._files import find, given_folder
 from sparing.tasks._table import Row, Table, classes, read_table
@@ -90,23 +91,32 @@ def _encoded(task: Task, options: Options, rows: list[Row]) -> Examples:
     return Examples("input_ids", [torch.tensor(ids[: task.tokens]) for ids in read], labels)
 
 
-def by_domain(options: Options, data: Path | None) -> Judge:
+def swapped_name(task: str) -> str:
+    """What a pretrained encoder that was swapped on a task is told by, beside one from nothing."""
+    return f"{task}, swapped"
+
+
+def by_domain(
+    options: Options, data: Path | None, *, swapped: bool = False
+) -> Callable[[PreTrainedModel, Asked, Labels], list[Record]]:
     """A judge of arms that were trained on reviews: the score at home, elsewhere, and the drop."""
     kept: dict[str, Task] = {}
 
-    def judge(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+    def judge(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
         if not kept:
             kept.update(domains_of(work.task, options, data)[0])
         home = evaluate(model, work.task, batch_size=32)
-        own: Labels = {**labels, "question": SHIFT}
+        name = swapped_name(work.name) if swapped else work.name
+        own: Labels = {"question": SHIFT, "task": name, "arm": labels["arm"]}
+        own["seed"] = labels["seed"]
         chance = work.task.chance
         found = [
             Record("score", home.score, "share", "measured", own, count=home.count),
             Record("home_chance", chance, "share", "measured", own, count=home.count),
         ]
-        for name, task in kept.items():
+        for domain, task in kept.items():
             judged = evaluate(model, task, batch_size=32)
-            there: Labels = {**own, "domain": name}
+            there: Labels = {**own, "domain": domain}
             if judged.right is not None:
                 found.append(answers_record(judged.right, there))
             values = {"score": judged.score, "drop": home.score - judged.score}

@@ -201,7 +201,9 @@ def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) ->
     }
     if SWAPPED in asked:
         swaps = replace(options.swapped, model=options.pretrained)
-        found += pretrained_cells(swaps, folder, data, seeds=given.seeds, **spent)
+        last = (by_domain(options, data, swapped=True),) if SHIFT in asked else ()
+        seeds = given.seeds
+        found += pretrained_cells(swaps, folder, data, seeds=seeds, last_judges=last, **spent)
     if LANGUAGE in asked:
         found += language_cells(options.language, folder, data, seeds=given.seeds, **spent)
     return [clocked(cell) for cell in found]
