@@ -110,5 +110,8 @@ def _show(
     for why in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
         count = sum(cell.idle == why for cell in plan.cells)
         print(f"{count} cells are left out, since little can be decided there: {why}")
+    import torch
+
+    worker = "the accelerator" if torch.accelerator.is_available() else "one core"
     hours = plan.minutes_left / 60
-    print(f"about {hours:.1f} hours of one core left; estimated by {plan.basis}")
+    print(f"about {hours:.1f} hours of {worker} left; estimated by {plan.basis}")
