@@ -8,6 +8,7 @@ from sparing.report.results import Results
 from sparing.report.study_page import Verdict
 
 ASKED = ("arena", "vision")
+FEWEST_SEEDS = 3
 _WORDS = (
     (
         "kerformer",
@@ -78,13 +79,15 @@ def _second(results: LongResults) -> tuple[str, ...]:
 def notices(results: LongResults) -> list[str]:
     """What a reader must know before believing a number here."""
     found = results.progress()
-    if 0 < results.seeds < 3:
+    few = {task: count for task, count in results.seeds.items() if count < FEWEST_SEEDS}
+    if few:
+        some = "" if len(few) == len(results.seeds) else f"{wording.listing([*few])}: "
         found.append(
-            f"{wording.count_of(results.seeds, 'seed')} of each training: no claim about scores "
-            "is decided by fewer than three."
+            f"{some}{wording.count_of(min(few.values()), 'seed')} of each training: no claim about "
+            "scores is decided by fewer than three."
         )
     swapped = {r.labels.get("seed") for r in results.all("score", question="pretrained")}
-    if 0 < len(swapped) < 3:
+    if 0 < len(swapped) < FEWEST_SEEDS:
         found.append(
             f"Swapped encoders have {wording.count_of(len(swapped), 'seed')}: neither Table 4's "
             "claim nor what distilled ones keep is decided."
@@ -101,7 +104,7 @@ def headline(results: LongResults) -> list[str]:
     if results.seeds:
         arms = {arm for question in ("arena", "vision") for arm in results.arms(question)}
         found.append(wording.count_of(len(arms), "arm"))
-        found.append(wording.count_of(results.seeds, "seed"))
+        found += results.seeds_told
     if isinstance(config.get("started"), str):
         found.append(config["started"][:10])
     return found

@@ -47,8 +47,7 @@ def headline(results: LongResults) -> list[str]:
     tasks = list(config.get("tasks") or {})
     arms = len(results.arms("longer"))
     found = [", ".join(tasks), wording.count_of(arms, "arm") if arms else ""]
-    if results.seeds:
-        found.append(wording.count_of(results.seeds, "seed"))
+    found += results.seeds_told
     if isinstance(config.get("started"), str):
         found.append(config["started"][:10])
     return [each for each in found if each]

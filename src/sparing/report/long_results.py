@@ -95,16 +95,29 @@ class LongResults:
         return False, str(found.labels.get("why", ""))
 
     @cached_property
-    def seeds(self) -> int:
-        """The fewest seeds of an arm that was trained from scratch.
+    def seeds(self) -> dict[str, int]:
+        """By question and task, the fewest seeds of an arm that was trained from scratch.
 
         Of tasks that the first seed did not end, where there are any.
         """
         means = self._means.values()
         scores = [r for r in means if r.name == "mean_score" and "stage" not in r.labels]
         left = {_task_of(str(each.labels["key"])) for each in self.all(LEFT_OUT)}
-        whole = [r for r in scores if f"{r.labels['question']}/{r.labels['task']}" not in left]
-        return min((r.count for r in whole or scores), default=0)
+        found: dict[str, int] = {}
+        for each in scores:
+            task = f"{each.labels['question']}/{each.labels['task']}"
+            found[task] = min(each.count, found.get(task, each.count))
+        return {task: n for task, n in found.items() if task not in left} or found
+
+    @property
+    def seeds_told(self) -> list[str]:
+        """The same in words, of all tasks; empty where none was trained on."""
+        if not self.seeds:
+            return []
+        fewest, most = min(self.seeds.values()), max(self.seeds.values())
+        if fewest == most:
+            return [wording.count_of(most, "seed")]
+        return [f"{fewest} to {wording.count_of(most, 'seed')}"]
 
     @cached_property
     def missing(self) -> list[str]:

@@ -1,0 +1,43 @@
+"""A page tells of which tasks seeds are few, and not that all trainings have as few."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparing.core.record import Record
+from sparing.report import ker_content
+from sparing.report.long_results import LongResults
+from sparing.report.run import Run
+
+
+def results_of(**counts):
+    records = [
+        Record(
+            "mean_score",
+            0.5,
+            "share",
+            "measured",
+            {"question": "arena", "task": task, "arm": arm, "over": "seeds"},
+            count=count - (arm == "linear" and count > 3),
+        )
+        for task, count in counts.items()
+        for arm in ("softmax", "linear")
+    ]
+    config = {"task": {}, "model": {}, "machine": {}, "arms": [], "baseline": "softmax"}
+    return LongResults(Run(config, records, [], []))
+
+
+@pytest.mark.parametrize(
+    ("counts", "head", "notice"),
+    [
+        ({"listops": 5, "cifar10": 1}, "1 to 4 seeds", "arena/cifar10: 1 seed of each training"),
+        ({"listops": 2, "cifar10": 2}, "2 seeds", "2 seeds of each training"),
+        ({"listops": 5, "cifar10": 5}, "4 seeds", None),
+    ],
+)
+def test_few_seeds_are_told_of_the_tasks_that_have_them(counts, head, notice):
+    results = results_of(**counts)
+    assert head in ker_content.headline(results)
+    told = [each for each in ker_content.notices(results) if "of each training" in each]
+    assert len(told) == bool(notice)
+    assert not notice or told[0].startswith(notice)
