@@ -39,13 +39,12 @@ def _line(facts: dict[str, Any] | None) -> str:
     """What tells one machine from another, in one line."""
     if not facts:
         return "nothing is kept of it"
-    memory = float(facts.get("memory_bytes") or 0) / _GIBIBYTE
-    threads = facts.get("threads")
+    memory, threads = facts.get("memory_bytes"), facts.get("threads")
     parts = [
         facts.get("accelerator"),
         facts.get("cpu"),
-        wording.count_of(int(threads), "thread") if threads else None,
-        f"{memory:.1f} GiB" if memory else None,
+        wording.count_of(threads, "thread") if isinstance(threads, int) else None,
+        f"{memory / _GIBIBYTE:.1f} GiB" if isinstance(memory, int) else None,
         f"torch {facts['torch']}" if facts.get("torch") else None,
     ]
     return ", ".join(str(part) for part in parts if part)
