@@ -222,7 +222,24 @@ def test_a_pretrained_encoder_decides_where_others_do_not(tmp_path, met, drop, l
     told = verdict(LongResults(read_run(folder)))
     assert told.lead.startswith(lead)
     place = "in the pretrained encoder, distilled at 128 tokens of imdb, at 512"
+    place += ", undecided" if met == "undecided" else ""
     assert told.because == f": its score less softmax's is −20.0 (−25.0 to −15.0) points {place}."
+
+
+def test_what_decides_is_told_before_what_does_not(tmp_path):
+    records = [
+        replace(r, labels={**r.labels, "arm": "linformer"}) if r.labels["arm"] == "linear" else r
+        for r in swapped()
+    ]
+    last = {"question": "pretrained", "task": "imdb", "stage": "warm", "tokens": 512}
+    last |= {"arm": "linformer", "less": "softmax"}
+    records.append(seeds("length_drop_difference", 0.15, (0.1, 0.2), **last))
+    folder = write(tmp_path, [*trained((-0.3, 0.1)), *records])
+    name = "imdb, linformer, sliced in the pretrained encoder, distilled at 128 tokens: score at"
+    told_by = GoalResult(f"{name} 512 less softmax's", -0.03, "share", -0.2, (-0.25, -0.15), False)
+    write_goals(folder, [told_by])
+    because = verdict(LongResults(read_run(folder))).because
+    assert because.index("of imdb, at 512;") < because.index("the length of training, undecided.")
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,15 @@ class _Asked:
 
     @property
     def text(self) -> str:
-        """The difference from softmax, and where."""
-        return f"{points_text(self.gap)} points {self.where}"
+        """The difference from softmax, and where; said so where it decides nothing."""
+        undecided = ", undecided" if self.met == "undecided" else ""
+        return f"{points_text(self.gap)} points {self.where}{undecided}"
 
 
 def _decisive(results: LongResults) -> tuple[str, str]:
     """The experiment that settles most: longer inputs than training saw."""
     asked = [*_from_nothing(results), *_in_the_pretrained(results)]
+    asked.sort(key=lambda each: each.met == "undecided")
     if asked:
         return _lead(asked), f": its score less softmax's is {'; '.join(e.text for e in asked)}."
     untold = [(task, results.decides("longer", task)) for task in results.tasks("longer")]
