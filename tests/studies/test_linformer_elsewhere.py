@@ -8,10 +8,12 @@ import pytest
 
 from sparing.core.record import Record
 from sparing.studies import _lin_analysis as analysis
+from sparing.studies import linformer
 from sparing.studies._ker_swapped import arm_records, dense_records
 from sparing.studies._lin_goals import judge
 from sparing.studies._lin_options import Options
 from sparing.studies._lin_shift import ALL, by_domain, swapped_name
+from sparing.studies._long_work import TaskOptions
 from tests.studies.test_kerformer_pretrained import data, model_folder, work  # noqa: F401
 
 HOME = swapped_name("imdb")
@@ -42,6 +44,18 @@ def test_a_copy_is_asked_when_it_has_imitated_to_the_end(work, elsewhere):  # no
     drops = {r.labels["domain"]: r.value for r in found if r.name == "domain_drop"}
     assert drops["products"] == pytest.approx(home.value - scores["products"].value)
     assert not [r for r in dense_records(own, 0) if r.labels.get("question") == "shift"]
+
+
+def test_domains_that_are_missing_are_told_without_a_training_from_nothing(elsewhere, tmp_path):
+    options = Options(
+        questions=("swapped", "shift"),
+        texts=TaskOptions(tasks=()),
+        longer=TaskOptions(tasks=()),
+        pretrained="encoder",
+    )
+    notes = linformer._loaded(options, tmp_path, elsewhere).notes
+    missing = [note for note in notes if "is left out" in note]
+    assert {note.split(" is ")[0] for note in missing} == {"SST-2", "movie reviews"}
 
 
 @pytest.mark.parametrize(

@@ -60,20 +60,30 @@ def domains_of(
 ) -> tuple[dict[str, Task], list[str]]:
     """The task with each domain's texts as its test split, and notes on those that are missing."""
     found: dict[str, Task] = {}
-    notes = []
-    root = given_folder(data)
+    paths, notes = _places(data)
+    for name, path in paths.items():
+        rows, _ = read_table(path, DOMAINS[name].table, classes(("0", "1")), skip_broken=True)
+        test = _encoded(task, options, rows)
+        most = options.shift_examples
+        found[name] = replace(task, test=evenly(test, most) if len(test) > most else test)
+    return found, notes
+
+
+def missing_domains(data: Path | None) -> list[str]:
+    """Notes on the domains that the data folder does not have."""
+    return _places(data)[1]
+
+
+def _places(data: Path | None) -> tuple[dict[str, Path], list[str]]:
+    """The files that there are, and notes on those that are missing."""
+    root, found, notes = given_folder(data), dict[str, Path](), list[str]()
     for name, domain in DOMAINS.items():
         if root is None:
             break
         try:
-            path = find(SHIFT, root / domain.folder, (domain.file,))
+            found[name] = find(SHIFT, root / domain.folder, (domain.file,))
         except DataError as error:
             notes.append(f"{name} is left out: {error}")
-            continue
-        rows, _ = read_table(path, domain.table, classes(("0", "1")), skip_broken=True)
-        test = _encoded(task, options, rows)
-        most = options.shift_examples
-        found[name] = replace(task, test=evenly(test, most) if len(test) > most else test)
     return found, notes
 
 

@@ -44,7 +44,7 @@ from sparing.studies._lin_options import (
     SWAPPED,
 )
 from sparing.studies._lin_options import Options as Options
-from sparing.studies._lin_shift import by_domain, domains_of
+from sparing.studies._lin_shift import by_domain, domains_of, missing_domains
 from sparing.studies._lin_sources import Source, pretrained_source, trained_source
 from sparing.studies._lin_spectrum import spectrum_cell
 from sparing.studies._long_arms import DENSE
@@ -161,9 +161,10 @@ def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
         notes.append(f"{options.pretrained} is left out: film reviews need a data folder")
     elif options.pretrained and SWAPPED in options.questions:
         notes += swapped_notes(replace(options.swapped, model=options.pretrained), data)
+        notes += missing_domains(data) if SHIFT in options.questions else []
     if LANGUAGE in options.questions:
         notes += language_notes(options.language, data)
-    return Loaded(works, told, tuple(notes), domains)
+    return Loaded(works, told, tuple(dict.fromkeys(notes)), domains)
 
 
 def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
