@@ -73,6 +73,10 @@ def test_as_on_the_processor(subject, causal):
     sent = tuple(each.detach().to(PLACE).requires_grad_() for each in given)
     wanted, found = call(here, given, mask), call(there, sent, _moved(mask))
     assert found.device.type == PLACE
+    # What stands at pads is not told: on a processor some mechanisms need not clean them first.
+    wanted, found = (
+        each.where(mask.keep[:, None, :, None].to(each.device), 0) for each in (wanted, found)
+    )
     require_close(found.detach().cpu(), wanted.detach(), "the output", relative=1e-7, absolute=1e-9)
     if wanted.requires_grad:
         wanted.square().sum().backward()

@@ -55,6 +55,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("tokens", [64, 127, 130])
@@ -66,6 +67,7 @@ def test_equals_the_dense_mask_at_block_borders(options, causal, tokens):
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", ["outside", "between"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_padded_rows_have_blocks_of_their_own(kind, causal):
@@ -78,6 +80,7 @@ def test_padded_rows_have_blocks_of_their_own(kind, causal):
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_of_gathered_blocks_add_up(causal):
     made = mechanism("bigbird", Heads(2, 4), block=4, random_blocks=2)
@@ -152,6 +155,7 @@ def test_causal_sees_random_and_global_blocks_of_the_past_only():
             assert len(row) >= min(number + 1, 6)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("queries", [1, 3, 8, 50, 129])
 def test_decoding_with_few_queries(queries):
     made = mechanism("bigbird", Heads(2, 4), block=8).eval()

@@ -48,6 +48,7 @@ def close(found, wanted, mask):
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_equals_the_dense_blocks(options):
     made = mechanism("local", Heads(3, 4), **options)
@@ -60,6 +61,7 @@ def test_equals_the_dense_blocks(options):
                 close(made(*tensors, mask=mask), wanted, mask)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("options", OPTIONS[:5], ids=str)
 def test_decoding_keeps_the_blocks(options):
     made = mechanism("local", Heads(3, 4), **options)
@@ -72,6 +74,7 @@ def test_decoding_keeps_the_blocks(options):
             torch.testing.assert_close(found, whole[:, :, -queries:])
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("options", OPTIONS[1:], ids=str)
 def test_gradients_through_many_blocks(options):
     made = mechanism("local", Heads(3, 4), **options)

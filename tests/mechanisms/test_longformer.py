@@ -50,6 +50,7 @@ def close(found, wanted, mask):
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("radius", [0, 31, 64])
 @pytest.mark.parametrize("kind", ["none", "right", "left", "between"])
 @pytest.mark.filterwarnings("ignore:longformer. no row")
@@ -66,6 +67,7 @@ def test_equals_the_dense_squares(radius, kind):
                 close(made(*(t.requires_grad_() for t in tensors), mask=mask), wanted, mask)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_through_many_blocks(causal):
     made = make(radius=20, global_tokens=(0, 333, -1))
@@ -106,6 +108,7 @@ def test_a_key_in_the_window_and_global_counts_once():
     torch.testing.assert_close(twice(*tensors), once(*tensors))
 
 
+@pytest.mark.usefixtures("way")
 def test_globals_are_counted_in_each_row_and_pads_are_none():
     made = make(radius=1, global_tokens=(2, -1))
     tensors = streams(2, 50)
@@ -122,6 +125,7 @@ def test_globals_are_counted_in_each_row_and_pads_are_none():
     torch.testing.assert_close(whole[1:, :, :40][:, :, real], found[:, :, real])
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("recorded", [False, True])
 def test_decoding_gives_the_last_rows(recorded):
     made = make(radius=9, global_tokens=(0, 60, -1)).requires_grad_(recorded)

@@ -36,6 +36,7 @@ def padded(kind, batch, keys):
     return keep
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("radius", [0, 1, 5, 31, 128])
 @pytest.mark.parametrize("kind", ["none", "right", "left", "between"])
 def test_equals_the_dense_band(radius, kind):
@@ -57,6 +58,7 @@ def test_equals_the_dense_band(radius, kind):
             torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_through_many_blocks(causal):
     made = mechanism("window", Heads(1, 4), radius=20)

@@ -74,8 +74,8 @@ def band_attention(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Exact softmax attention over the kept keys inside the band, and the columns beside it.
 
-    The queries are the last ones. Long rows are done one by one, each cropped to its own tokens:
-    pads cost nothing.
+    The queries are the last ones. On CPU long rows are done one by one, each cropped to its own
+    tokens: pads cost nothing.
     """
     row = Row(q, k, v, keep, columns)
     if torch.compiler.is_compiling():
@@ -87,7 +87,7 @@ def band_attention(
     def mix(own: Row, out: Tensor | None) -> Tensor:
         return mix_pieces(own, plan(own.q.shape[2], own.k.shape[2], band), band, dropout, out)
 
-    return row_by_row(mix, row)
+    return row_by_row(mix, row, alike=True)
 
 
 def _without_loops(row: Row, band: Band, dropout: float) -> Float[Tensor, "batch heads q dim"]:

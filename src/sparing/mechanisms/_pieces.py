@@ -93,10 +93,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Row:
-    """What is mixed: streams, which keys are kept, and columns beside the band.
-
-    More than one row of a batch only where a single piece without blocks is all.
-    """
+    """What is mixed: streams, which keys are kept, and columns beside the band."""
 
     q: Tensor
     k: Tensor
@@ -147,10 +144,24 @@ MixRow = Callable[[Row, Tensor | None], Tensor]
 """Mixes a row; into the second argument where one is given, and returns that then."""
 
 
-def row_by_row(mix: MixRow, rows: Row) -> Float[Tensor, "batch heads queries dim"]:
-    """Mix the rows of a batch one by one, each cropped to its own tokens; zeros outside."""
+def at_once(rows: Row) -> bool:
+    """Whether a batch should go through the kernels together, pads and all: not on CPU.
+
+    Other devices take longer to be told of many small kernels than to work through them.
+    """
+    return rows.q.device.type != "cpu"
+
+
+def row_by_row(
+    mix: MixRow, rows: Row, *, alike: bool = False
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Mix the rows of a batch one by one, each cropped to its own tokens; zeros outside.
+
+    Or all together with their pads (any finite value there), where that is the faster way and
+    they are ``alike``: cut into the same pieces, wherever their tokens begin and end.
+    """
     batch, queries = rows.q.shape[0], rows.q.shape[2]
-    if batch == 1 and rows.keep is None:
+    if (batch == 1 and rows.keep is None) or (alike and at_once(rows)):
         return mix(rows, None)
     out, mixed = rows.room(), []
     for index in range(batch):
@@ -202,15 +213,17 @@ def _mix_piece(
     allowed = None if causal else _allowed(band, piece, shift, keep, q.device)
     if row.columns is None:
         mixed = F.scaled_dot_product_attention(blocks, k, v, allowed, dropout, causal)
-        return _joined(mixed, piece, out)
+        return _joined(mixed, piece, len(q), out)
     columns = row.columns.rows(piece.start, piece.stop)
     if not _can_merge(row, dropout):
-        return _joined(_beside(blocks, k, v, allowed, columns, piece, dropout), piece, out)
+        mixed = _beside(blocks, k, v, allowed, columns, piece, dropout)
+        return _joined(mixed, piece, len(q), out)
     bias = None if allowed is None else q.new_zeros(()).masked_fill(~allowed, -torch.inf)
     mixed, totals = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         blocks, k, v, attn_mask=bias
     )
-    mixed, totals = _joined(mixed, piece, out), _joined(totals.unsqueeze(3), piece)
+    mixed = _joined(mixed, piece, len(q), out)
+    totals = _joined(totals.unsqueeze(3), piece, len(q))
     return _merged(q, mixed, totals, columns)
 
 
@@ -227,18 +240,23 @@ def _in_windows(keys: Tensor, piece: Piece) -> Tensor:
 def _folded(blocks: Tensor, piece: Piece) -> Tensor:
     """Three leading dimensions, (batch, heads, blocks), made the two that a kernel takes.
 
-    A kernel goes through the second one faster: blocks stand there if their windows overlap, so
-    that keys stay in the cache, and otherwise heads, so that ``_joined`` has nothing to copy.
+    Of a single row, a kernel goes through the second one faster: blocks stand there if their
+    windows overlap, so that keys stay in the cache, and otherwise heads, so that ``_joined`` has
+    nothing to copy. Of more rows, blocks follow each other in the first one.
     """
     if piece.blocks == 1:
         return blocks[:, :, 0]
+    if len(blocks) > 1:
+        return blocks.transpose(1, 2).flatten(0, 1)
     return blocks[0] if piece.window > piece.size else blocks[0].transpose(0, 1)
 
 
-def _joined(mixed: Tensor, piece: Piece, out: Tensor | None = None) -> Tensor:
+def _joined(mixed: Tensor, piece: Piece, batch: int, out: Tensor | None = None) -> Tensor:
     """What ``_folded`` made back into (batch, heads, queries, dim), in ``out`` if that is given."""
     if piece.blocks == 1:
         blocks = mixed.unsqueeze(2)
+    elif batch > 1:
+        blocks = mixed.view(batch, piece.blocks, *mixed.shape[1:]).transpose(1, 2)
     else:
         blocks = (mixed if piece.window > piece.size else mixed.transpose(0, 1))[None]
     if out is None:

@@ -16,13 +16,15 @@ from sparing.mechanisms._shared import dots
 def by_hand(*tensors: Tensor | None) -> bool:
     """Whether gradients are recorded where those by hand are worth it and may be used.
 
-    On CPU, where memory is what costs; not under autocast, which would mix types in them, and not
-    in tracing, where the compiler does better.
+    Where memory is what costs, on CPU and CUDA devices; not under autocast, which would mix types
+    in them, and not in tracing, where the compiler does better.
     """
     found = [tensor for tensor in tensors if tensor is not None]
+    place = found[0].device.type
+    if torch.compiler.is_compiling() or place not in ("cpu", "cuda"):
+        return False
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
-    plain = not torch.compiler.is_compiling() and not torch.is_autocast_enabled("cpu")
-    return recorded and plain and found[0].device.type == "cpu"
+    return recorded and not torch.is_autocast_enabled(place)
 
 
 def recorded_attend(

@@ -111,7 +111,7 @@ class Bigbird(Mechanism):
             gathering = self._gathering(row.q.shape[2], row.k.shape[2], mask.causal)
             return gathered_attention(row, gathering, self._dropped, out)
 
-        return row_by_row(mix_row, Row(q, k, v, mask.keep))
+        return row_by_row(mix_row, Row(q, k, v, mask.keep), alike=mask.keep is None)
 
     @property
     def _dropped(self) -> float:

@@ -17,7 +17,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Piece
-from sparing.mechanisms._pieces import Row, mix_pieces, row_by_row
+from sparing.mechanisms._pieces import Row, at_once, mix_pieces, row_by_row
 from sparing.mechanisms._shared import fused_softmax
 
 _EVERYWHERE = 2**62
@@ -95,7 +95,8 @@ class Local(Mechanism):
             pieces = self._looking(row.q.shape[2], row.k.shape[2], mask.causal)
             return mix_pieces(row, pieces, band, dropout, out)
 
-        return row_by_row(mix_row, Row(q, k, v, mask.keep))
+        rows = Row(q, k, v, mask.keep)
+        return row_by_row(mix_row, rows, alike=self._cuts_alike(rows))
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece lives beside the result."""
@@ -130,6 +131,12 @@ class Local(Mechanism):
             )
         if any(self.shifts) and (self.look_back or self.look_ahead):
             raise UsageError("local: look_back and look_ahead must be 0 where shifts are given")
+
+    def _cuts_alike(self, rows: Row) -> bool:
+        """Whether blocks are the same in all rows; pads are looked at only where that matters."""
+        if rows.keep is None or self._shifted:
+            return rows.keep is None
+        return at_once(rows) and bool(rows.keep[:, 0].all())
 
     def _shift_of_heads(self) -> list[int]:
         return [self.shifts[head % len(self.shifts)] for head in range(self.heads.count)]

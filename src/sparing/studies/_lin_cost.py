@@ -15,9 +15,10 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.core.workload import Workload
 from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.machine import threads
+from sparing.measure.machine import synchronize, threads
 from sparing.measure.memory import peak_memory
 from sparing.studies import _probe
+from sparing.studies._device import device, lowered, usual_dtype
 from sparing.studies._lin_options import COST, POOLED, CostOptions, Options
 from sparing.studies._long_arms import DENSE, arm_of
 from sparing.studies._run import Cell
@@ -77,10 +78,14 @@ def forms(options: CostOptions) -> list[Form]:
 def call_of(
     subject: Subject, mechanism: str, options: dict[str, Any], batch: int, tokens: int
 ) -> Callable[[], object]:
-    """A forward call on random input, built from plain values, for a process of its own too."""
-    form = Form("", mechanism, options)
+    """A forward call on random input, built from plain values, for a process of its own too.
+
+    On the accelerator where there is one, in the precision that it trains in.
+    """
+    form, place = Form("", mechanism, options), device()
     if subject == "core":
-        return _probe.attention_call(form.build(tokens).eval(), batch, tokens)
+        built = form.build(tokens).eval().to(place, usual_dtype(place))
+        return _probe.attention_call(built, batch, tokens, place, usual_dtype(place))
     from sparing.models import build_model
     from sparing.transfer.swap import swap
 
@@ -89,7 +94,13 @@ def call_of(
         swap(model, mechanism, tokens=tokens, **options)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(1, 16, (batch, tokens), generator=generator)
-    return _probe.model_call(model, {"input_ids": ids})
+    ask = _probe.model_call(model.to(place), {"input_ids": ids.to(place)})
+
+    def ask_lowered() -> object:
+        with lowered(place):
+            return ask()
+
+    return ask_lowered
 
 
 def cost_cells(options: Options) -> list[Cell]:
@@ -159,8 +170,10 @@ def predicted_seconds(form: Form, subject: Subject, batch: int, tokens: int) -> 
     short = min(tokens, SHORT)
     call = call_of(subject, form.mechanism, form.options, 1, short)
     call()
+    synchronize()
     start = time.perf_counter()
     call()
+    synchronize()
     took = max(1e-6, time.perf_counter() - start)
     arithmetic = form.work(subject, batch, tokens)[0] / form.work(subject, 1, short)[0]
     return took * arithmetic

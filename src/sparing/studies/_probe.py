@@ -48,13 +48,19 @@ def build_core(name: str, options: dict[str, Any], shape: Shape, tokens: int) ->
     return mechanism(name, heads, **options).eval()
 
 
-def attention_call(built: Mechanism, batch: int, tokens: int) -> Call:
+def attention_call(
+    built: Mechanism,
+    batch: int,
+    tokens: int,
+    place: torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Call:
     """A forward call of a mechanism on normal random inputs, without gradients."""
     generator = torch.Generator().manual_seed(0)
     heads = built.heads
     inside, around = (batch, heads.count, tokens, heads.dim), (batch, tokens, heads.width or 0)
     streams = [
-        torch.randn(around if name == "x" else inside, generator=generator)
+        torch.randn(around if name == "x" else inside, generator=generator).to(place, dtype)
         for name in built.streams
     ]
 
