@@ -110,7 +110,7 @@ def test_what_would_decide_nothing_is_not_trained(left):
     assert left.failures == []
     assert trained(left) == {("softmax", 0), ("uniform", 0)}
     results = LongResults(read_run(left.folder))
-    assert results.seeds == {"arena/listops": 1}
+    assert results.seeds == {"arena/listops": {"softmax": 1, "uniform": 1}}
     assert results.decides("arena", "listops")[1].startswith("with the first seed, of 40 inputs")
     gone = {r.labels["key"] for r in left.records if r.name == "left_out"}
     assert gone == {f"arena/listops/{end}" for end in ("0/kerformer", *LATER)}
@@ -183,10 +183,10 @@ def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
     told = {"key": "arena/listops/1/softmax", "why": "of 40 inputs softmax is right on 10.0%"}
     records = [mean("listops", 1), mean("cifar10", 3)]
     records.append(Record("left_out", None, "", "measured", told))
-    assert LongResults(Run({}, records, [], [])).seeds == {"arena/cifar10": 3}
+    assert LongResults(Run({}, records, [], [])).seeds == {"arena/cifar10": {"softmax": 3}}
     assert LongResults(Run({}, records[:2], [], [])).seeds == {
-        "arena/listops": 1,
-        "arena/cifar10": 3,
+        "arena/listops": {"softmax": 1},
+        "arena/cifar10": {"softmax": 3},
     }
     labels = {"question": "arena", "task": "listops", "why": "clearly better"}
     decided = [*records, Record("decides", 1.0, "", "measured", labels)]  # by seeds of before

@@ -79,13 +79,7 @@ def _second(results: LongResults) -> tuple[str, ...]:
 def notices(results: LongResults) -> list[str]:
     """What a reader must know before believing a number here."""
     found = results.progress()
-    few = {task: count for task, count in results.seeds.items() if count < FEWEST_SEEDS}
-    if few:
-        some = "" if len(few) == len(results.seeds) else f"{wording.listing([*few])}: "
-        found.append(
-            f"{some}{wording.count_of(min(few.values()), 'seed')} of each training: no claim about "
-            "scores is decided by fewer than three."
-        )
+    found += _few_seeds(results.seeds)
     swapped = {r.labels.get("seed") for r in results.all("score", question="pretrained")}
     if 0 < len(swapped) < FEWEST_SEEDS:
         found.append(
@@ -93,6 +87,22 @@ def notices(results: LongResults) -> list[str]:
             "claim nor what distilled ones keep is decided."
         )
     return [*found, *content.record_notices(results.run)]
+
+
+def _few_seeds(seeds: dict[str, dict[str, int]]) -> list[str]:
+    """Which trainings have too few seeds for a claim: all, those of some tasks, or of some arms."""
+    told: dict[str, list[str]] = {}
+    for task, arms in seeds.items():
+        few = {arm: count for arm, count in arms.items() if count < FEWEST_SEEDS}
+        for count in sorted(set(few.values())):
+            names = [arm for arm in few if few[arm] == count]
+            of = "each training" if len(names) == len(arms) else wording.listing(names, 6)
+            told.setdefault(f"{wording.count_of(count, 'seed')} of {of}", []).append(task)
+    return [
+        f"{'' if len(tasks) == len(seeds) else wording.listing(tasks) + ': '}{what}: no claim "
+        "about scores is decided by fewer than three."
+        for what, tasks in told.items()
+    ]
 
 
 def headline(results: LongResults) -> list[str]:

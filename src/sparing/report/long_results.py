@@ -95,29 +95,28 @@ class LongResults:
         return False, str(found.labels.get("why", ""))
 
     @cached_property
-    def seeds(self) -> dict[str, int]:
-        """By question and task, the fewest seeds of an arm that was trained from scratch.
+    def seeds(self) -> dict[str, dict[str, int]]:
+        """By question and task, the seeds of each arm that was trained from scratch.
 
         Of tasks that the first seed did not end, where there are any.
         """
         means = self._means.values()
         scores = [r for r in means if r.name == "mean_score" and "stage" not in r.labels]
         left = {_task_of(str(each.labels["key"])) for each in self.all(LEFT_OUT)}
-        found: dict[str, int] = {}
+        found: dict[str, dict[str, int]] = {}
         for each in scores:
             task = f"{each.labels['question']}/{each.labels['task']}"
-            found[task] = min(each.count, found.get(task, each.count))
-        return {task: n for task, n in found.items() if task not in left} or found
+            found.setdefault(task, {})[str(each.labels["arm"])] = each.count
+        return {task: arms for task, arms in found.items() if task not in left} or found
 
     @property
     def seeds_told(self) -> list[str]:
         """The same in words, of all tasks; empty where none was trained on."""
-        if not self.seeds:
+        counts = [count for arms in self.seeds.values() for count in arms.values()]
+        if not counts:
             return []
-        fewest, most = min(self.seeds.values()), max(self.seeds.values())
-        if fewest == most:
-            return [wording.count_of(most, "seed")]
-        return [f"{fewest} to {wording.count_of(most, 'seed')}"]
+        least = "" if min(counts) == max(counts) else f"{min(counts)} to "
+        return [least + wording.count_of(max(counts), "seed")]
 
     @cached_property
     def missing(self) -> list[str]:
