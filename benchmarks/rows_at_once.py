@@ -1,0 +1,86 @@
+"""What an accelerator gains by mixing a batch's rows together, and by gradients by hand.
+
+    python benchmarks/rows_at_once.py --tokens 4096 --rows 32
+
+Steps of the backbone of the long-range tasks, in the precision that the device trains in, in turns
+with fused dense attention: each mechanism as it is, and as a processor would have it (rows one by
+one) or as autograd has it. The numbers are the median milliseconds of a step and its ratio to dense
+attention with its interval. Without an accelerator both ways run on the processor, where the
+first is right: that shows that the script works, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from sparing.measure.latency import paired_latency
+from sparing.studies._ker_speed import KINDS, Kind, Step
+
+DENSE = "softmax"
+BY_ROWS = ("local", "longformer", "bigbird")
+BY_HAND = ("linear", "kerformer", "cosformer")
+Call = Callable[[], object]
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Rows one by one, and gradients as they are derived."""
+    with ExitStack() as stack:
+        for place in ("_pieces", "local"):
+            stack.enter_context(patch(f"sparing.mechanisms.{place}.at_once", lambda rows: False))
+        for place in ("_kernel", "_recorded"):
+            stack.enter_context(patch(f"sparing.mechanisms.{place}.by_hand", lambda *each: False))
+        yield
+
+
+def before(call: Call) -> Call:
+    """The call in those ways."""
+
+    def run() -> object:
+        with as_before():
+            return call()
+
+    return run
+
+
+def calls(kind: Kind, tokens: int, rows: int) -> dict[str, Call]:
+    """Dense attention, and each mechanism in both ways."""
+    arms = (*BY_ROWS, *BY_HAND) if kind == "training" else BY_ROWS
+    found = {arm: Step(arm, tokens, rows, kind).call() for arm in (DENSE, *arms)}
+    return found | {f"{arm}, before": before(Step(arm, tokens, rows, kind).call()) for arm in arms}
+
+
+def main() -> None:
+    """Print a line, or with ``--json`` an object, for each mechanism and way."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    if asked.rounds < 2:
+        parser.error(f"--rounds must be at least 2 for an interval, got {asked.rounds}")
+    for kind in KINDS:
+        timed = paired_latency(
+            calls(kind, asked.tokens, asked.rows),
+            baseline=DENSE,
+            rounds=asked.rounds,
+            warmup=2,
+            threads=1,
+        )
+        for arm, each in timed.items():
+            low, high = each.ratio.interval
+            told = {"kind": kind, "arm": arm, "step_ms": each.p50_ms, "ratio": each.ratio.value}
+            if asked.json:
+                print(json.dumps({**told, "interval": [low, high]}))
+            else:
+                ratio = f"{each.ratio.value:.3g} of dense ({low:.3g} to {high:.3g})"
+                print(f"{kind:10} {arm:22} {each.p50_ms:9.2f} ms  {ratio}")
+
+
+if __name__ == "__main__":
+    main()
