@@ -64,6 +64,7 @@ def test_domains_that_are_missing_are_told_without_a_training_from_nothing(elsew
         (0.0, 0.0, True),
         (0.0, 0.2, False),
         (-0.1, 0.0, "undecided"),  # it had less to lose
+        (-0.1, 0.2, False),  # and lost more all the same
     ],
 )
 def test_what_a_domain_costs_is_asked_of_who_had_it(at_home, elsewhere_lost, met):

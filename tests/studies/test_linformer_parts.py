@@ -278,22 +278,34 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
 
 
 @pytest.mark.parametrize(
-    ("least", "behind", "far", "met"),
+    ("least", "behind", "far", "lost", "met"),
     [
-        (0.6, -0.01, 0.6, True),
-        (0.5, -0.01, 0.6, "undecided"),
-        (0.6, -0.3, 0.6, "undecided"),
-        (0.6, -0.04, 0.6, "undecided"),  # not shown to be near
-        (0.6, -0.01, 0.52, "undecided"),  # softmax itself guesses there
+        (0.6, -0.01, 0.6, -0.2, True),
+        (0.5, -0.01, 0.6, -0.2, "undecided"),
+        (0.6, -0.3, 0.6, -0.2, "undecided"),
+        (0.6, -0.04, 0.6, -0.2, "undecided"),  # not shown to be near
+        (0.6, -0.01, 0.52, -0.2, "undecided"),  # softmax itself guesses there
+        (0.6, -0.3, 0.6, 0.2, False),  # who loses more has lost it all the same
+        (0.6, -0.3, 0.52, 0.2, "undecided"),
     ],
 )
-def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(least, behind, far, met):
+def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(
+    least, behind, far, lost, met
+):
     own, dense = {"arm": "linformer, interpolated"}, {"arm": "softmax", "factor": 8}
     records = [
         score("mean_length_score", 0.7, (far, 0.8), 3, **dense),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **dense),
         above_uniform(3, 0.1),
-        score("length_drop_difference", -0.2, (-0.25, -0.15), 3, **own, less="softmax", factor=8),
+        score(
+            "length_drop_difference",
+            lost,
+            (lost - 0.05, lost + 0.05),
+            3,
+            **own,
+            less="softmax",
+            factor=8,
+        ),
         score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
         score(

@@ -182,30 +182,31 @@ def _decided(
     )
     result = judged(goal, gap)
     few = gap is None or gap.count < FEWEST_SEEDS
-    told = found.decides(question, task) and _can_tell(found, question, task, name, arm, labels)
+    place: dict[str, Label] = {"question": question, "task": task, **labels}
+    told = found.decides(question, task) and _can_tell(found, name, arm, place, result)
     return result if told and not few else replace(result, met="undecided")
 
 
 def _can_tell(
-    found: Found, question: str, task: str, name: str, arm: str, labels: dict[str, Label]
+    found: Found, name: str, arm: str, place: dict[str, Label], result: GoalResult
 ) -> bool:
     """Whether there was something to lose, and to fall behind.
 
-    An arm that only guesses loses nothing, who learned less has less to lose, and where softmax
-    itself guesses, or is no better than the mean of all values, everyone is as good.
+    An arm that only guesses loses nothing, who learned less has less to lose (who loses more has
+    lost it all the same), and where softmax itself guesses, or is no better than the mean of all
+    values, everyone is as good.
     """
-    place: dict[str, Label] = {"question": question, "task": task}
-    dense: dict[str, Label] = {**place, "arm": DENSE, **labels}
-    own: dict[str, Label] = {**place, "arm": arm}
-    if name == "domain_drop":
-        had = _learned(found, "score", "home_chance", own) and _near(found, "score", own)
-        return had and _tells(found, "domain_score", "domain_chance", dense)
-    if name == "length_drop":
-        own["factor"] = 1
-        had = _learned(found, "length_score", "length_chance", own)
-        if not had or not _near(found, "length_score", own):
+    own: dict[str, Label] = {"question": place["question"], "task": place["task"], "arm": arm}
+    kind = "domain" if name == "domain_drop" else "length"
+    if name.endswith("_drop"):
+        first, chance = "score", "home_chance"
+        if kind == "length":
+            first, chance, own["factor"] = "length_score", "length_chance", 1
+        near = result.met is False or _near(found, first, own)
+        if not near or not _learned(found, first, chance, own):
             return False
-    return name == "score" or _tells(found, "length_score", "length_chance", dense)
+    dense = {**place, "arm": DENSE}
+    return name == "score" or _tells(found, f"{kind}_score", f"{kind}_chance", dense)
 
 
 def _tells(found: Found, name: str, chance: str, dense: dict[str, Label]) -> bool:
