@@ -142,10 +142,8 @@ def _of_swapped(options: Options, found: Found) -> Iterator[GoalResult]:
             drop = Goal(text, options.swapped_margin, "share", at_most=True)
             result = _swapped_goal(drop, found, "length_drop", {**here, "arm": arm, "tokens": long})
             first = {**here, "arm": arm, "tokens": min(stages.read_at)}
-            # who has less to lose may lose less; who loses more has lost it all the same
-            had = _learned(found, "length_score", "length_chance", first)
-            near = result.met is False or _near(found, "length_score", first)
-            yield result if had and near else replace(result, met="undecided")
+            had = _had(found, "length_score", "length_chance", first, result)
+            yield result if had else replace(result, met="undecided")
 
 
 def _forms(arms: Sequence[str]) -> Iterator[str]:
@@ -192,9 +190,7 @@ def _can_tell(
 ) -> bool:
     """Whether there was something to lose, and to fall behind.
 
-    An arm that only guesses loses nothing, who learned less has less to lose (who loses more has
-    lost it all the same), and where softmax itself guesses, or is no better than the mean of all
-    values, everyone is as good.
+    Where softmax itself guesses, or is no better than the mean of all values, everyone is as good.
     """
     own: dict[str, Label] = {"question": place["question"], "task": place["task"], "arm": arm}
     kind = "domain" if name == "domain_drop" else "length"
@@ -202,11 +198,20 @@ def _can_tell(
         first, chance = "score", "home_chance"
         if kind == "length":
             first, chance, own["factor"] = "length_score", "length_chance", 1
-        near = result.met is False or _near(found, first, own)
-        if not near or not _learned(found, first, chance, own):
+        if not _had(found, first, chance, own, result):
             return False
     dense = {**place, "arm": DENSE}
     return name == "score" or _tells(found, f"{kind}_score", f"{kind}_chance", dense)
+
+
+def _had(found: Found, name: str, chance: str, first: dict[str, Label], result: GoalResult) -> bool:
+    """Whether an arm had what it is said to have lost, or not.
+
+    Who only guesses loses nothing, and who learned less has less to lose; who loses more has lost
+    it all the same.
+    """
+    near = result.met is False or _near(found, name, first)
+    return near and _learned(found, name, chance, first)
 
 
 def _tells(found: Found, name: str, chance: str, dense: dict[str, Label]) -> bool:
