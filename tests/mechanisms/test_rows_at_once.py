@@ -1,0 +1,15 @@
+"""The contract in the way of accelerators, where a batch's rows go through kernels together."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparing.testing.contract import run_contract
+
+
+@pytest.mark.parametrize("name", ["local", "window", "longformer", "bigbird"])
+@pytest.mark.parametrize("way", ["at once"], indirect=True)
+@pytest.mark.usefixtures("way")
+def test_the_contract_holds(name):
+    failed = [outcome for outcome in run_contract(name) if outcome.failure]
+    assert not failed, failed
