@@ -62,8 +62,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    if asked.rounds < 2:
-        parser.error(f"--rounds must be at least 2 for an interval, got {asked.rounds}")
+    for name, least in (("tokens", 1), ("rows", 1), ("rounds", 2)):
+        if getattr(asked, name) < least:
+            parser.error(f"--{name} must be at least {least}, got {getattr(asked, name)}")
     for kind in KINDS:
         timed = paired_latency(
             calls(kind, asked.tokens, asked.rows),
