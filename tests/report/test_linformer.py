@@ -169,9 +169,9 @@ def language():
     return found
 
 
-def write(folder, records):
+def write(folder, records, **config):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
     (folder / "records.jsonl").write_text("".join(r.to_json() + "\n" for r in records))
     asked = Options(longer=TaskOptions(arms=("linformer",)))
     write_goals(folder, judge(asked, ["listops"], records))
@@ -315,3 +315,63 @@ def test_a_run_that_still_goes_has_a_page(tmp_path, kept):
 )
 def test_growth_in_words(interval, said):
     assert growth_words(Record("exponent", 0.5, "", "measured", {}, interval)) == said
+
+
+LENGTHS = "Undecided whether Linformer holds on longer inputs"
+
+
+@pytest.mark.parametrize(
+    ("met", "lead"),
+    [
+        ((False, False), "Linformer's slots are too few for masked words"),
+        ((True, True), "Linformer's slots are enough for masked words"),
+        ((True, False), "Linformer's slots are enough for masked words at some lengths"),
+        ((False, "undecided"), "Linformer's slots are too few for masked words"),
+        (("undecided", "undecided"), "Undecided whether Linformer's slots are enough"),
+    ],
+)
+def test_a_run_about_language_is_led_by_it(tmp_path, met, lead):
+    folder = write(tmp_path, language(), questions=["language"])
+    names = [f"masked words, {n} tokens, linformer, k = 16: perplexity" for n in (32, 64)]
+    pairs = zip(names, met, strict=True)
+    write_goals(folder, [GoalResult(n, 1.05, "ratio", 1.7, (1.4, 2.1), m) for n, m in pairs])
+    told = verdict(LongResults(read_run(folder)))
+    assert told.lead.startswith(lead)
+    decided = [n for n, m in zip((32, 64), met, strict=True) if m != "undecided"]
+    for tokens in decided:
+        assert f"1.70x (1.40 to 2.10) at {tokens} tokens with k = 16" in told.because
+    assert told.because.count("1.70x") == len(decided)
+    text = write_report(folder)["md"].read_text()
+    assert "listops" not in text.splitlines()[2]
+    assert "Nothing of this was measured so far" not in text
+
+
+@pytest.mark.parametrize(
+    ("ends", "lead"),
+    [
+        ((0.38, 0.42), "Linformer is faster than fused softmax at 4,096 tokens"),
+        ((0.9, 1.1), "Linformer is not shown to be faster than fused softmax at 4,096 tokens"),
+    ],
+)
+def test_a_run_about_costs_is_led_by_them(tmp_path, ends, lead):
+    records = [replace(r, interval=ends) if r.name == "latency_ratio" else r for r in costs()]
+    folder = write(tmp_path, records, questions=["cost"])
+    told = verdict(LongResults(read_run(folder)))
+    assert told.lead == lead
+    assert "linformer, k = 128 takes 0.400x" in told.because
+    assert not (folder / "figures" / "rank.png").exists()
+    assert "rank" not in write_report(folder)
+
+
+@pytest.mark.parametrize("questions", [["longer", "language"], ["swapped", "cost"], ["error"], []])
+def test_other_runs_are_led_by_longer_inputs(tmp_path, questions):
+    records = [] if not questions or questions == ["error"] else [*costs(), *language()]
+    run = read_run(write(tmp_path, records, questions=questions))
+    assert verdict(LongResults(run)).lead.startswith(LENGTHS)
+
+
+def test_goals_of_lengths_are_those_of_a_run_that_asks_for_them():
+    arms = TaskOptions(arms=("linformer",))
+    for questions, there in ((("longer", "cost"), True), (("cost",), False)):
+        goals = judge(Options(longer=arms, questions=questions), ["listops"], [])
+        assert any("listops" in goal.name for goal in goals) is there

@@ -9,6 +9,7 @@ from typing import Any
 from sparing.core.record import Label, Record
 from sparing.report import content, wording
 from sparing.report.linformer_figures import error_length, sources
+from sparing.report.linformer_leads import DECISIVE, leads
 from sparing.report.linformer_matrices import growth_words, plain_text
 from sparing.report.linformer_tables import SLICED, ratios
 from sparing.report.long_results import LongResults
@@ -20,6 +21,7 @@ GOALS = (
     "The open questions. A goal of accuracy is decided only where its task tells mechanisms "
     "apart and three seeds are done; else it is undecided, whatever its value."
 )
+OF_TASKS = ("longer", "sharing", "shift", "spectrum", "error")
 _WORDS = (
     ("k, slots", "The rows that Linformer projects all keys, and all values, to."),
     ("n", "The number of tokens; in the tables of lengths, the number that was trained on."),
@@ -44,7 +46,7 @@ _WORDS = (
 def headline(results: LongResults) -> list[str]:
     """The few facts that stand above the verdict."""
     config = results.run.config
-    tasks = list(config.get("tasks") or {})
+    tasks = list(config.get("tasks") or {}) if results.asks(*OF_TASKS) else []
     arms = len(results.arms("longer"))
     found = [", ".join(tasks), wording.count_of(arms, "arm") if arms else ""]
     found += results.seeds_told
@@ -60,9 +62,9 @@ def verdict(results: LongResults) -> Verdict:
         *_trained(results),
         *_ranks(results),
         *_errors(results),
-        *_costs(results),
+        *(_costs(results) if results.asks(*DECISIVE, "language") else ()),
     )
-    lead, because = _decisive(results)
+    lead, because = leads(results) or _decisive(results)
     return Verdict(lead, because, second)
 
 

@@ -22,6 +22,7 @@ METHODS = {
 PROMISED = {1: "bound of theorem 1", 2: "bound of theorem 2"}
 FULL = "full rank"
 FEWEST_SEEDS = 3
+COSTS = ("latency_ms", "peak_bytes")
 _LAYERS = tuple(f"layer {number}" for number in range(1, 49))
 _METHOD_PLACES = {
     name: place for place, name in enumerate((*METHODS.values(), *PROMISED.values()), 1)
@@ -34,10 +35,10 @@ def figures(results: LongResults) -> list[Plot]:
     return [
         *(longer(results, task) for task in results.tasks("longer")),
         *(distilled(results, task) for task in _distilled_on(results)),
-        growth(results),
+        *([growth(results)] if results.asks("spectrum") else []),
         *(spectrum(results, source) for source in sources(results, "mean_kept_share")),
         *(error(results, source) for source in sources(results, "mean_output_error")),
-        *(cost(results, name) for name in ("latency_ms", "peak_bytes")),
+        *(cost(results, name) for name in COSTS if results.asks("cost")),
     ]
 
 

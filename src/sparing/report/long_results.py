@@ -29,6 +29,11 @@ class LongResults:
             kept = self._gaps if "less" in each.labels else self._means
             kept[_key(each.name, each.labels)] = each
 
+    def asks(self, *questions: str) -> bool:
+        """Whether the run asks any of these; one that does not say which asks all."""
+        asked = self.run.config.get("questions")
+        return not isinstance(asked, list) or not set(asked).isdisjoint(questions)
+
     def mean(self, name: str, **labels: Label) -> Record | None:
         """The mean over seeds of what has exactly these labels beside the seed."""
         return self._means.get(_key(f"mean_{name}", labels))

@@ -48,7 +48,7 @@ def judge(
     """
     found = Found(records)
     return [
-        *(goal for task in tasks for goal in _of_task(options, task, found)),
+        *_of_lengths(options, tasks, found),
         *_of_sharing(options, tasks, forms, found),
         *_of_shift(options, tasks, found),
         *_of_swapped(options, found),
@@ -56,6 +56,11 @@ def judge(
         *_of_cost(found),
         *(language_goals(options.language, found) if LANGUAGE in options.questions else ()),
     ]
+
+
+def _of_lengths(options: Options, tasks: Sequence[str], found: Found) -> Iterator[GoalResult]:
+    for task in tasks if LONGER in options.questions else ():
+        yield from _of_task(options, task, found)
 
 
 def _of_task(options: Options, task: str, found: Found) -> Iterator[GoalResult]:
