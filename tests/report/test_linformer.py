@@ -363,6 +363,14 @@ def test_a_run_about_costs_is_led_by_them(tmp_path, ends, lead):
     assert "rank" not in write_report(folder)
 
 
+def test_a_goal_of_language_without_its_numbers_has_a_page(tmp_path):
+    folder = write(tmp_path, language(), questions=["language"])
+    name = "masked words, 32 tokens, linformer, k = 16: perplexity"
+    write_goals(folder, [GoalResult(name, 1.05, "ratio", None, None, met=False)])
+    text = write_report(folder)["md"].read_text()
+    assert "is – at 32 tokens with k = 16" in text
+
+
 @pytest.mark.parametrize("questions", [["longer", "language"], ["swapped", "cost"], ["error"], []])
 def test_other_runs_are_led_by_longer_inputs(tmp_path, questions):
     records = [] if not questions or questions == ["error"] else [*costs(), *language()]

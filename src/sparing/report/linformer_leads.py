@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparing.report import wording
+from sparing.core.record import Record
 from sparing.report.linformer_tables import ratios
 from sparing.report.long_results import LongResults
 from sparing.report.long_tables import ratio_text
@@ -42,9 +42,10 @@ def _of_language(results: LongResults) -> tuple[str, str] | None:
 def _ratio(goal: Mapping[str, Any]) -> str:
     """A goal's value and interval, with the length and the slots that its name tells."""
     where = str(goal["name"]).removeprefix(MASKED).partition(":")[0]
-    low, high = (wording.number(float(end)) for end in goal["interval"])
-    value = wording.number(float(goal["value"]))
-    return f"{value}x ({low} to {high}) at {where.replace(', linformer, ', ' with ')}"
+    ends = goal.get("interval")
+    interval = None if ends is None else (ends[0], ends[1])
+    value = Record("ratio", goal.get("value"), "ratio", "measured", {}, interval)
+    return f"{ratio_text(value)} at {where.replace(', linformer, ', ' with ')}"
 
 
 def _of_cost(results: LongResults) -> tuple[str, str] | None:
