@@ -341,6 +341,7 @@ def test_a_run_about_language_is_led_by_it(tmp_path, met, lead):
     for tokens in decided:
         assert f"1.70x (1.40 to 2.10) at {tokens} tokens with k = 16" in told.because
     assert told.because.count("1.70x") == len(decided)
+    assert told.because.endswith(".")
     text = write_report(folder)["md"].read_text()
     assert "listops" not in text.splitlines()[2]
     assert "Nothing of this was measured so far" not in text
@@ -371,9 +372,11 @@ def test_a_goal_of_language_without_its_numbers_has_a_page(tmp_path):
     assert "is – at 32 tokens with k = 16" in text
 
 
-@pytest.mark.parametrize("questions", [["longer", "language"], ["swapped", "cost"], ["error"], []])
+@pytest.mark.parametrize(
+    "questions", [["longer", "language"], ["swapped", "cost"], ["error"], [{}]]
+)
 def test_other_runs_are_led_by_longer_inputs(tmp_path, questions):
-    records = [] if not questions or questions == ["error"] else [*costs(), *language()]
+    records = [] if questions in (["error"], [{}]) else [*costs(), *language()]
     run = read_run(write(tmp_path, records, questions=questions))
     assert verdict(LongResults(run)).lead.startswith(LENGTHS)
 

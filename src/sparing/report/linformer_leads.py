@@ -29,7 +29,8 @@ def _of_language(results: LongResults) -> tuple[str, str] | None:
     if not goals:
         return None
     if not decided:
-        return "Undecided whether Linformer's slots are enough for masked words", ""
+        why = ": no goal of perplexity is decided so far."
+        return "Undecided whether Linformer's slots are enough for masked words", why
     verdicts = {goal["met"] for goal in decided}
     told = "; ".join(map(_ratio, decided))
     words = "are enough" if verdicts == {True} else "are too few"
