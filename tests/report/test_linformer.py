@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.report import write_report
 from sparing.report.linformer_content import _Asked, _lead, verdict
@@ -325,7 +326,7 @@ LENGTHS = "Undecided whether Linformer holds on longer inputs"
     [
         ((False, False), "Linformer's slots are too few for masked words"),
         ((True, True), "Linformer's slots are enough for masked words"),
-        ((True, False), "Linformer's slots are enough for masked words at some lengths"),
+        ((True, False), "Linformer's slots are enough for masked words in some cases"),
         ((False, "undecided"), "Linformer's slots are too few for masked words"),
         (("undecided", "undecided"), "Undecided whether Linformer's slots are enough"),
     ],
@@ -364,12 +365,26 @@ def test_a_run_about_costs_is_led_by_them(tmp_path, ends, lead):
     assert "rank" not in write_report(folder)
 
 
-def test_a_goal_of_language_without_its_numbers_has_a_page(tmp_path):
+@pytest.mark.parametrize(("value", "interval"), [(None, None), ("much", []), (None, (1.4, 2.1))])
+def test_a_goal_of_language_without_its_numbers_has_a_page(tmp_path, value, interval):
     folder = write(tmp_path, language(), questions=["language"])
-    name = "masked words, 32 tokens, linformer, k = 16: perplexity"
-    write_goals(folder, [GoalResult(name, 1.05, "ratio", None, None, met=False)])
+    goal = {"name": "masked words, 32 tokens, linformer, k = 16: perplexity", "met": False}
+    goals = [{**goal, "target": 1.05, "value": value, "interval": interval}]
+    (folder / "goals.json").write_text(json.dumps({"goals": goals}))
     text = write_report(folder)["md"].read_text()
     assert "is – at 32 tokens with k = 16" in text
+
+
+def test_goals_as_the_study_names_them_lead_a_run_about_language(tmp_path):
+    run = read_run(write(tmp_path, language(), questions=["language"]))
+    assert verdict(LongResults(run)).lead.startswith("Undecided whether Linformer's slots")
+
+
+@pytest.mark.parametrize("tokens", ["4096", None, 1.5])
+def test_a_length_that_is_no_whole_number_is_named(tmp_path, tokens):
+    spoilt = [replace(r, labels={**r.labels, "tokens": tokens}) for r in costs()[-1:]]
+    with pytest.raises(DataError, match="latency_ratio has tokens"):
+        write_report(write(tmp_path, [*costs(), *spoilt]))
 
 
 @pytest.mark.parametrize(

@@ -241,10 +241,14 @@ def score(name, value, interval, count, **labels):
     return Record(name, value, "share", "measured", own, interval, count)
 
 
+def difference(name, value, half, count=3, **labels):
+    """A difference with an interval of so much to either side."""
+    return score(f"length_{name}_difference", value, (value - half, value + half), count, **labels)
+
+
 def above_uniform(count, over):
     """What softmax has over uniform at eight times the trained length."""
-    labels = {"arm": "softmax", "less": "uniform", "factor": 8}
-    return score("length_score_difference", over, (over - 0.02, over + 0.02), count, **labels)
+    return difference("score", over, 0.02, count, arm="softmax", less="uniform", factor=8)
 
 
 @pytest.mark.parametrize(
@@ -297,26 +301,10 @@ def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(
         score("mean_length_score", 0.7, (far, 0.8), 3, **dense),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **dense),
         above_uniform(3, 0.1),
-        score(
-            "length_drop_difference",
-            lost,
-            (lost - 0.05, lost + 0.05),
-            3,
-            **own,
-            less="softmax",
-            factor=8,
-        ),
+        difference("drop", lost, 0.05, **own, less="softmax", factor=8),
         score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
-        score(
-            "length_score_difference",
-            behind,
-            (behind - 0.02, behind + 0.02),
-            3,
-            **own,
-            less="softmax",
-            factor=1,
-        ),
+        difference("score", behind, 0.02, **own, less="softmax", factor=1),
         Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3),
     ]
     options = Options(longer=TaskOptions(arms=("linformer",)))

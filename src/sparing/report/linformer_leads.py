@@ -36,17 +36,18 @@ def _of_language(results: LongResults) -> tuple[str, str] | None:
     words = "are enough" if verdicts == {True} else "are too few"
     lead = f"Linformer's slots {words} for masked words"
     if len(verdicts) > 1:
-        lead = "Linformer's slots are enough for masked words at some lengths, and not at others"
+        lead = "Linformer's slots are enough for masked words in some cases, and not in others"
     return lead, f": its perplexity over softmax's is {told}."
 
 
 def _ratio(goal: Mapping[str, Any]) -> str:
     """A goal's value and interval, with the length and the slots that its name tells."""
     where = str(goal["name"]).removeprefix(MASKED).partition(":")[0]
-    ends = goal.get("interval")
-    interval = None if ends is None else (ends[0], ends[1])
-    value = Record("ratio", goal.get("value"), "ratio", "measured", {}, interval)
-    return f"{ratio_text(value)} at {where.replace(', linformer, ', ' with ')}"
+    value, ends = goal.get("value"), goal.get("interval")
+    interval = (ends[0], ends[1]) if ends else None
+    number = value if isinstance(value, int | float) else None
+    told = ratio_text(Record("ratio", number, "ratio", "measured", {}, interval))
+    return f"{told} at {where.replace(', linformer, ', ' with ')}"
 
 
 def _of_cost(results: LongResults) -> tuple[str, str] | None:

@@ -6,20 +6,26 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.report import wording
 from sparing.report.palette import LIGHT, marker
 from sparing.report.run import Run
 
 DENSE, CONTROLS = "softmax", ("uniform", "none")
+COUNTED = ("tokens", "factor", "slots")  # labels that tables are ordered by
 LEFT_OUT = "left_out"
 Key = tuple[object, ...]
 
 
 class LongResults:
-    """All records of a run, asked for by name and labels."""
+    """All records of a run, asked for by name and labels.
+
+    Raises ``DataError`` where a length, a factor or a number of slots is no whole number.
+    """
 
     def __init__(self, run: Run) -> None:
+        _require_counts(run.records)
         self.run = run
         self._means: dict[Key, Record] = {}
         self._gaps: dict[Key, Record] = {}
@@ -146,6 +152,16 @@ class LongResults:
             f"there: with the first seed, {why}."
             for (task, why), count in reasons.items()
         ]
+
+
+def _require_counts(records: Sequence[Record]) -> None:
+    for each in records:
+        for name in COUNTED:
+            if name in each.labels and not isinstance(each.labels[name], int):
+                raise DataError(
+                    f"records.jsonl: a {each.name} has {name} {each.labels[name]!r}, which is no "
+                    "whole number: it is damaged or of another program"
+                )
 
 
 def _by_rate(rates: Mapping[str, float]) -> str:
