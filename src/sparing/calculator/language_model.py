@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -25,6 +24,9 @@ from transformers import (
 )
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.reading import parse_json, read_plain
+from sparing.core.writing import write_atomically
+from sparing.foreign.pretrained import open_tokenizer, open_weights
 from sparing.models._quiet import quiet
 from sparing.tasks._expressions import Expression
 from sparing.train._surroundings import generators_kept
@@ -122,8 +124,8 @@ def open_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     """
     try:
         with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(name)
-            model = AutoModelForCausalLM.from_pretrained(name)
+            tokenizer = open_tokenizer(name)
+            model = open_weights(AutoModelForCausalLM, name)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(f"no causal language model {name!r}: {reason}") from error
@@ -220,7 +222,7 @@ def last_sound(folder: Path) -> Path | None:
 
 def _is_sound(place: Path) -> bool:
     try:
-        json.loads((place / "trainer_state.json").read_text(encoding="utf-8"))
+        parse_json(read_plain(place / "trainer_state.json"), finite=False)
         for weights in place.glob("*.safetensors"):
             with safe_open(weights, "pt") as file:
                 file.keys()
@@ -271,7 +273,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         """Score what the training begins with, or take up what was scored before it was cut off."""
         begun = round(state.epoch or 0)
         if begun and self.file.is_file():
-            told = json.loads(self.file.read_text(encoding="utf-8"))
+            told = parse_json(read_plain(self.file))
             self.scores = [EpochScores(**each) for each in told if each["epoch"] <= begun]
         if all(each.epoch != begun for each in self.scores):
             self._score(begun)
@@ -283,9 +285,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
     def _score(self, epoch: int) -> None:
         self.scores.append(score(self.model, self.tokenizer, self.sums, self.recipe, epoch))
-        beside = self.file.with_suffix(".new")
-        beside.write_text(json.dumps([asdict(each) for each in self.scores]), encoding="utf-8")
-        beside.replace(self.file)
+        write_atomically(self.file, json.dumps([asdict(each) for each in self.scores]))
 
 
 def score(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,8 @@ from sparing.calculator.alphabet import (
 from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import Row, Scanner, encode, rows_of, sureness
 from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.reading import parse_json
+from sparing.core.writing import replacing
 
 FORMAT = "sparing calculator 1"
 # The one that comes along: ``sparing calculate --train FILE`` makes it again.
@@ -186,14 +187,11 @@ class Calculator(nn.Module):
         """
         metadata = {"format": FORMAT, "facts": json.dumps(facts, sort_keys=True)}
         metadata["sizes"] = json.dumps(vars(self.sizes), sort_keys=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            save_file(self.state_dict(), beside, metadata)
-            beside.replace(path)
+            with replacing(path) as beside:
+                save_file(self.state_dict(), beside, metadata)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{path} cannot be written: {error}") from error
-        finally:
-            beside.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> Calculator:
@@ -203,7 +201,7 @@ class Calculator(nn.Module):
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT:
                     raise CheckpointError(f"{path} is not a calculator's file")
-                network = cls(Sizes(**json.loads(metadata["sizes"])))
+                network = cls(Sizes(**parse_json(metadata["sizes"])))
             network.load_state_dict(load_file(path))
             if not all(bool(weight.isfinite().all()) for weight in network.parameters()):
                 raise CheckpointError(f"{path} holds weights that are not finite")

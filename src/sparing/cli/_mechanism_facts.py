@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import re
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import DataError
+from sparing.core.reading import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ def mechanism_facts(name: str, heads: int, dim: int, tokens: int) -> dict[str, A
     from sparing.core.heads import Heads
     from sparing.core.options import option_defaults
 
-    found = mechanism_class(name)
+    found = mechanism_class(name, allowed=(name,))
     shape = Heads(heads, dim, tokens=tokens)
     built = found(shape)
     description = inspect.getdoc(found) or ""
@@ -69,7 +69,7 @@ def measured(name: str) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        record = json.loads(file.read_text())
+        record = parse_json(file.read_bytes())
         own = record["mechanisms"].get(name)
         if own is None:
             return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import CheckpointError, DataError, UsageError
+from sparing.core.reading import parse_json, read_plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ TEXTS_A_BATCH = 8
 def saved_entry(name: str) -> dict[str, Any]:
     """What a model's folder says of its swap; empty where it is not swapped."""
     try:
-        content = json.loads((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
+        content = parse_json(read_plain(Path(name).expanduser() / "config.json"), finite=False)
     except (OSError, ValueError):
         return {}
     entry = content.get("sparing") if isinstance(content, dict) else None
@@ -35,9 +35,9 @@ def tokenizer_of(name: str) -> Any:
     transformers would rather build an empty tokenizer than say that its files are missing, so
     they are looked for first.
     """
-    from transformers import AutoTokenizer
     from transformers.utils import cached_file
 
+    from sparing.foreign.pretrained import open_tokenizer
     from sparing.models._quiet import quiet
     from sparing.tasks._text import VOCABULARIES
 
@@ -48,7 +48,7 @@ def tokenizer_of(name: str) -> Any:
             if cached_file(place, file, _raise_exceptions_for_missing_entries=False) is None:
                 continue
             try:
-                return AutoTokenizer.from_pretrained(place)
+                return open_tokenizer(place)
             except Exception as error:  # a damaged file ends in any
                 reason = str(error).partition("\n")[0] or type(error).__name__
                 raise CheckpointError(f"the tokenizer of {name} is damaged: {reason}") from error

@@ -30,7 +30,7 @@ def run(
         raise UsageError("check takes names of mechanisms, or --all")
     chosen = MECHANISMS.names() if everything else list(dict.fromkeys(names or ()))
     for name in chosen:
-        mechanism_class(name)
+        mechanism_class(name, allowed=(name,))
     wanted = words(checks) or list(CHECKS)
     outcomes: dict[str, list[Outcome]] = {name: [] for name in chosen}
     with progress_bar(quiet=as_json) as show:

@@ -58,7 +58,7 @@ def _study(name: str, budget: str) -> Any:
     from sparing.core.errors import nearest
     from sparing.core.folder import Folder
 
-    module = Folder("sparing.studies", "study").load(name)
+    module = Folder("sparing.studies", "study").load(name, allowed=(name,))
     if not hasattr(module, "BUDGETS"):
         raise UsageError(f"{name} is not run by budget; see sparing {name} --help")
     if budget not in module.BUDGETS:

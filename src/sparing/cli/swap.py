@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -69,12 +68,10 @@ def _choice(mechanism: str, plan: Path | None) -> str | Mapping[str, Any]:
         raise UsageError("swap takes a mechanism or --plan, one of the two")
     if plan is None:
         return mechanism
-    try:
-        content = json.loads(plan.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{plan} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise DataError(f"{plan} is not JSON: {error}") from error
+    from sparing.core.catalogue import mechanism_class
+    from sparing.core.reading import read_json
+
+    content = read_json(plan)
     wanted = 'a plan such as {"0-2": "window", "3-": ["linear", {}]}'
     if not isinstance(content, dict) or not content:
         raise DataError(f"{plan} does not hold {wanted}")
@@ -84,6 +81,7 @@ def _choice(mechanism: str, plan: Path | None) -> str | Mapping[str, Any]:
             pair and isinstance(choice[0], str) and isinstance(choice[1], dict)
         ):
             raise DataError(f"{plan}: {choice!r} is no choice; {wanted} is wanted")
+        mechanism_class(choice if isinstance(choice, str) else choice[0])  # imports none
     return content
 
 

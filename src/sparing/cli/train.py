@@ -12,6 +12,7 @@ import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
 from sparing.core.errors import UsageError, nearest
+from sparing.core.reading import parse_json
 from sparing.train.recipe import PRECISIONS, Precision, Recipe, default_recipe
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ def _checked(plan: Plan) -> Plan:
 
 def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool) -> None:
     """Train every seed of the plan in its folder and say how well each does."""
+    from sparing.core.writing import write_atomically
     from sparing.models import default_model
-    from sparing.studies._run import open_run, write_atomically
+    from sparing.studies._run import open_run
     from sparing.studies._study import base_config
     from sparing.studies._task import load_for
 
@@ -125,7 +127,7 @@ def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwr
     first, swapped = _build(plan, task, plan.seeds[0])
     teacher = _teacher(plan, task)
     _refuse_strangers(folder)
-    identity = json.loads(json.dumps(asdict(plan), default=str))
+    identity = parse_json(json.dumps(asdict(plan), default=str))
     config = base_config("train", identity, [task], [plan.model, plan.distil_from])
     with open_run(folder / STATE, config, overwrite=overwrite):
         if overwrite:
@@ -179,7 +181,7 @@ def _refuse_strangers(folder: Path) -> None:
 def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model of one seed, and what its swap did: the report and the distance from before."""
     from sparing.cli._models import require_fit, saved_entry
-    from sparing.core.catalogue import mechanism_class
+    from sparing.core.catalogue import allow, mechanism_class
     from sparing.core.options import option_defaults
     from sparing.models import build_model
     from sparing.studies._arms import fitted_options
@@ -197,6 +199,7 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
         model = require_finite(built, plan.model)
     if not plan.mechanism:
         return model, {}
+    allow(plan.mechanism)
     options = {**fitted_options(plan.mechanism, task.tokens), **plan.options}
     if "seed" in option_defaults(mechanism_class(plan.mechanism)):
         options.setdefault("seed", seed)

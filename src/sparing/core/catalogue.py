@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 
 from sparing.core.errors import UsageError
 from sparing.core.folder import Folder
@@ -13,12 +14,13 @@ from sparing.core.options import require_options
 MECHANISMS = Folder("sparing.mechanisms", "mechanism")
 
 
-def mechanism_class(name: str) -> type[Mechanism]:
+def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
     """The class behind a name, or behind the dotted path of a third party's module.
 
-    Raises ``UsageError`` with the nearest names when there is none.
+    The module must be imported already, or ``allowed`` must name it or a package around it: names
+    come from files too. Raises ``UsageError`` with the nearest names when there is none.
     """
-    module = MECHANISMS.load(name)
+    module = MECHANISMS.load(name, allowed)
     own = [
         value
         for value in vars(module).values()
@@ -32,12 +34,28 @@ def mechanism_class(name: str) -> type[Mechanism]:
     return own[0]
 
 
+def allow(*names: str) -> None:
+    """Import the modules behind dotted names that a person typed; sparing's own stay unloaded.
+
+    Raises ``UsageError`` where there is no such module.
+    """
+    for name in names:
+        if "." in name:
+            MECHANISMS.load(name, allowed=(name,))
+
+
 def mechanism(name: str, heads: Heads, **options: object) -> Mechanism:
-    """Build a mechanism by name.
+    """Build a mechanism by name, or by the dotted path of a module, which is imported.
 
     Raises ``UsageError`` for an unknown name or option, naming the nearest, and for a value of
     another type.
     """
+    allow(name)
+    return build(name, heads, options)
+
+
+def build(name: str, heads: Heads, options: Mapping[str, object]) -> Mechanism:
+    """As ``mechanism``, for a name that a file gave: no module is imported for it."""
     found = mechanism_class(name)
     require_options(name, found, options)
     return found(heads, **options)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from sparing.core.errors import UsageError, nearest
+
+_SHOWN = 40  # characters of a foreign name in a message
 
 
 @dataclass(frozen=True)
@@ -29,16 +33,29 @@ class Folder:
         found = pkgutil.iter_modules(places or [])
         return sorted(module.name for module in found if not module.name.startswith("_"))
 
-    def load(self, name: str) -> ModuleType:
-        """The module behind ``name``; a dotted path loads a third party's module.
+    def load(self, name: str, allowed: Sequence[str] = ()) -> ModuleType:
+        """The module behind ``name``: one of this folder, or a module that is imported already.
+
+        Names come from files too, and a file must not decide what code runs: a dotted name is
+        imported only where it is one of ``allowed`` or lies in a package that ``allowed`` names.
+        Whoever takes a name from a person passes ``allowed=(name,)``.
 
         Raises ``UsageError`` with the nearest names when there is none.
         """
-        if "." in name.strip(".") and not name.startswith("."):
-            return self._load_foreign(name)
-        if name not in self.names():
-            raise UsageError(f"unknown {self.kind} {name!r}{nearest(name, self.names())}")
-        return importlib.import_module(f"{self.package}.{name}")
+        if not isinstance(name, str):
+            raise UsageError(f"a {self.kind} is called by a text, not {str(name)[:_SHOWN]}")
+        if name in self.names():
+            return importlib.import_module(f"{self.package}.{name}")
+        if "." not in name.strip(".") or name.startswith("."):
+            raise UsageError(f"unknown {self.kind} {name[:_SHOWN]!r}{nearest(name, self.names())}")
+        if name in sys.modules:
+            return sys.modules[name]
+        if not any(name == package or name.startswith(f"{package}.") for package in allowed):
+            raise UsageError(
+                f"{self.kind} {name[:_SHOWN]!r} is not of sparing and its module is not imported: "
+                "import it first if you trust it"
+            )
+        return self._load_foreign(name)
 
     def _load_foreign(self, path: str) -> ModuleType:
         try:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sparing.core.errors import UsageError
+from sparing.core.writing import open_lock
 
 
 @contextmanager
 def held_alone(folder: Path, other: str) -> Iterator[None]:
     """Make the folder where it is missing, and hold it until the block ends, or the process does.
 
-    Raises ``UsageError`` where it cannot be written, or where ``other``, such as "run", holds it.
+    Raises ``UsageError`` where it cannot be written, where its ``.lock`` is a link, or where
+    ``other``, such as "run", holds it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = open_lock(folder / ".lock")
     except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+        link = error.errno == errno.ELOOP and (folder / ".lock").is_symlink()
+        reason = f"{folder / '.lock'} is a link: remove it" if link else error.strerror
+        raise UsageError(f"cannot write to {folder}: {reason}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

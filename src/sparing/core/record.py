@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparing.core.errors import DataError
+from sparing.core.reading import parse_json, read_plain
+from sparing.core.writing import append, open_existing
 
 Obtained = Literal["measured", "integrated", "estimated", "modelled", "paper"]
 Label = str | int | float | bool | None
@@ -82,11 +83,7 @@ class RecordLog:
         """
         self._drop_torn_line()
         lines = "".join(record.to_json() + "\n" for record in records)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(lines.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append(self.path, lines.encode())
 
     def read(self) -> list[Record]:
         """All whole records; a torn last line is ignored.
@@ -98,18 +95,18 @@ class RecordLog:
     def _entries(self) -> Iterator[Record]:
         if not self.path.exists():
             return
-        lines = self.path.read_bytes().split(b"\n")
+        lines = read_plain(self.path).split(b"\n")
         for number, line in enumerate(lines[:-1], 1):
             try:
-                yield _from_dict(json.loads(line))
+                yield _from_dict(parse_json(line))
             except (ValueError, TypeError, AttributeError) as error:
                 raise DataError(f"{self.path}: line {number} is not a record") from error
 
     def _drop_torn_line(self) -> None:
         if not self.path.exists():
             return
-        content = self.path.read_bytes()
+        content = read_plain(self.path)
         if content and not content.endswith(b"\n"):
             whole = content.rfind(b"\n") + 1
-            with self.path.open("rb+") as file:
+            with open_existing(self.path) as file:
                 file.truncate(whole)

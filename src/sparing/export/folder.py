@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.reading import read_object
+from sparing.core.writing import write_atomically
 from sparing.export.engine import Chain
 from sparing.export.onnx import TOLERANCE, export_onnx
 
@@ -67,9 +68,7 @@ def describe_chain(
         "threshold": threshold,
         "longest": longest,
     }
-    temporary = folder / (DESCRIPTION + ".new")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, folder / DESCRIPTION)
+    write_atomically(folder / DESCRIPTION, json.dumps(content, indent=2) + "\n")
 
 
 def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
@@ -81,7 +80,7 @@ def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
     if not path.is_file():
         raise CheckpointError(f"{folder} holds no exported chain: there is no {DESCRIPTION}")
     try:
-        content = json.loads(path.read_text())
+        content = read_object(path, CheckpointError)
         version = int(content["version"])
         segments = [folder / str(name) for name in content["segments"]]
         threshold, longest = float(content["threshold"]), content["longest"]

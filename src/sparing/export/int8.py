@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, nearest
 from sparing.core.processor import int8_sums_overflow
+from sparing.core.writing import replacing
 from sparing.export._extra import require
 from sparing.export.engine import Chain
 
@@ -249,18 +250,14 @@ def _products(model: Any) -> list[Any]:
 
 def _quantised(source: Path, target: Path, settings: Int8Settings, kept: list[str]) -> Path:
     """Quantise one file, all layers but those ``kept``; the file appears whole or not at all."""
-    temporary = target.with_name(target.name + ".new")
     model = _loaded(source)
     # Shapes that the exporter noted contradict those that the quantiser infers.
     model.graph.ClearField("value_info")
-    try:
+    with replacing(target) as temporary:
         if settings.scales == "blocks":
             _quantise_blocks(model, temporary, kept)
         else:
             _quantise_whole(model, temporary, settings, kept)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
     return target
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, nearest
+from sparing.core.writing import replacing
 from sparing.export._extra import require
 
 # The first operator set with an Attention operator: one kernel instead of products, a softmax and
@@ -56,14 +57,9 @@ def export_onnx(
     model = _traced(segment, example)
     _name_products(onnx, model, segment)
     _widen_masks(onnx, model)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    try:
+    with replacing(path) as temporary:
         onnx.save_model(model, temporary)
         _compare(segment, temporary, example, tolerance)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import psutil
 import torch
 
 import sparing
+from sparing.core.children import output_of
 from sparing.core.errors import UsageError
 from sparing.core.processor import instruction_sets
 
@@ -105,7 +105,7 @@ def _cpu_name() -> str:
         if name.strip() in ("model name", "Model", "cpu model") and value.strip():
             return value.strip()
     if platform.system() == "Darwin":
-        brand = _output(["sysctl", "-n", "machdep.cpu.brand_string"])
+        brand = output_of(["sysctl", "-n", "machdep.cpu.brand_string"])
         if brand:
             return brand
     return platform.processor() or platform.machine() or "unknown"
@@ -132,13 +132,4 @@ def _version(package: str) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    return _output(["git", "-C", str(folder), *arguments])
-
-
-def _output(command: list[str]) -> str:
-    """What a command prints, or nothing when it fails or does not exist."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return output_of(["git", "-C", str(folder), *arguments])

@@ -3,8 +3,8 @@
 A process keeps what its allocator once took, so a second measurement in it would find the memory
 of the first one ready for use and report too little. On a GPU the allocator itself counts.
 
-``python -m sparing.measure.memory`` is the child: a request as JSON on standard input, the answer
-as JSON on standard output, and nothing else there, whatever the measured code prints.
+``child`` runs in the fresh process: a request as JSON on standard input, the answer as JSON on
+standard output, and nothing else there, whatever the measured code prints.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ import psutil
 import torch
 import torch.nn.functional as F
 
+from sparing.core.children import run_module
 from sparing.core.errors import SparingError, UsageError, nearest
+from sparing.core.reading import parse_json
 
 SAMPLE_EVERY_S = 0.001
 LOADING_BYTES = 2 << 20  # what loading code for a process's first call may take
@@ -82,24 +84,11 @@ def peak_memory(
     every other failure.
     """
     request = _request(target, arguments or {}, threads)
-    paths = [path or os.getcwd() for path in sys.path]
     count = str(threads)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-    }
+    environment = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "sparing.measure.memory"],
-            input=request,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment,
-            timeout=timeout_s,
-            check=False,
+        done = run_module(
+            "sparing.measure.memory", request, environment=environment, timeout_s=timeout_s
         )
     except subprocess.TimeoutExpired as error:
         raise MeasurementError(f"{target} did not finish within {timeout_s:g} seconds") from error
@@ -120,7 +109,7 @@ def _request(target: str, arguments: Mapping[str, Any], threads: int) -> str:
 
 def _answer(target: str, done: subprocess.CompletedProcess[str]) -> PeakMemory:
     try:
-        answer = json.loads(done.stdout)
+        answer = parse_json(done.stdout)
     except ValueError:
         raise _death(target, done) from None
     if "error" not in answer:
@@ -140,12 +129,12 @@ def _death(target: str, done: subprocess.CompletedProcess[str]) -> MeasurementEr
     return MeasurementError(f"{target}: the process ended ({done.returncode}): {lines[-1]}")
 
 
-def _child() -> None:
+def child() -> None:
     """Answer the request on standard input; prints of the measured code go to standard error."""
     sys.stdout.flush()
     answer_to = os.dup(1)
     os.dup2(2, 1)
-    request = json.loads(sys.stdin.read())
+    request = parse_json(sys.stdin.read())
     try:
         answer = _measure(**request)
     except UsageError as error:
@@ -305,7 +294,3 @@ def _sampled_peak(call: Callable[[], object]) -> int:
         done.set()
         sampler.join()
     return max(seen)
-
-
-if __name__ == "__main__":
-    _child()

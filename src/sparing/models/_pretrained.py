@@ -6,7 +6,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 from transformers import (
-    AutoConfig,
     AutoModelForImageClassification,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
@@ -14,6 +13,7 @@ from transformers import (
 )
 
 from sparing.core.errors import CheckpointError, UsageError
+from sparing.foreign.pretrained import open_config, open_weights
 from sparing.models._shape import TaskShape, image_config, label_names
 
 
@@ -24,7 +24,7 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     ``CheckpointError`` where its files are damaged.
     """
     try:
-        config = AutoConfig.from_pretrained(path)
+        config = open_config(path)
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"no model at {path!r}: {_first_line(error)}") from error
     _check_fits(path, config, task)
@@ -39,8 +39,8 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
         setattr(config, name, value)
     try:
         # Only the head depends on what was changed in the configuration, so only it can mismatch.
-        model: PreTrainedModel = family.from_pretrained(
-            path, config=config, ignore_mismatched_sizes=True
+        model: PreTrainedModel = open_weights(
+            family, path, config=config, ignore_mismatched_sizes=True
         )
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the model at {path!r} is damaged: {_first_line(error)}") from error

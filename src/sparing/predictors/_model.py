@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.core.reading import parse_json, read_plain
 from sparing.models._quiet import quiet
 from sparing.predictors import PREDICTORS
 from sparing.predictors._parts import SLOTS
@@ -135,7 +135,7 @@ def open_predictor(folder: Path) -> Predictor:
     """See ``load_predictor``; transformers would build on no device, and lose what is not saved."""
     file = folder / "config.json"
     try:
-        written = json.loads(file.read_text(encoding="utf-8"))
+        written = parse_json(read_plain(file), finite=False)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder} holds no predictor: no sound config.json") from error
     if not isinstance(written, dict) or written.get("model_type") != KIND:

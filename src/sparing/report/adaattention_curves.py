@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
+from sparing.core.reading import parse_json
 from sparing.core.record import Record
 from sparing.report import wording
 from sparing.report.adaattention_results import (
@@ -161,7 +161,7 @@ def _stages(results: AdaResults, task: str) -> dict[float, tuple[str, str]]:
         if record.labels.get("task") != task:
             continue
         try:
-            told = json.loads(str(record.labels.get("told")))
+            told = parse_json(str(record.labels.get("told")))
             total = int(told["heads"])
             return {
                 round(stage["left"] / total, 4): (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from sparing.core.errors import DataError
+from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
 from sparing.report.results import Results
 from sparing.report.run import Config, Run
@@ -248,12 +248,12 @@ def _example(record: Record) -> Example:
     labels = record.labels
     columns = 0
     try:
-        kept: Sequence[bool] = [bool(each) for each in json.loads(str(labels["kept"]))]
+        kept: Sequence[bool] = [bool(each) for each in parse_json(str(labels["kept"]))]
         if "grey" in labels:
-            shown: list[str | float] = [float(each) for each in json.loads(str(labels["grey"]))]
-            columns = int(json.loads(str(labels["columns"])))
+            shown: list[str | float] = [float(each) for each in parse_json(str(labels["grey"]))]
+            columns = int(parse_json(str(labels["columns"])))
         else:
-            shown = [str(each) for each in json.loads(str(labels["tokens"]))]
+            shown = [str(each) for each in parse_json(str(labels["tokens"]))]
         parts = tuple(zip(shown, kept, strict=True))
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"record {record.name!r} carries no example: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from sparing.core.errors import DataError
+from sparing.core.reading import parse_json
 from sparing.core.record import Record
 from sparing.measure.seeds import compared, quantity
 from sparing.report.run import Run
@@ -155,7 +155,7 @@ class GreenResults:
 
 def _told(record: Record) -> Any:
     try:
-        return json.loads(str(record.labels.get("told")))
+        return parse_json(str(record.labels.get("told")))
     except ValueError as error:
         raise DataError(f"record {record.name!r} has no sound content") from error
 

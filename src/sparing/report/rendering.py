@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
 from sparing.core.errors import DataError
+from sparing.core.writing import write_atomically
 from sparing.report.drawing import Plot, to_png, to_svg
 from sparing.report.palette import DARK, LIGHT, Look, marker_outline, variables
 
@@ -61,20 +59,10 @@ def pictures(plot: Plot, folder: Path) -> dict[str, tuple[Path, bytes]]:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put a file in place whole or not at all; ``DataError`` where it cannot be written."""
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        write_atomically(path, content)
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
 
 
 def _tight(text: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
+from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog, is_finite
 
 Config = dict[str, Any]
@@ -70,19 +70,10 @@ def _clean_character(character: str) -> str:
 def _read_json(path: Path, kind: type, *, optional: bool = False) -> Any:
     if optional and not path.exists():
         return kind()
-    try:
-        content = json.loads(path.read_bytes(), parse_constant=_refuse)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: it is damaged or of another program") from error
+    content = read_json(path)
     if not isinstance(content, kind):
         raise DataError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}")
     return clean(content)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN and infinities, which are no JSON
 
 
 def _read_records(folder: Path) -> list[Record]:
@@ -90,8 +81,6 @@ def _read_records(folder: Path) -> list[Record]:
         return RecordLog(folder / "records.jsonl").read()
     except OSError as error:
         raise DataError(f"cannot read {folder / 'records.jsonl'}: {error.strerror}") from error
-    except (AttributeError, RecursionError) as error:
-        raise DataError(f"{folder / 'records.jsonl'} has a line that is not a record") from error
 
 
 def _check_config(config: Config, path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from sparing.core.errors import DataError, UsageError
+from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.report.results import Results
@@ -231,7 +231,7 @@ class SlimResults:
 def plan_of(record: Record) -> Plan:
     """The plan that a record carries; ``DataError`` where it carries none."""
     try:
-        content = json.loads(str(record.labels.get("plan")))
+        content = parse_json(str(record.labels.get("plan")))
         return Plan.from_dict(content)
     except (ValueError, TypeError, AttributeError, UsageError) as error:
         raise DataError(f"record {record.name!r} carries no plan: {error}") from error

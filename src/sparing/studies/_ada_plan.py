@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Record
 from sparing.studies._ada_arms import ADAPTIVE, Arm, Work
 from sparing.studies._pieces import TIME, Plan, PlannedCell
@@ -89,7 +89,7 @@ def _shape(work: Work) -> tuple[int, int]:
         file = Path(work.model).expanduser() / "config.json"
         if not file.is_file():
             return 12, 768  # a name on the hub, not looked up for an estimate
-        own = json.loads(file.read_text(encoding="utf-8"))
+        own = parse_json(read_plain(file), finite=False)
         return int(own.get("num_hidden_layers", 12)), int(own.get("hidden_size", 768))
     return int(sizes.get("layers", 2)), int(sizes.get("width", 64))
 

@@ -101,7 +101,7 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
         raise UsageError(f"mechanisms are named twice: {', '.join(chosen)}")
     found = []
     for name in chosen:
-        mechanism_class(name)
+        mechanism_class(name, allowed=(name,))
         if name == DENSE:
             continue
         try:

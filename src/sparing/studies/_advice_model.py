@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.foreign.pretrained import open_tokenizer
 from sparing.models import MODELS, build_model
 from sparing.models._quiet import quiet
 from sparing.models._shape import image_config
@@ -155,10 +155,10 @@ def tokenizer_of(name: str) -> Any:
         raise UsageError(f"{missing}: the built-in models have random weights and read no text")
     with quiet():
         try:
-            place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
-            tokenizer = transformers.AutoTokenizer.from_pretrained(place)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(missing) from error
+            tokenizer = open_tokenizer(name)
+        except Exception as error:  # a damaged file ends in any
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise UsageError(f"{missing} ({reason})") from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise UsageError(f"{missing}; save_pretrained of the tokenizer writes it there")
     return tokenizer

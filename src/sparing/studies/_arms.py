@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.catalogue import MECHANISMS, mechanism_class
+from sparing.core.catalogue import MECHANISMS, allow, mechanism_class
 from sparing.core.errors import UsageError, nearest
 from sparing.core.options import option_defaults, require_options
 from sparing.core.traits import FAMILIES
@@ -44,6 +44,7 @@ def expand(names: Sequence[str]) -> tuple[str, ...]:
     named = [name for name in names if not _is_group(name)]
     for name in names:
         if not _is_group(name):
+            allow(name)
             found.append(name)
         else:
             members = [member for member in _members(name) if member not in (*found, *named)]

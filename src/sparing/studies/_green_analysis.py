@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from sparing.core.reading import parse_json
 from sparing.core.record import Label, Obtained, Record
 from sparing.measure.pairs import compare_pairs, energy_to_target
 from sparing.measure.seeds import compared, components, quantity
@@ -78,7 +78,7 @@ class Group:
     def curves(self, arm: str) -> dict[int, list[dict[str, Any]]]:
         """Validations of an arm by seed: epoch, score, and energy by component."""
         return {
-            int(record.labels["seed"] or 0): json.loads(str(record.labels["told"]))
+            int(record.labels["seed"] or 0): parse_json(str(record.labels["told"]))
             for record in self.records
             if record.name == "curve" and record.labels["arm"] == arm
         }

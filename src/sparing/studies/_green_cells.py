@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Label, Record
+from sparing.core.writing import write_atomically
 from sparing.layers.patches import keep_count
 from sparing.studies._green_arms import DENSE, Arm, equal_epochs, selection_arms
 from sparing.studies._green_options import PATCHES
@@ -29,7 +31,7 @@ from sparing.studies._green_train import (
     train_arm,
     train_metered,
 )
-from sparing.studies._run import Cell, write_atomically
+from sparing.studies._run import Cell
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -110,7 +112,7 @@ def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
     place = work.place(question, arm.name, seed)
     written = place.with_name(f"{place.name}.json")
     if written.is_file():
-        return int(json.loads(written.read_text(encoding="utf-8"))["epochs"])
+        return int(parse_json(read_plain(written))["epochs"])
     aim = _selecting(work, arm)
     spent = spent_in(read_result(work.place(question, aim.name, seed)))
     whole, once = counted_j(spent, work.options), epoch_energy(work, arm, seed)

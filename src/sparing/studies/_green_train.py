@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.core.reading import parse_json, read_plain
 from sparing.layers.patches import keep_count
 from sparing.measure.energy import Component, EnergyMeter
 from sparing.measure.flops import count_flops
@@ -303,7 +303,7 @@ def read_result(place: Path) -> TrainResult:
     file = place / "result.json"
     if not file.is_file():
         raise UsageError(f"{place.name} is not there: its cell failed or was left out")
-    return TrainResult(**json.loads(file.read_text(encoding="utf-8")))
+    return TrainResult(**parse_json(read_plain(file)))
 
 
 @torch.no_grad()

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
+from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Label, Record
+from sparing.core.writing import write_atomically
 from sparing.measure.machine import threads
 from sparing.models import build_model
 from sparing.studies._ker_answers import DENSE_MODEL, TEACHER, answers_record
@@ -23,7 +25,6 @@ from sparing.studies._ker_stages import Stages
 from sparing.studies._ker_transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing.studies._long_arms import arm_of, is_random, options_of
 from sparing.studies._long_work import TaskOptions, evenly, load, slug
-from sparing.studies._run import write_atomically
 from sparing.studies._spent import spent_records, windows
 from sparing.studies._task import limited
 from sparing.tasks import Task
@@ -131,7 +132,7 @@ class SwappedWork:
         """What the fine-tuned model scored on the test split."""
         file = self.place(DENSE_MODEL, seed) / SCORE_FILE
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))
+            told = parse_json(read_plain(file))
             score, data = float(told["score"]), told.get("data", self.digest)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} does not hold the dense model's score: remove it") from error

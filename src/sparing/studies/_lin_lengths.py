@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.reading import parse_json
 from sparing.studies._long_work import LongWork, evenly
 from sparing.studies._task import load_for
 from sparing.tasks import Examples, Task, options_of
@@ -103,5 +104,5 @@ def _texts(work: LongWork, tokens: int, data: Path | None) -> Examples:
 @lru_cache(maxsize=2)
 def whole_texts(name: str, options: str, data: Path | None) -> Examples:
     """A task's test texts without cutting them, read once; ``options`` are the task's, as JSON."""
-    task, _ = load_for(name, {**json.loads(options), "max_tokens": WHOLE}, "", data)
+    task, _ = load_for(name, {**parse_json(options), "max_tokens": WHOLE}, "", data)
     return task.test

@@ -14,6 +14,7 @@ from typing import Any
 from sparing.core.errors import DataError, UsageError
 from sparing.core.folder import Folder
 from sparing.core.record import Record
+from sparing.core.writing import write_atomically
 from sparing.studies._run import (
     ANALYSIS,
     DATA,
@@ -26,7 +27,6 @@ from sparing.studies._run import (
     data_of,
     machines_of,
     read_config,
-    write_atomically,
 )
 
 MODELS, QUESTIONS, TASKS = "models", "questions", "tasks"

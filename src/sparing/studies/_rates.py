@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError, NotFinite, UsageError
-from sparing.studies._run import write_atomically
+from sparing.core.reading import parse_json, read_plain
+from sparing.core.writing import write_atomically
 
 FIRST_SEED = 0
 DIVERGED, RESULT = "diverged.json", "result.json"
@@ -80,7 +81,7 @@ def _loss(place: Path) -> float | None:
     if not file.is_file():
         return None
     try:
-        loss = float(json.loads(file.read_text(encoding="utf-8"))["validation_loss"])
+        loss = float(parse_json(read_plain(file))["validation_loss"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} does not hold what a training came to: remove it") from error
     return loss if math.isfinite(loss) else math.inf  # NaN is neither less nor more than others
@@ -90,6 +91,6 @@ def _reason(noted: Path) -> str:
     if not noted.exists():
         return "the validation loss is not finite"
     try:
-        return str(json.loads(noted.read_text(encoding="utf-8"))["reason"])
+        return str(parse_json(read_plain(noted))["reason"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{noted} does not hold why a training diverged: remove it") from error

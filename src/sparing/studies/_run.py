@@ -17,7 +17,9 @@ from torch import Tensor
 from sparing.core.errors import DataError, SparingError, UsageError, is_full
 from sparing.core.locking import held_alone
 from sparing.core.progress import Progress, told_to
+from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog
+from sparing.core.writing import replacing, write_atomically
 
 FINISHED = "cell"
 ANALYSIS = "analysis"
@@ -61,31 +63,12 @@ class Failure:
     error: str
 
 
-def write_atomically(path: Path, content: str) -> None:
-    """Replace a file in one step, so that a reader sees the old or the new one whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Replace a file of tensors in one step; what lies there is whole."""
     from safetensors.torch import save_file
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as beside:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 class Run:
@@ -167,9 +150,9 @@ class Run:
         """What failed in an earlier call and was neither done since nor tried in this one."""
         now = {failure.cell for failure in self.failures} | tried | self.finished()
         try:
-            before = json.loads((self.folder / "failed.json").read_text(encoding="utf-8"))
+            before = read_json(self.folder / "failed.json")
             return [each for each in before if each["cell"] not in now]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (DataError, KeyError, TypeError):
             return []
 
     def _do_one(self, cell: Cell) -> None:
@@ -249,12 +232,9 @@ def _drop_run(folder: Path) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """A run's configuration; raises ``DataError`` when the folder holds none."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"{folder} holds no run: there is no config.json") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a run's configuration") from error
+    if not path.exists():
+        raise DataError(f"{folder} holds no run: there is no config.json")
+    config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("identity"), dict):
         raise DataError(f"{path} is not a run's configuration")
     return config

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.measure.calibration import calibrate, upper_bound
@@ -342,7 +343,7 @@ def _one(run: Run, name: str) -> Record:
 
 
 def _plan(record: Record) -> Plan:
-    return Plan.from_dict(json.loads(str(record.labels["plan"])))
+    return Plan.from_dict(parse_json(str(record.labels["plan"])))
 
 
 def dense_records(steps: Steps) -> list[Record]:

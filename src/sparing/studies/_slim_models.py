@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparing.core.errors import UsageError
+from sparing.core.reading import parse_json, read_plain
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models._labels import require_order
@@ -86,7 +86,9 @@ class Models:
         if self.source in names():
             return False
         try:
-            config = json.loads((Path(self.source).expanduser() / "config.json").read_text())
+            config = parse_json(
+                read_plain(Path(self.source).expanduser() / "config.json"), finite=False
+            )
         except (OSError, ValueError):
             return False
         kinds = config.get("architectures") or [""]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.studies._exits import Decision, Outcomes, decide, outcomes
@@ -65,7 +66,7 @@ def attempts(run: Run) -> list[Attempt]:
     """
     chosen, share = chosen_plan(run), chosen_share(run)
     found = [Attempt(chosen, share, "chosen")]
-    fixed = Plan.from_dict(json.loads(str(fixed_plan(run, EXITS_SAVE * share).labels["plan"])))
+    fixed = Plan.from_dict(parse_json(str(fixed_plan(run, EXITS_SAVE * share).labels["plan"])))
     exits = tuple(place for place in exits_of(run) if place < fixed.layers)
     if exits and chosen.stops and fixed.layers < chosen.layers:
         shallow = replace(fixed, exits=exits, threshold=chosen.threshold)
@@ -137,7 +138,7 @@ def better(polished: Trained, alone: Trained) -> Trained:
 def _alone(steps: Steps, run: Run, share: float, number: int) -> Trained:
     """The best fixed plan of no more arithmetic, distilled alone: the control, as a candidate."""
     models, chosen_on = steps.models, steps.parts[0]
-    plan = Plan.from_dict(json.loads(str(fixed_plan(run, share).labels["plan"])))
+    plan = Plan.from_dict(parse_json(str(fixed_plan(run, share).labels["plan"])))
     result = models.train_static(plan, number)
     model = models.static(number)
     assert model is not None

@@ -10,10 +10,11 @@ from pathlib import Path
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.core.rounding import rounded_up
+from sparing.core.writing import write_atomically
 from sparing.export.folder import DESCRIPTION
 from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops
-from sparing.studies._run import Run, write_atomically
+from sparing.studies._run import Run
 from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
 from sparing.studies._slim_engines import has_onnx
 from sparing.studies._slim_int8 import int8_folder

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from sparing.core.errors import UsageError
+from sparing.core.reading import parse_json
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.studies._frontier import NEAR
@@ -21,7 +20,7 @@ def train_static(steps: Steps, run: Run) -> list[Record]:
     served = next((r for r in run.records() if r.name == "polished_plan"), None)
     allowed = served.labels.get("allowed_share") if served else None
     record = fixed_plan(run, allowed if isinstance(allowed, float) else None)
-    plan = Plan.from_dict(json.loads(str(record.labels["plan"])))
+    plan = Plan.from_dict(parse_json(str(record.labels["plan"])))
     result = steps.models.train_static(plan)
     labels = {"arm": STATIC, "plan": record.labels["plan"]}
     share = float(str(record.labels["cost_share"]))

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparing import __version__
 from sparing.core.record import Record
+from sparing.core.writing import write_atomically
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.studies._goals import GoalResult
-from sparing.studies._run import DATA, Failure, write_atomically
+from sparing.studies._run import DATA, Failure
 
 if TYPE_CHECKING:
     from sparing.tasks import Task

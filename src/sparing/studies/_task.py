@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
+from sparing.core.reading import parse_json, read_plain
 
 if TYPE_CHECKING:
     from sparing.tasks import Examples, Task
@@ -116,16 +116,17 @@ def _remembered(task: str, model: str) -> dict[str, Any]:
 def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
     """The tasks, options and digests of data of the trainings in a model's folder and around it."""
     from sparing.models import names
+    from sparing.tasks import is_safe
 
     if not model or model in names():
         return
     folder = Path(model).expanduser()
     for place in (folder / "training", folder.parent / "training"):
         try:
-            config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+            config = parse_json(read_plain(place / "config.json"))
             task, options = config["identity"]["task"], config["identity"]["task_options"]
             digests = dict(config.get("data") or {})
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if isinstance(task, str) and isinstance(options, dict):
+        if isinstance(task, str) and isinstance(options, dict) and is_safe(task):
             yield task, options, digests

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
 from sparing.core.record import Record
+from sparing.core.writing import write_atomically
 from sparing.measure.machine import Facts, commit, machine, machine_id
 from sparing.studies._advice_curves import (
     LENGTHS,
@@ -33,7 +34,6 @@ from sparing.studies._advice_padding import Padding, Texts, measure_padding, rea
 from sparing.studies._advice_parts import Part, Parts, measure_parts, part_records
 from sparing.studies._advice_words import Decision, Found, Table, decide, notes, speed, tables
 from sparing.studies._cells import latency_records
-from sparing.studies._run import write_atomically
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -68,7 +68,21 @@ def facts(name: str) -> Facts:
     return found
 
 
-def _home(name: str, data: Path | None = None) -> tuple[ModuleType, dict[str, Any]]:
+def is_safe(name: str) -> bool:
+    """Whether a task that a file names is one of ours, a path, or a module imported already.
+
+    ``load_task`` imports the module that a person names.
+    """
+    try:
+        _home(name, typed=False)
+    except UsageError:
+        return False
+    return True
+
+
+def _home(
+    name: str, data: Path | None = None, *, typed: bool = True
+) -> tuple[ModuleType, dict[str, Any]]:
     """The module of a task, and the options that its name stands for."""
     if name.replace("-", "_") in TASKS.names():
         return TASKS.load(name.replace("-", "_")), {}
@@ -82,7 +96,7 @@ def _home(name: str, data: Path | None = None) -> tuple[ModuleType, dict[str, An
         return TASKS.load("image_folder" if pictures else "text"), {"source": name}
     if "." not in name:
         raise UsageError(f"unknown task {name!r}{nearest(name, names())}")
-    return TASKS.load(name), {}
+    return TASKS.load(name, allowed=(name,) if typed else ()), {}
 
 
 def __getattr__(name: str) -> Any:

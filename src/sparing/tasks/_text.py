@@ -223,14 +223,14 @@ def fast_tokenizer(name: str) -> Any:
 
     Raises ``UsageError`` where there is none.
     """
-    from transformers import AutoTokenizer
+    from sparing.foreign.pretrained import open_tokenizer
 
     folder = Path(name).expanduser()
     if folder.is_dir() and not has_vocabulary(folder):
         # transformers would make one that knows no word
         raise UsageError(f"no tokenizer at {name!r}: there is no {', '.join(VOCABULARIES[:2])}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
+        tokenizer = open_tokenizer(name)
     except Exception as error:  # a damaged file ends in any
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UsageError(f"no tokenizer at {name!r}: {reason}") from error

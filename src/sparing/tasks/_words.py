@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparing.core.errors import UsageError
+from sparing.core.reading import parse_json, read_plain
 
 WORDS = "words.json"  # beside a model that was trained with words of its own: their numbers
 PAD, CLASS, FIRST_BYTE = 0, 1, 2
@@ -31,7 +31,7 @@ class Words:
     def require_same(self, folder: Path) -> None:
         """Raise ``UsageError`` where a model in a folder was trained with other numbers."""
         file = folder / WORDS
-        if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != self.numbers:
+        if file.is_file() and parse_json(read_plain(file)) != self.numbers:
             raise UsageError(
                 f"{folder} was trained with other words: they are made from a task's training "
                 "rows, so load the same rows as then (no other --set, files as they were), or "

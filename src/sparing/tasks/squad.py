@@ -5,7 +5,6 @@ Source: Rajpurkar et al., 2016, arXiv 1606.05250.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from sparing.core.errors import DataError, UsageError
+from sparing.core.reading import parse_json
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, find, given_folder, read_bytes
 from sparing.tasks._hub import columns_of, from_hub
@@ -151,7 +151,7 @@ def read_questions(path: Path) -> list[Question]:
     where the file says.
     """
     try:
-        articles = json.loads(read_bytes(path).decode("utf-8-sig"))["data"]
+        articles = parse_json(read_bytes(path).decode("utf-8-sig"))["data"]
         found = [
             _question(
                 str(path),

@@ -92,7 +92,7 @@ def _subjects(mechanism: str | type[Mechanism] | Subject) -> list[Subject]:
     if isinstance(mechanism, Subject):
         return [mechanism]
     if isinstance(mechanism, str):
-        found = mechanism_class(mechanism)
+        found = mechanism_class(mechanism, allowed=(mechanism,))
         return subjects(mechanism, found)
     home, _, name = mechanism.__module__.rpartition(".")
     return subjects(name if home == "sparing.mechanisms" else mechanism.__module__, mechanism)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sparing.core.errors import CheckpointError
+from sparing.core.reading import parse_json, read_object, read_plain
+from sparing.core.writing import replacing, write_atomically
 
 WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
 PREFIX = "checkpoint-"
@@ -34,8 +35,8 @@ def save_weights(model: nn.Module, folder: Path, state: Mapping[str, Tensor] | N
         if _place(tensor) not in seen:
             kept[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             seen.add(_place(tensor))
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(kept, folder / WEIGHTS, metadata={"format": "pt"})
+    with replacing(folder / WEIGHTS) as beside:
+        save_file(kept, beside, metadata={"format": "pt"})
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
@@ -127,7 +128,7 @@ def _is_whole(path: Path) -> bool:
 def _problem(path: Path, model: nn.Module) -> str:
     """Why a checkpoint cannot be resumed from; empty when it can."""
     try:
-        state = json.loads((path / STATE).read_text())
+        state = parse_json(read_plain(path / STATE), finite=False)
         if state["global_step"] != _step(path):
             return f"{STATE} is of step {state['global_step']}"
         for name in ("optimizer.pt", "scheduler.pt", *_generator_states(path)):
@@ -147,24 +148,12 @@ def _generator_states(path: Path) -> list[str]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file whole or not at all."""
-    torn = path.with_name(path.name + ".part")
-    with torn.open("w") as file:
-        json.dump(content, file, indent=1, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    torn.replace(path)
+    write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises ``CheckpointError`` when it is not one."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return content
+    return read_object(path, CheckpointError)
 
 
 def clear(folder: Path, keep: int | None = None) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sparing.core.reading import parse_json
+from sparing.core.writing import append, write_atomically
+
 Entry = dict[str, float | int | str]
 
 
@@ -16,8 +19,7 @@ class MetricsFile:
 
     def append(self, entry: Entry) -> None:
         """Add one line."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+        append(self.path, (json.dumps(entry) + "\n").encode())
 
     def rewind(self, step: int) -> None:
         """Drop what was written after ``step``, and a line that was left half-written."""
@@ -26,10 +28,8 @@ class MetricsFile:
         kept = []
         for line in self.path.read_text().splitlines():
             try:
-                if json.loads(line)["step"] <= step:
+                if parse_json(line)["step"] <= step:
                     kept.append(line + "\n")
             except (ValueError, KeyError, TypeError):
                 continue
-        torn = self.path.with_name(self.path.name + ".part")
-        torn.write_text("".join(kept))
-        torn.replace(self.path)
+        write_atomically(self.path, "".join(kept))

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageError, nearest
 from sparing.core.processor import multiplies_bfloat16
 from sparing.core.progress import waiting
+from sparing.core.reading import parse_json
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
 from sparing.tasks._text import VOCABULARIES
@@ -261,7 +262,7 @@ def _description(
         **objective.describe(),
     }
     whole = {**facts, **{f"recipe.{name}": value for name, value in asdict(recipe).items()}}
-    described: dict[str, Any] = json.loads(json.dumps(whole))
+    described: dict[str, Any] = parse_json(json.dumps(whole))
     return described
 
 

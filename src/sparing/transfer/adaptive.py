@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.foreign.pretrained import open_config
 from sparing.layers.encoder import AdaptiveEncoder
 from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
@@ -319,7 +320,7 @@ def load_adaptive(folder: Path) -> AdaptiveClassifier:
     """
     place = f"{folder / 'config.json'}: the entry {NAME!r}"
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = open_config(folder)
     except Exception as error:
         raise CheckpointError(f"{folder / 'config.json'} is damaged: {_line(error)}") from error
     version = getattr(config, NAME).get("version")

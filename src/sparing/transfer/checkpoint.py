@@ -9,8 +9,7 @@ rename them, as it does for some families), and accepts nothing missing or left 
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,10 @@ import transformers
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from sparing.core.errors import CheckpointError, SparingError
+from sparing.core.catalogue import mechanism_class
+from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.core.reading import read_object
+from sparing.foreign.pretrained import open_weights
 from sparing.transfer.adaptive import load_adaptive
 from sparing.transfer.layers import find_layers
 from sparing.transfer.patching import ENTRY as PATCHES
@@ -33,11 +35,13 @@ _ENTRY_KEYS = {"version", "swap", "pruned", PATCHES}
 _LAYER_KEYS = {"layer": int, "name": str, "mechanism": str, "options": dict}
 
 
-def load(path: str | Path) -> PreTrainedModel:
+def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     """Load a saved transformers model, pruned and with swapped attention where it was.
 
     ``path`` is a folder that ``save_pretrained`` wrote. Values and types come back as saved. A
     model saved without a swap loads as transformers would load it, as the class it was saved from.
+    ``foreign`` names modules or packages of mechanisms, besides sparing's, that the folder may
+    have imported, such as ``("my_lab",)``; one that is imported already needs no leave.
     Raises ``CheckpointError`` for a corrupt, foreign, incomplete or newer checkpoint.
     """
     folder = Path(path).expanduser()
@@ -53,6 +57,7 @@ def load(path: str | Path) -> PreTrainedModel:
         _refuse_differences({**told, "unexpected_keys": left}, folder)
         return whole
     rows = _check_entry(entry, folder)
+    _require_known(rows, folder, foreign)
     try:
         built = _changed(kind, rows, read_rows(entry))
         model, found = _read_weights(built, folder, tolerant=True)
@@ -73,11 +78,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.is_file():
         raise CheckpointError(f"{folder} holds no config.json; give a folder that was saved whole")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+    config = read_object(file, CheckpointError, finite=False)
+    if not isinstance(config.get("model_type"), str):
         raise CheckpointError(f"{file} is not a transformers configuration: it has no model_type")
     return config
 
@@ -113,6 +115,15 @@ def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
         if not good or not isinstance(row.get("tokens"), int | None):
             raise CheckpointError(f"{place} has a damaged layer: {row!r}")
     return rows
+
+
+def _require_known(rows: list[dict[str, Any]], folder: Path, foreign: Sequence[str]) -> None:
+    """Raise ``CheckpointError`` for a mechanism whose code the caller did not allow to run."""
+    for name in dict.fromkeys(row["mechanism"] for row in rows):
+        try:
+            mechanism_class(name, allowed=foreign)
+        except UsageError as error:
+            raise CheckpointError(f"{folder / 'config.json'}: {error}") from error
 
 
 def _placements(model: PreTrainedModel, rows: list[dict[str, Any]]) -> list[Placement]:
@@ -163,9 +174,9 @@ def _read_weights(
     transformers.logging.set_verbosity_error()
     how: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": tolerant}
     try:
-        model, told = kind.from_pretrained(folder, **how)
+        model, told = open_weights(kind, folder, **how)
         if _has_no_pooler(kind, told):
-            model, told = kind.from_pretrained(folder, add_pooling_layer=False, **how)
+            model, told = open_weights(kind, folder, add_pooling_layer=False, **how)
         return model, told
     except (SparingError, MemoryError):
         raise

@@ -14,6 +14,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.locking import held_alone
+from sparing.core.reading import parse_json
 from sparing.train import Recipe, TrainResult, evaluate, train
 from sparing.train._checkpoints import read_json, write_json
 from sparing.transfer.blocks import find_blocks, removed_heads
@@ -218,7 +219,7 @@ def _begun(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
-    file, given = folder / SETTINGS, json.loads(json.dumps(settings))
+    file, given = folder / SETTINGS, parse_json(json.dumps(settings))
     if not file.is_file():
         write_json(file, given)
         return

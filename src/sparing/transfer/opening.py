@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.foreign.pretrained import open_config, open_weights
 from sparing.models import MODELS
 from sparing.models._quiet import quiet
 from sparing.transfer.checkpoint import load
@@ -61,11 +62,11 @@ def _load(folder: Path) -> PreTrainedModel:
 def _from_hub(name: str, also: Sequence[str]) -> PreTrainedModel:
     with quiet():
         try:
-            config = transformers.AutoConfig.from_pretrained(name)
+            config = open_config(name)
             if hasattr(config, "sparing"):
                 raise UsageError(f"{name!r} is a swapped model: download it and give its folder")
             kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-            model: PreTrainedModel = kind.from_pretrained(name)
+            model: PreTrainedModel = open_weights(kind, name, config=config)
         except UsageError:
             raise
         except (OSError, ValueError, KeyError, AttributeError) as error:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparing.core.catalogue import mechanism_class
+from sparing.core.catalogue import allow, mechanism_class
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.options import require_options
 
@@ -34,6 +34,7 @@ def read_plan(
     Raises ``UsageError`` for unknown mechanisms, options and layers and for layers chosen twice.
     """
     if isinstance(mechanism, str):
+        allow(mechanism)
         _check(mechanism, options)
         chosen = range(count) if layers is None else read_layers(layers, count)
         return {index: Assignment(mechanism, options, layers is not None) for index in chosen}
@@ -100,6 +101,7 @@ def _read_choice(choice: object) -> tuple[str, Mapping[str, object]]:
     if isinstance(pair, tuple | list) and len(pair) == 2:
         name, options = pair
         if isinstance(name, str) and isinstance(options, Mapping):
+            allow(name)
             _check(name, options)
             return name, options
     raise UsageError(f"a plan gives a name or a pair such as ('window', {{...}}), got {choice!r}")

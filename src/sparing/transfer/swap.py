@@ -12,12 +12,13 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from sparing.core.catalogue import mechanism as build_mechanism
+from sparing.core.catalogue import build as build_mechanism
 from sparing.core.catalogue import mechanism_class
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
 from sparing.core.options import option_defaults
+from sparing.core.reading import parse_json
 from sparing.transfer.layers import (
     AttentionLayer,
     find_layers,
@@ -140,7 +141,7 @@ def build(
     if "dropout" in known and layer.dropout:
         options.setdefault("dropout", layer.dropout)
     heads = Heads(layer.heads, layer.dim, layer.width, tokens)
-    mechanism = build_mechanism(assignment.mechanism, heads, **options)
+    mechanism = build_mechanism(assignment.mechanism, heads, options)
     device, dtype = parameter_kind(layer.module)
     return mechanism.to(device, dtype).train(layer.module.training)
 
@@ -336,7 +337,7 @@ def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
         for placement in placements
     ]
     try:
-        swapped: list[dict[str, Any]] = json.loads(json.dumps(layers, allow_nan=False))
+        swapped: list[dict[str, Any]] = parse_json(json.dumps(layers, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(f"an option cannot be saved: {error}") from error
     return swapped
