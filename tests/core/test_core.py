@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import torch
 
 import sparing
 from sparing import Heads, Mask, UsageError, mechanism
+from sparing.core.catalogue import mechanism_class
 from sparing.core.folder import Folder
 from sparing.core.recording import record, report
 
@@ -57,8 +59,33 @@ def test_the_folder_suggests_and_takes_dotted_paths():
     with pytest.raises(sparing.UsageError, match="did you mean 'linformer'"):
         folder.load("linformr")
     with pytest.raises(sparing.UsageError, match=r"no module 'no_lab\.attention'"):
-        folder.load("no_lab.attention")
+        folder.load("no_lab.attention", allowed=("no_lab.attention",))
     assert sparing.mechanism("sparing.mechanisms.eager", sparing.Heads(2, 4)).heads.count == 2
+
+
+@pytest.mark.parametrize("allowed", [(), ("my_la",), ("lab",), ("my_lab.attention.more",)])
+def test_a_name_alone_imports_nothing(tmp_path, monkeypatch, allowed):
+    (tmp_path / "my_lab").mkdir()
+    (tmp_path / "my_lab" / "attention.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = Folder("sparing.mechanisms", "mechanism")
+    with pytest.raises(sparing.UsageError, match="not imported"):
+        folder.load("my_lab.attention", allowed)
+    with pytest.raises(SystemExit, match="it ran"):
+        folder.load("my_lab.attention", ("my_lab",))
+
+
+def test_a_module_that_is_imported_already_may_be_named():
+    assert Folder("sparing.mechanisms", "mechanism").load("os.path") is os.path
+    with pytest.raises(sparing.UsageError, match="exactly one mechanism"):
+        mechanism_class("os.path")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "/etc", "_shared", "x" * 10_000])
+def test_names_that_are_none_are_refused_in_a_short_line(name):
+    with pytest.raises(sparing.UsageError) as raised:
+        Folder("sparing.mechanisms", "mechanism").load(name)
+    assert len(str(raised.value)) < 400
 
 
 def test_recording_hears_only_its_own_model_and_only_while_open():

@@ -42,8 +42,6 @@ class Folder:
 
         Raises ``UsageError`` with the nearest names when there is none.
         """
-        if not isinstance(name, str):
-            raise UsageError(f"a {self.kind} is called by a text, not {str(name)[:_SHOWN]}")
         if name in self.names():
             return importlib.import_module(f"{self.package}.{name}")
         if "." not in name.strip(".") or name.startswith("."):

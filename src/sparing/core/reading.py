@@ -45,13 +45,13 @@ def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
     more than 100 levels of nesting; where ``finite``, also for NaN, infinities and fractions above
     1e300 (transformers writes such into its own files).
     """
+    text = text.decode("utf-8") if isinstance(text, bytes) else text
     hooks: dict[str, Any] = {"parse_constant": _refuse, "parse_float": _fraction} if finite else {}
     try:
         content = json.loads(text, parse_int=_whole_number, **hooks)
     except RecursionError as error:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels") from error
-    opening = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
-    if sum(text.count(sign) for sign in opening) > DEEPEST:  # type: ignore[arg-type]
+    if text.count("[") + text.count("{") > DEEPEST:
         _require_shallow(content)
     return content
 

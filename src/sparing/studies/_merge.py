@@ -97,7 +97,7 @@ def _identity_of(study: str) -> Identity:
 
     Their cells rest on files that lie beside the records.
     """
-    module = Folder("sparing.studies", "study").load(study)
+    module = Folder("sparing.studies", "study").load(str(study))
     if not hasattr(module, "run") or "cells" not in inspect.signature(module.run).parameters:
         raise UsageError(f"runs of {study} are not made of pieces that could be merged")
     own: Identity = getattr(module, "identity_today", dict)
