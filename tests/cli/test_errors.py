@@ -324,7 +324,7 @@ def test_a_damaged_run_is_named(command, trained, copy_of):
     (folder / "training" / "config.json").write_text("{")
     ended = command(*arguments)
     assert ended.code == 1
-    assert "config.json cannot be read as a run's configuration" in ended.error
+    assert "config.json cannot be read: it is not JSON" in ended.error
 
 
 def _below_a_file(folder):

@@ -72,8 +72,9 @@ def read_json(path: Path, error: type[SparingError] = DataError, *, finite: bool
     try:
         return parse_json(text.decode("utf-8"), finite=finite)
     except ValueError as cause:
-        reason = "it is not UTF-8 text" if isinstance(cause, UnicodeDecodeError) else cause
-        raise error(f"{path} is not JSON that can be read: {reason}") from cause
+        no_text = isinstance(cause, UnicodeDecodeError)
+        reason = "it is not UTF-8 text" if no_text else f"it is not JSON: {cause}"
+        raise error(f"{path} cannot be read: {reason}") from cause
 
 
 def read_object(
