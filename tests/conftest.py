@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import time
 
 import pytest
 import torch
@@ -34,3 +35,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _two_threads():
     """Tests share the machine: more threads than this only wait for each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_machine():
+    """Tests run beside each other: what verdicts say must not depend on how busy that is."""
+    from sparing.measure import load
+
+    def quiet():
+        now = time.perf_counter()
+        return load.Counters(now, now, now, now, None, None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "read_counters", quiet)
+        yield

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import psutil
+import torch
 
 from sparing.core.errors import UsageError, require_choice
 from sparing.measure._backends import BACKENDS, backend_readers
 from sparing.measure._component import Component, EnergyObtained, Reader
 from sparing.measure._nvml import visible_gpus
 from sparing.measure._rapl import RaplReader
+from sparing.measure.load import Load, LoadWatch
 from sparing.measure.machine import synchronize
 from sparing.measure.statistics import Ratio, geometric_mean_ratio
 
@@ -45,11 +47,15 @@ _MEANINGS: dict[EnergyObtained, str] = {
 
 @dataclass(frozen=True)
 class Energy:
-    """What a window took: seconds, components, and notes on what was not available or is coarse."""
+    """What a window took: seconds, components, and notes on what was not available or is coarse.
+
+    ``load`` is what else the machine did meanwhile.
+    """
 
     window_s: float
     components: tuple[Component, ...]
     notes: tuple[str, ...] = ()
+    load: Load | None = None
 
     def component(self, name: str) -> Component:
         """The component of that name; raises ``UsageError`` when it was not available."""
@@ -119,6 +125,7 @@ class EnergyMeter:
     def __enter__(self) -> EnergyMeter:
         self._energy = None
         synchronize()
+        self._watch = LoadWatch(torch.get_num_threads())
         for reader in self._readers:
             reader.start()
         self._ended = threading.Event()
@@ -144,6 +151,7 @@ class EnergyMeter:
         for poller in self._pollers:
             poller.join()
         components = [component for reader in self._readers for component in reader.stop()]
+        load = self._watch.end(computes=False)  # trainings write files, and may wait for them
         notes = self._missing + [note for reader in self._readers for note in reader.notes]
         if any(component.obtained != "estimated" for component in components):
             notes += _coarse(window_s)
@@ -151,7 +159,7 @@ class EnergyMeter:
             if cpu_s < 0:
                 notes.append("a child left this process while it ran: its CPU time is not known")
             components.append(self._estimate(max(0.0, cpu_s)))
-        self._energy = Energy(window_s, tuple(components), tuple(notes))
+        self._energy = Energy(window_s, tuple(components), tuple(notes), load)
 
     def _find_readers(self, backend: str) -> list[Reader]:
         if backend != "own":

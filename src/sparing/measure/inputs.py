@@ -13,6 +13,7 @@ from scipy.special import ndtri, stdtrit
 
 from sparing.core.errors import UsageError, nearest
 from sparing.measure.latency import paused_garbage_collector, turn
+from sparing.measure.load import Load, LoadWatch
 from sparing.measure.machine import synchronize
 from sparing.measure.machine import threads as pinned
 from sparing.measure.statistics import Interval
@@ -29,10 +30,12 @@ class InputTimes(Generic[Answer]):
 
     Calls that depend on their input, by its length or by where it leaves, have no one latency; the
     median over rounds belongs to each input, and sums and percentiles are taken over inputs.
+    ``load`` is what else the machine did meanwhile.
     """
 
     times_ms: Array
     answers: list[Answer]
+    load: Load | None = None
 
     @property
     def typical_ms(self) -> Array:
@@ -75,10 +78,11 @@ def time_inputs(
     names = list(calls)
     times = {name: np.zeros((rounds, len(inputs))) for name in names}
     answers: dict[str, list[Answer]] = {name: [] for name in names}
-    with pinned(threads), paused_garbage_collector():
+    with pinned(threads) as count, paused_garbage_collector():
         for each in inputs[:warmup]:
             for call in calls.values():
                 call(each)
+        watch = LoadWatch(count)
         for number in range(rounds):
             for place, each in enumerate(inputs):
                 for name in turn(names, place + number):
@@ -90,7 +94,8 @@ def time_inputs(
                     if number == 0:
                         answers[name].append(answer)
                 on_progress((number * len(inputs) + place + 1) / (rounds * len(inputs)))
-    return {name: InputTimes(times[name], answers[name]) for name in names}
+        load = watch.end()
+    return {name: InputTimes(times[name], answers[name], load) for name in names}
 
 
 def speed_up(ours: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: int = 0) -> SpeedUp:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparing.core.errors import UsageError, nearest
+from sparing.measure.load import Load, LoadWatch
 from sparing.measure.machine import synchronize
 from sparing.measure.machine import threads as pinned
 from sparing.measure.statistics import Ratio, median_ratio
@@ -30,7 +31,7 @@ class PairedLatency:
     ``samples_ms`` are milliseconds per call, the exact values that everything else is computed
     from; each is the mean of ``repeats`` calls in a row. ``ratio`` is this call's time over the
     baseline's, the median over rounds: below 1 is faster. ``threads`` is PyTorch's thread count
-    during the measurement.
+    during the measurement, ``load`` what else the machine did meanwhile.
     """
 
     samples_ms: tuple[float, ...]
@@ -40,6 +41,12 @@ class PairedLatency:
     ratio: Ratio
     repeats: int
     threads: int
+    load: Load | None = None
+
+    @property
+    def disturbance(self) -> str:
+        """Why these times decide nothing: what else the machine did; empty where it was quiet."""
+        return self.load.disturbance if self.load is not None else ""
 
 
 def paired_latency(
@@ -70,6 +77,7 @@ def paired_latency(
             name: _warm_up(call, warmup, min_sample_ms, clock) for name, call in calls.items()
         }
         samples: dict[str, list[float]] = {name: [] for name in calls}
+        watch = LoadWatch(count)
         for number in range(rounds):
             late = budget_s is not None and clock() - start >= budget_s
             if late and number >= min(FEWEST_ROUNDS, rounds):
@@ -77,8 +85,10 @@ def paired_latency(
             for name in turn(list(calls), number):
                 elapsed = _elapsed_s(calls[name], repeats[name], clock)
                 samples[name].append(1e3 * elapsed / repeats[name])
+        load = watch.end()
     return {
-        name: _summary(samples[name], samples[baseline], repeats[name], count) for name in calls
+        name: _summary(samples[name], samples[baseline], repeats[name], count, load)
+        for name in calls
     }
 
 
@@ -129,11 +139,11 @@ def _elapsed_s(call: Call, repeats: int, clock: Clock) -> float:
 
 
 def _summary(
-    samples: list[float], baseline: list[float], repeats: int, count: int
+    samples: list[float], baseline: list[float], repeats: int, count: int, load: Load
 ) -> PairedLatency:
     p50, p90, p99 = (float(value) for value in np.percentile(samples, (50, 90, 99)))
     ratio = median_ratio(samples, baseline)
-    return PairedLatency(tuple(samples), p50, p90, p99, ratio, repeats, count)
+    return PairedLatency(tuple(samples), p50, p90, p99, ratio, repeats, count, load)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from sparing.core.progress import Progress, told_to
 from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog
 from sparing.core.writing import replacing, write_atomically
+from sparing.measure.load import with_load
 
 FINISHED = "cell"
 ANALYSIS = "analysis"
@@ -158,7 +159,7 @@ class Run:
     def _do_one(self, cell: Cell) -> None:
         try:
             with told_to(self._part(cell.key)):
-                found = cell.work()
+                found = with_load(cell.work)
             self.keep(cell.key, found)  # a record that is not finite is refused here
         except Exception as error:
             if isinstance(error, MemoryError) or is_full(error) or is_full(error.__cause__):
