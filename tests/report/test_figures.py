@@ -77,7 +77,7 @@ def test_crossings_share_and_gain_are_in_the_crossover_plot():
     plot = drawn(("softmax", "linear"))["crossover"]
     text = to_svg(plot.draw, "one", narrow=False)
     share = Results(make.records(), make.config()).value("attention_share", tokens=512)
-    assert f">{100 * share:.0f} %<" in text
+    assert f">{wording.share_of_gain(share)}<" in text
     assert ">largest gain<" in text
     figure = plot.draw(LIGHT, False)
     rings = [line for line in figure.axes[0].lines if line.get_markersize() == 11]

@@ -35,6 +35,8 @@ def _print(result: StudyResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    if result.disturbance:
+        print(result.disturbance)
     table = Table("goal", "target", "value", "interval", "met", box=None)
     for goal in result.goals:
         value = "not measured" if goal.value is None else f"{goal.value:.3f}"

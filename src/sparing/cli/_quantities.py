@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,30 @@ from sparing.cli._subject import Arm, Call, How, Subject
 
 if TYPE_CHECKING:
     from sparing.measure.energy import Energy
+    from sparing.measure.load import Load
 
 ENERGY_WINDOWS = 5
-MOST = 0.999  # a share of attention that is not told from all
 
 
 def measure(subject: Subject, how: How, show: Callable[[float, str], None]) -> dict[str, Any]:
-    """Every quantity of every arm, and the ratios to the baseline."""
+    """Every quantity of every arm, and the ratios to the baseline; a busy machine goes first."""
+    from sparing.measure.load import collected
+
+    with collected() as loads:
+        facts = _measured(subject, how, show)
+    return {**_disturbance(loads), **facts}
+
+
+def _disturbance(loads: list[Load]) -> dict[str, Any]:
+    """What must be said first where the machine was busy, and the load of the worst timing."""
+    from sparing.measure.load import busy_words, worst
+
+    load = worst(loads)
+    words = busy_words(load.disturbance) if load is not None and load.disturbance else ""
+    return {"disturbance": words, "load": None if load is None else asdict(load)}
+
+
+def _measured(subject: Subject, how: How, show: Callable[[float, str], None]) -> dict[str, Any]:
     from sparing.measure.machine import commit, machine
 
     show(0.0, "latency")
@@ -87,7 +104,9 @@ def _latency(subject: Subject, how: How) -> dict[str, dict[str, Any]]:
 
 def _share(subject: Subject, how: How) -> dict[str, Any]:
     """The share of the attention cores in the baseline's time, and what it allows at most."""
+    from sparing.measure.gains import LARGEST_SHARE, largest_gain
     from sparing.measure.latency import paired_latency
+    from sparing.measure.statistics import Ratio
 
     if not subject.parts:
         return {}
@@ -97,22 +116,17 @@ def _share(subject: Subject, how: How) -> dict[str, Any]:
     counts = [count for count, _ in subject.parts]
     ratios = [timed[str(number)].ratio for number in range(len(counts))]
 
-    def total(ends: list[float]) -> float:
-        return min(MOST, sum(count * end for count, end in zip(counts, ends, strict=True)))
+    def total(ends: Sequence[float]) -> float:
+        parts = sum(count * end for count, end in zip(counts, ends, strict=True))
+        return min(LARGEST_SHARE, parts)
 
-    share = total([ratio.value for ratio in ratios])
     intervals = [ratio.interval for ratio in ratios if ratio.interval is not None]
     ends = None
     if len(intervals) == len(ratios):
-        ends = [total([interval[end] for interval in intervals]) for end in (0, 1)]
-    return {
-        "attention_share": {"value": share, "interval": ends, "count": how.rounds},
-        "largest_gain": {
-            "value": 1 / (1 - share),
-            "interval": ends and [1 / (1 - end) for end in ends],
-            "count": how.rounds,
-        },
-    }
+        low, high = zip(*intervals, strict=True)
+        ends = (total(low), total(high))
+    share = Ratio(total([ratio.value for ratio in ratios]), ends, how.rounds)
+    return {"attention_share": asdict(share), "largest_gain": asdict(largest_gain(share))}
 
 
 def _memory_and_flops(arm: Arm, threads: int) -> dict[str, Any]:

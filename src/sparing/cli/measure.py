@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._quantities import MOST, measure
+from sparing.cli._quantities import measure
 from sparing.cli._settings import apply
 from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.cli._subject import How, find_subject, require_counts
@@ -59,6 +59,8 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    if facts["disturbance"]:
+        print(facts["disturbance"])
     sizes = f"{facts['tokens']} tokens, batch {facts['batch']}, {facts['threads']} thread(s)"
     print(f"{facts['scope']}, {sizes}; ratios are over {facts['baseline']}, below 1 is less")
     table = Table("", *facts["arms"], box=None)
@@ -66,20 +68,27 @@ def _print(facts: dict[str, Any]) -> None:
     for label in columns[0] | columns[-1]:
         table.add_row(label, *(column.get(label, "") for column in columns))
     Console().print(table)
-    if "attention_share" in facts:
+    if "attention_share" in facts and not facts["disturbance"]:
         print(_limit(facts))
     for line in _sources(facts):
         print(line)
 
 
 def _limit(facts: dict[str, Any]) -> str:
-    """What no attention can exceed: one that takes no time at all, at the interval's far end."""
+    """What no attention can exceed: one that takes no time at all, by the same share."""
+    from sparing.measure.gains import LARGEST_SHARE, share_decimals
+
     share, gain = facts["attention_share"], facts["largest_gain"]
-    told = f"attention takes {share['value']:.0%} of {facts['baseline']} at this length"
-    most, highest = (each["interval"][1] if each["interval"] else None for each in (share, gain))
-    if most is None or most >= MOST:
-        return told
-    return f"{told}: no attention can make the whole more than {highest:.2f} times as fast"
+    value = share["value"]
+    decimals = share_decimals(value, lambda factor: f"{factor:.2f}")
+    words = f"attention takes {value:.{decimals}%} of {facts['baseline']} at this length"
+    if gain["interval"] is None or share["interval"][1] >= LARGEST_SHARE:
+        return words
+    low, high = gain["interval"]
+    return (
+        f"{words}: no attention can make the whole more than {gain['value']:.2f} times as fast "
+        f"(95 % interval {low:.2f} to {high:.2f})"
+    )
 
 
 def _column(arm: dict[str, Any]) -> dict[str, str]:

@@ -192,7 +192,7 @@ def worst(loads: Sequence[Load]) -> Load | None:
 
 
 def with_load(work: Callable[[], list[Record]]) -> list[Record]:
-    """The records of a piece of work and, where there are times among them, what else the machine did.
+    """The records of a piece of work; where times are among them, what else the machine did too.
 
     That is the worst of its timings; that of all of it where it has none but gives times, such as a
     training without a meter.

@@ -217,10 +217,11 @@ def notices(results: AdaResults) -> list[str]:
     """What this run does not decide."""
     notes = (_model_note(results), _seeds_note(results), _examples_note(results))
     return [
+        *content.busy_notices(results.run),
         *_unfinished(results),
         *_training_notes(results),
         *(note for note in notes if note),
-        *content.record_notices(results.run),
+        *content.data_notices(results.run),
     ]
 
 

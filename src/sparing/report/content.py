@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparing.core.record import Record
+from sparing.measure.load import disturbance_words
 from sparing.report import wording
 from sparing.report.cells import Column
 from sparing.report.machines import machine_facts, measured
@@ -65,7 +66,7 @@ def headline(results: Results) -> list[str]:
 
 def notices(run: Run, results: Results) -> list[str]:
     """What a reader must know before believing a number here."""
-    found = []
+    found = busy_notices(run)
     seeds = _seeds(run.config.get("seeds"))
     planned = len(run.config["arms"]) * seeds
     done = sum(len(results.accuracies(arm)) for arm in run.config["arms"])
@@ -77,10 +78,16 @@ def notices(run: Run, results: Results) -> list[str]:
     if seeds == 1:
         found.append("One seed says nothing about the spread between trainings.")
     noted = (str(r.labels.get("told")) for r in run.records if r.name == "meter_note")
-    return [*found, *dict.fromkeys(noted), *record_notices(run)]
+    return [*found, *dict.fromkeys(noted), *data_notices(run)]
 
 
-def record_notices(run: Run) -> list[str]:
+def busy_notices(run: Run) -> list[str]:
+    """That the machine was busy while times were taken, where it was: it goes before the others."""
+    words = disturbance_words(run.records)
+    return [words] if words else []
+
+
+def data_notices(run: Run) -> list[str]:
     """What any run's data and records may carry that weakens its numbers."""
     found = []
     task = run.config["task"]
@@ -159,7 +166,7 @@ def shares(results: Results) -> list[tuple[str, str, str]]:
         share = results.value("attention_share", tokens=tokens)
         gain = results.value("largest_gain", tokens=tokens)
         shown = "not measured" if gain is None else wording.factor(gain)
-        lines.append((f"{tokens:,}", wording.share(share or 0.0, 0), shown))
+        lines.append((f"{tokens:,}", wording.share_of_gain(share or 0.0), shown))
     return lines
 
 
@@ -195,7 +202,7 @@ def goals_block(
             _with_unit(goal.get("target"), goal.get("unit")),
             _with_unit(goal.get("value"), goal.get("unit")),
             _interval(goal.get("interval")),
-            verdicts.get(str(goal.get("met")), "undecided"),
+            str(goal.get("note") or verdicts.get(str(goal.get("met")), "undecided")),
         )
         for goal in run.goals
     )

@@ -93,6 +93,7 @@ class _Ratio:
     interval: tuple[float, float] | None
     obtained: str
     component: Label = None
+    disturbance: str = ""
 
 
 def cost_cell(results: Results, arm: str, quantity: Quantity, failed: Failed) -> Cell:
@@ -189,7 +190,8 @@ def _ratio(results: Results, arm: str, quantity: Quantity, parts: list[_Part]) -
             quantity.ratio_name, arm=arm, **{k: v for k, v in labels.items() if k != "component"}
         )
     if found is not None and found.value is not None:
-        return _Ratio(found.value, found.interval, found.obtained, found.labels.get("component"))
+        component, busy = found.labels.get("component"), results.disturbance(found)
+        return _Ratio(found.value, found.interval, found.obtained, component, busy)
     against = {p.component: p.value for p in _parts(results, results.baseline, quantity)}
     if not parts or against.get(component, 0.0) <= 0:
         return None
@@ -198,6 +200,8 @@ def _ratio(results: Results, arm: str, quantity: Quantity, parts: list[_Part]) -
 
 def _ratio_text(ratio: _Ratio, quantity: Quantity) -> tuple[str, Tone]:
     """A ratio in words; an interval around 1 is no difference that could be claimed."""
+    if ratio.disturbance:
+        return "not decided: the machine was busy", "neutral"
     if ratio.interval is not None and ratio.interval[0] < 1 < ratio.interval[1]:
         return "no clear difference", "neutral"
     text = wording.ratio(ratio.value, quantity.below, quantity.above)

@@ -241,7 +241,7 @@ def _draw_strip(results: Results, sheet: Sheet, axes: Axes) -> None:
 def _strip_value(name: str, value: float | None) -> str:
     if value is None:
         return "\N{EN DASH}"
-    return wording.share(value, 0) if name == "attention_share" else wording.factor(value)
+    return wording.share_of_gain(value) if name == "attention_share" else wording.factor(value)
 
 
 def _strip_text(

@@ -213,7 +213,8 @@ def notices(results: GreenResults) -> list[str]:
     if noise:
         found.append(f"The dense arm, trained twice, takes of its own energy: {noise}.")
     found += [text for group in results.of(PATCHES) if (text := _plateau(group))]
-    return [*found, *content.record_notices(results.run)]
+    busy = content.busy_notices(results.run)
+    return [*busy, *found, *content.data_notices(results.run)]
 
 
 def _plateau(group: Group) -> str:

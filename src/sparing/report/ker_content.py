@@ -86,7 +86,8 @@ def notices(results: LongResults) -> list[str]:
             f"Swapped encoders have {wording.count_of(len(swapped), 'seed')}: neither Table 4's "
             "claim nor what distilled ones keep is decided."
         )
-    return [*found, *content.record_notices(results.run)]
+    busy = content.busy_notices(results.run)
+    return [*busy, *found, *content.data_notices(results.run)]
 
 
 def _few_seeds(seeds: dict[str, dict[str, int]]) -> list[str]:

@@ -225,7 +225,8 @@ def notices(results: LongResults) -> list[str]:
             decided, why = results.decides(question, task)
             if not decided:
                 found.append(f"{task} ({question}) decides nothing about accuracy: {why}.")
-    return [*found, *results.progress(), *content.record_notices(results.run)]
+    busy = content.busy_notices(results.run)
+    return [*busy, *found, *results.progress(), *content.data_notices(results.run)]
 
 
 def facts(results: LongResults) -> list[tuple[str, str]]:

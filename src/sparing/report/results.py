@@ -12,6 +12,7 @@ from scipy import special
 
 from sparing.core.record import Label, Record
 from sparing.core.traits import FAMILIES
+from sparing.measure.load import disturbances
 from sparing.report.run import Config
 
 MANY_ARMS = 12
@@ -42,6 +43,7 @@ class Results:
         self.config = config
         self.claims = [record for record in records if record.obtained == "paper"]
         own = [_real(record) for record in records if record.obtained != "paper"]
+        self._busy = disturbances(own)
         self._by_name: dict[str, list[Record]] = {}
         for record in _latest(own):
             self._by_name.setdefault(record.name, []).append(record)
@@ -64,6 +66,15 @@ class Results:
         """Its value, or None."""
         found = self.find(name, **labels)
         return None if found is None else found.value
+
+    def disturbance(self, record: Record) -> str:
+        """Why this time decides nothing: what else the machine did; empty where it was quiet."""
+        return str(record.labels.get("disturbance") or self._busy.get(record.cell, ""))
+
+    @property
+    def curves_disturbed(self) -> bool:
+        """Whether the machine was busy while attention cores were timed at any length."""
+        return any(map(self.disturbance, self.all("latency_ratio", scope="attention")))
 
     def empty(self, name: str, **labels: Label) -> Record | None:
         """A record that says itself that it has no value, or None."""

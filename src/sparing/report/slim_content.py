@@ -78,7 +78,7 @@ def headline(results: SlimResults) -> list[str]:
 def notices(results: SlimResults) -> list[str]:
     """What a reader must know before believing a number here."""
     run = results.run
-    found = []
+    found = content.busy_notices(run)
     planned = _planned(results)
     done = {record.cell for record in run.records if record.name == "cell"}
     missing = [cell for cell in planned if cell not in done]
@@ -94,7 +94,7 @@ def notices(results: SlimResults) -> list[str]:
             "form, so speeds may flatter. Install the extra onnx."
         )
     found += _timed_notice(results)
-    return [*found, *content.record_notices(run)]
+    return [*found, *content.data_notices(run)]
 
 
 def _planned(results: SlimResults) -> list[str]:

@@ -7,14 +7,15 @@ from sparing.report import wording
 from sparing.report.content import Block
 from sparing.report.slim_results import DENSE, SlimResults, plan_of
 from sparing.report.slim_wording import (
+    NOT_DECIDED,
     Scale,
     engine_name,
     per_cent,
     range_of,
+    record_speed,
     scale_of,
     score_name,
     speed_interval,
-    speed_text,
 )
 
 
@@ -46,16 +47,19 @@ def _static(results: SlimResults) -> list[Block]:
         explain += " It was the better one where plans were chosen, so that it is what is served."
     scale = scale_of(results)
     heads = ("Batch", "Slim beside the control", "Interval", score_name(results).capitalize())
+    verdict = _verdict(pairs[0])
+    if results.all.disturbance(pairs[0][1]):
+        verdict = NOT_DECIDED
     rows = tuple(
         (
             str(batch),
-            speed_text(ratio.value or 0.0, ratio.interval),
+            record_speed(results, ratio),
             speed_interval(ratio.interval),
             _gap(scale, gap),
         )
         for batch, ratio, gap in pairs
     )
-    return [Block("static", f"What adapting is worth: {_verdict(pairs[0])}", explain, heads, rows)]
+    return [Block("static", f"What adapting is worth: {verdict}", explain, heads, rows)]
 
 
 def _verdict(pair: tuple[int, Record, Record]) -> str:

@@ -10,6 +10,7 @@ from sparing.report import wording
 from sparing.report.content import Block
 from sparing.report.slim_results import DENSE, SlimResults, Trial, number_of, plan_of
 from sparing.report.slim_wording import (
+    NOT_DECIDED,
     plan_words,
     range_of,
     scale_of,
@@ -249,4 +250,6 @@ def front_block(results: SlimResults) -> Block:
 def _timed_words(trial: Trial | None) -> str:
     if trial is None:
         return "not timed"
+    if trial.disturbance:
+        return NOT_DECIDED
     return f"{speed_text(trial.speed, trial.interval)}, {speed_interval(trial.interval)}"

@@ -7,10 +7,10 @@ from sparing.report.cells import Cell, Column, Row, Tone
 from sparing.report.slim_results import DENSE, Form, SlimResults
 from sparing.report.slim_wording import (
     engine_name,
+    record_speed,
     scale_of,
     score_name,
     speed_interval,
-    speed_text,
 )
 
 _APART = (
@@ -102,7 +102,7 @@ def _speed_cell(results: SlimResults, form: Form) -> Cell:
     if found is None or found.value is None:
         is_reference = form == results.reference(form.batch)
         return Cell("fastest dense") if is_reference else Cell("not measured", (), "missing")
-    text = speed_text(found.value, found.interval)
+    text = record_speed(results, found)
     clear = text.endswith(("faster", "slower"))
     tone: Tone = "neutral" if not clear else "gain" if found.value > 1 else "loss"
     notes = (speed_interval(found.interval),)

@@ -9,7 +9,9 @@ from sparing.report import wording
 from sparing.report.content import Block
 from sparing.report.slim_results import OURS, SlimResults, number_of
 from sparing.report.slim_wording import (
+    NOT_DECIDED,
     engine_name,
+    record_speed,
     scale_of,
     score_name,
     speed_interval,
@@ -30,12 +32,7 @@ def int8_blocks(results: SlimResults) -> list[Block]:
         reason = skipped.labels.get("reason") if skipped else None
         words = f"INT8 was left out: {reason}."
         return [Block("int8", "In INT8", words)] if reason else []
-    explain = (
-        "Each way to quantise was timed against the same form in float32 and scored on the inputs "
-        "that plans were chosen on. Taken is the fastest that loses no more than the floor allows "
-        "and one standard error; of those as fast as it, within 5 %, the one with the best score. "
-        "The dense model had the same choice. The best of each form stands in the table above."
-    )
+    explain = _choice_words(trials)
     heads = (
         "Form",
         "Settings",
@@ -47,6 +44,37 @@ def int8_blocks(results: SlimResults) -> list[Block]:
     rows = tuple(_row(results, trial) for trial in trials)
     words = f"{_against_dense(results)}{_promise(results)}{explain}"
     return [Block("int8", "In INT8", words, heads, rows)]
+
+
+def _choice_words(trials: list[Record]) -> str:
+    """How a form was chosen; runs that timed each form by itself had another rule."""
+    same = "The dense model had the same choice. The best of each form stands in the table above."
+    if not all("alike" in trial.labels for trial in trials):
+        return (
+            "Each way to quantise was timed against the same form in float32 and scored on the "
+            "inputs that plans were chosen on. Taken is the fastest that loses no more than the "
+            "floor allows and one standard error; of those as fast as it, within 5 %, the one with "
+            f"the best score. {same}"
+        )
+    return (
+        "All ways to quantise were timed in turns, round by round, with the form in float32, and "
+        "scored on the inputs that plans were chosen on. Of those that lose no more than the floor "
+        "allows and one standard error, and that do not surely take over 5 % more time than the "
+        "fastest of them, the one with the best score is taken; of equal scores the simplest form. "
+        f"{_noise_words(trials)}{same}"
+    )
+
+
+def _noise_words(trials: list[Record]) -> str:
+    """Where time did not decide between forms, for each model."""
+    counts = {
+        str(trial.labels.get("arm")).removesuffix(" int8"): number_of(trial, "alike")
+        for trial in trials
+    }
+    open_ = [f"{count:.0f} forms of {arm}" for arm, count in counts.items() if count > 1]
+    if not open_:
+        return ""
+    return f"Time does not tell {wording.listing(open_)} apart: between these the score decided. "
 
 
 def settings_text(settings: str, stops: tuple[int, ...] = ()) -> str:
@@ -78,7 +106,7 @@ def _layer_text(name: str, stops: tuple[int, ...]) -> str:
 
 
 def _row(results: SlimResults, trial: Record) -> tuple[str, ...]:
-    scale, value = scale_of(results), trial.value or 0.0
+    scale = scale_of(results)
     arm = str(trial.labels.get("arm")).removesuffix(" int8")
     plan = results.final_plan
     stops = plan.stops if plan is not None and arm == OURS else ()
@@ -86,7 +114,7 @@ def _row(results: SlimResults, trial: Record) -> tuple[str, ...]:
     return (
         f"{arm}, trained for INT8" if trial.labels.get("trained") is True else arm,
         settings_text(str(trial.labels.get("settings")), stops) + taken,
-        speed_text(value, trial.interval),
+        record_speed(results, trial),
         speed_interval(trial.interval),
         scale.text(number_of(trial, "score")),
         scale.text(number_of(trial, "float32_score")),
@@ -97,6 +125,8 @@ def _against_dense(results: SlimResults) -> str:
     found = results.all.find("int8_speed_up")
     if found is None or found.value is None:
         return ""
+    if results.all.disturbance(found):
+        return f"The speed of slim in INT8 beside dense in INT8 is {NOT_DECIDED}. "
     text = speed_text(found.value, found.interval)
     interval = speed_interval(found.interval)
     engine = found.labels.get("against")

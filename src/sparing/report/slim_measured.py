@@ -21,10 +21,10 @@ from sparing.report.slim_wording import (
     per_cent,
     plan_words,
     range_of,
+    record_speed,
     scale_of,
     score_name,
     speed_interval,
-    speed_text,
 )
 
 _ROOM = 0.07
@@ -90,7 +90,7 @@ def measured_block(results: SlimResults) -> list[Block]:
             (
                 _words(plan_of(each.speed)),
                 per_cent(number_of(each.speed, "cost_share")),
-                speed_text(each.speed.value or 0.0, each.speed.interval),
+                record_speed(results, each.speed),
                 speed_interval(each.speed.interval),
                 scale.text(score.value or 0.0) if score else "not measured",
                 f"{told} ({scale.interval(value, interval)})" if interval else told,

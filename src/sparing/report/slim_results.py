@@ -45,6 +45,7 @@ class Trial:
     score: float
     speed: float
     interval: Interval
+    disturbance: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class SlimResults:
                 number_of(record, "score"),
                 float(record.value or 0.0),
                 record.interval,
+                self.all.disturbance(record),
             )
             for record in self.all.all("trial_speed")
         ]

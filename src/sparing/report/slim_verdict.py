@@ -34,11 +34,12 @@ class SlimVerdict:
 
 @dataclass(frozen=True)
 class _Goal:
-    """A declared goal: its verdict, value and interval."""
+    """A declared goal: its verdict, value and interval; ``note`` says why it is not decided."""
 
     met: bool | str
     value: float
     interval: Interval
+    note: str = ""
 
 
 def judge(results: SlimResults) -> SlimVerdict:
@@ -49,6 +50,9 @@ def judge(results: SlimResults) -> SlimVerdict:
         stage = "a step failed" if results.run.failed else "the run is not at its end"
         because = f": {stage}, and nothing was verified on test inputs."
         return SlimVerdict("No verdict yet", because, _said(_offer(results), *after))
+    if speed.note:
+        because = f": the goal is {speed.note}; the slim model {_kept_words(results, kept)}."
+        return SlimVerdict("No verdict on speed", because, _said(*after))
     verdicts = {speed.met, kept.met}
     target = f"{times(results.speed)} at {per_cent(results.floor)}"
     what = f"{_speed_words(results, speed)} and {_kept_words(results, kept)}"
@@ -81,7 +85,8 @@ def _goal(results: SlimResults, begins: str) -> _Goal | None:
     value = named[0].get("value") if named else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return _Goal(named[0].get("met", "undecided"), float(value), _pair(named[0].get("interval")))
+    met, interval = named[0].get("met", "undecided"), _pair(named[0].get("interval"))
+    return _Goal(met, float(value), interval, str(named[0].get("note") or ""))
 
 
 def _pair(interval: object) -> Interval:
@@ -140,7 +145,7 @@ def _open(speed: _Goal, kept: _Goal) -> str:
 def _offer(results: SlimResults) -> str:
     """What else the frontier holds: the fastest plan that is good enough, the best fast one."""
     dense = results.dense_score
-    if not dense or not results.trials:
+    if not dense or not results.trials or any(trial.disturbance for trial in results.trials):
         return ""
     good = [trial for trial in results.trials if trial.score >= results.floor * dense]
     fast = [trial for trial in results.trials if trial.speed >= results.speed]

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sparing.core.record import Record
 from sparing.core.rounding import rounded_up
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.slim_results import ENGINES, Interval, SlimResults
 from sparing.report.tables import metric_name
+
+NOT_DECIDED = "not decided: the machine was busy"
 
 _SHARES = ("accuracy", "top5", "f1")
 
@@ -68,6 +71,13 @@ def speed_text(value: float, interval: Interval) -> str:
     if interval is not None and interval[0] < 1 < interval[1]:
         return "no clear difference"
     return wording.ratio(value, "slower", "faster")
+
+
+def record_speed(results: SlimResults, record: Record) -> str:
+    """A recorded speed-up in words; none where the machine was busy."""
+    if results.all.disturbance(record):
+        return NOT_DECIDED
+    return speed_text(record.value or 0.0, record.interval)
 
 
 def speed_interval(interval: Interval) -> str:

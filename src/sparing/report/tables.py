@@ -101,6 +101,8 @@ def _crossover_cell(results: Results, arm: str, failed: Failed) -> Cell:
     if arm == results.baseline:
         return Cell("baseline")
     found = results.crossover(arm)
+    if found is None and results.curves_disturbed:
+        return Cell("not decided", ("the machine was busy",), "missing")
     if found is None:
         return missing_cell(results, arm, failed, "crossover_tokens")
     if found.value is not None:

@@ -132,7 +132,8 @@ def notices(results: ValueResults) -> list[str]:
             f"This run is not complete: {planned - len(missing):,} of {planned:,} cells "
             f"are done; missing are {wording.listing(missing, 6)}. The same command goes on."
         )
-    return [*found, *content.record_notices(results.run)]
+    busy = content.busy_notices(results.run)
+    return [*busy, *found, *content.data_notices(results.run)]
 
 
 def headline(results: ValueResults) -> list[str]:

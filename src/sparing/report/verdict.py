@@ -48,6 +48,7 @@ class _Judged:
     speed: Literal["faster", "slower", "unclear"] | None
     latency: Record | None
     failed: bool
+    disturbance: str = ""
 
     @property
     def sound(self) -> bool:
@@ -73,7 +74,8 @@ def decide(records: Sequence[Record], config: Config, failed: Failed = ()) -> Ve
     """Decide from the records alone.
 
     An arm is used when its accuracy is better or equivalent and the interval of its latency ratio
-    on the whole model lies below 1; nothing is decided from a value without an interval.
+    on the whole model lies below 1; nothing is decided from a value without an interval, nor from
+    times that were taken while the machine was busy.
     """
     results = Results(records, config)
     if not results.others:
@@ -83,6 +85,10 @@ def decide(records: Sequence[Record], config: Config, failed: Failed = ()) -> Ve
         return Verdict("undecided", None, "Nothing to compare", because, second)
     second = _second(results, failed)
     judged = [_judge(results, arm, failed) for arm in results.others]
+    busy = next((one.disturbance for one in judged if one.disturbance), "")
+    if busy:
+        because = f": the machine was busy while latency was measured ({busy}); measure again when "
+        return Verdict("undecided", None, "No verdict on speed", because + "it is quiet.", second)
     decision, arm, lead, because = _decide(results, judged)
     return Verdict(decision, arm, lead, because, second)
 
@@ -93,6 +99,7 @@ def _judge(results: Results, arm: str, failed: Failed) -> _Judged:
     setting = results.setting("latency_ratio")
     latency = results.find("latency_ratio", arm=arm, **setting.labels()) if setting else None
     speed: Literal["faster", "slower", "unclear"] | None = None
+    disturbance = results.disturbance(latency) if latency is not None else ""
     whole = setting is not None and setting.scope == "model"  # the core alone decides nothing
     if whole and latency is not None and latency.interval is not None:
         low, high = latency.interval
@@ -100,7 +107,7 @@ def _judge(results: Results, arm: str, failed: Failed) -> _Judged:
         if wording.ratio(latency.value or 1.0, "faster", "slower") == wording.SAME:
             speed = "unclear"  # what rounds to no difference is none to change a model for
     broken = arm_failed(arm, failed) and (accuracy is None or speed is None)
-    return _Judged(arm, accuracy, difference, speed, latency, broken)
+    return _Judged(arm, accuracy, difference, speed, latency, broken, disturbance)
 
 
 def _decide(results: Results, judged: list[_Judged]) -> tuple[Decision, str | None, str, str]:
@@ -210,6 +217,11 @@ def _accuracy_words(one: _Judged) -> str:
 
 def _second(results: Results, failed: Failed) -> str:
     """From which length on the picture changes, and how much attention could give at most."""
+    if results.curves_disturbed:
+        return (
+            "From which length on this changes is not decided either: the machine was busy while "
+            "the attention cores were timed."
+        )
     newest = [found for arm in results.others if (found := results.crossover(arm))]
     crossing = [record for record in newest if record.value is not None]
     if crossing:
@@ -257,19 +269,18 @@ def _gain(results: Results) -> str:
     lengths = results.lengths("attention_share")
     if not lengths:
         return ""
-    share = results.value("attention_share", tokens=lengths[-1])
+    share = results.find("attention_share", tokens=lengths[-1])
     gain = results.find("largest_gain", tokens=lengths[-1])
-    if share is None:
+    if share is None or share.value is None or results.disturbance(share):
         return ""
-    most = (
-        ""
-        if gain is None or gain.value is None
-        else ", so no attention can make it more than "
-        f"{wording.factor(gain.interval[1] if gain.interval else gain.value)} faster"
-    )
+    most = ""
+    if gain is not None and gain.value is not None:
+        most = f", so no attention can make it more than {wording.factor(gain.value)} faster"
+        if gain.interval is not None:
+            most += f" (95 % interval {wording.ratio_interval(gain.interval)})"
     return (
-        f"; at {wording.length(lengths[-1])} attention is {wording.share(share, 0)} of the model's "
-        f"time{most}"
+        f"; at {wording.length(lengths[-1])} attention is {wording.share_of_gain(share.value)} of "
+        f"the model's time{most}"
     )
 
 

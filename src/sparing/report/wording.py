@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from sparing.measure.gains import share_decimals
+
 Number = int | float
 
 MINUS = "\N{MINUS SIGN}"
@@ -137,6 +139,11 @@ def _bounded(value: float) -> str:
 def share(value: Number, decimals: int = 1) -> str:
     """A share of 1 in per cent."""
     return f"{100 * value:.{decimals}f} %".replace("-", MINUS)
+
+
+def share_of_gain(value: Number) -> str:
+    """A share in per cent, exact enough that 1 / (1 - share) comes to the factor beside it."""
+    return share(value, share_decimals(value, factor))
 
 
 def points(value: Number, *others: Number) -> str:

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from sparing.core.errors import Unsupported
 from sparing.core.record import Label, Record
+from sparing.measure.gains import largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio, median_ratio
 from sparing.studies._advice_model import Inputs, Subject
@@ -34,7 +35,6 @@ PARTS = (CORE, PROJECTIONS, FEED_FORWARD, REST)
 SERVED, LEFT, WHOLE, INSIDE = "served", "left", "whole attention", "projections inside"
 _ATTENTION_WORDS = ("attn", "attention")
 _IDLE = ("dropout", "droppath", "identity")
-_LARGEST_SHARE = 0.999
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def _split(timed: dict[str, PairedLatency], fused: bool) -> Parts:
         model=timed["model"],
         parts=parts,
         served=_scaled(_share(served, whole), scale),
-        gain=_gain(shares[0]),
+        gain=largest_gain(shares[0]),
         accounted=_share(named, whole),
         fused=fused,
     )
@@ -320,13 +320,6 @@ def _share(part: Any, whole: Any) -> Ratio:
 def _scaled(ratio: Ratio, scale: float) -> Ratio:
     interval = ratio.interval and (scale * ratio.interval[0], scale * ratio.interval[1])
     return Ratio(scale * ratio.value, interval, ratio.count)
-
-
-def _gain(share: Ratio) -> Ratio:
-    """1 / (1 - share): what is left when the core costs nothing."""
-    low, high = share.interval or (share.value, share.value)
-    value, low, high = (1 / (1 - min(_LARGEST_SHARE, each)) for each in (share.value, low, high))
-    return Ratio(value, (low, high), share.count)
 
 
 def part_records(parts: Parts, tokens: int, batch: int) -> list[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparing.core.record import Label, Obtained, Record
+from sparing.measure.load import disturbances
 from sparing.measure.statistics import (
     Ratio,
     Verdict,
@@ -105,9 +106,11 @@ def _verdict(
 
 
 def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
-    found = []
+    found, busy = [], disturbances(records)
     for (name, sizes), obtained in _settings(records, arm).items():
         own = dict(sizes)
+        disturbed = name in RATIOS and _disturbance(records, busy, name, (arm, baseline), own)
+        noted: dict[str, Label] = {"disturbance": disturbed} if disturbed else {}
         ours = values(records, name, arm=arm, **own)
         theirs = values(records, name, arm=baseline, **own)
         pair = paired(ours, theirs)
@@ -123,12 +126,30 @@ def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
                 ratio.value,
                 "ratio",
                 obtained,
-                {"arm": arm, **own},
+                {"arm": arm, **own, **noted},
                 ratio.interval,
                 ratio.count,
             )
         )
     return found
+
+
+def _disturbance(
+    records: Sequence[Record],
+    busy: dict[str, str],
+    name: str,
+    arms: tuple[str, str],
+    labels: dict[str, Label],
+) -> str:
+    """Why the ratio of two arms' times or energies decides nothing; empty where it may."""
+    cells = [
+        record.cell
+        for record in records
+        if record.name == name
+        and record.labels.get("arm") in arms
+        and labels.items() <= record.labels.items()
+    ]
+    return next((busy[cell] for cell in cells if cell in busy), "")
 
 
 def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
@@ -160,6 +181,9 @@ def _crossovers(records: Sequence[Record], arm: str) -> list[Record]:
     )
     if not curve:
         return []
+    busy = disturbances(records)
+    if any(record.cell in busy for _, record in curve):
+        return []  # a curve that was disturbed at one length says nothing of where it crosses
     crossover: int | None = None
     for tokens, record in reversed(curve):
         if record.interval is None or record.interval[1] >= 1:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.record import Label, Record
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops
+from sparing.measure.gains import LARGEST_SHARE, largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.machine import threads
 from sparing.measure.memory import peak_memory
+from sparing.measure.statistics import Ratio
 from sparing.studies import _probe
 from sparing.studies._arms import build_arm
 from sparing.studies._run import Cell
@@ -184,12 +186,18 @@ def _share_records(arms: Arms, tokens: int, core: Callable[[], object]) -> list[
     )
     ratio = timed["core"].ratio
     low, high = ratio.interval or (ratio.value, ratio.value)
-    share, low, high = (min(0.999, arms.shape.layers * value) for value in (ratio.value, low, high))
+    value, low, high = (
+        min(LARGEST_SHARE, arms.shape.layers * end) for end in (ratio.value, low, high)
+    )
+    share = Ratio(value, (low, high), ratio.count)
+    gain = largest_gain(share)
     labels: dict[str, Label] = {"tokens": tokens, "arm": arms.baseline}
-    gain = (1 / (1 - low), 1 / (1 - high))
     return [
-        Record("attention_share", share, "share", "measured", labels, (low, high), ratio.count),
-        Record("largest_gain", 1 / (1 - share), "ratio", "measured", labels, gain, ratio.count),
+        Record(name, part.value, unit, "measured", labels, part.interval, part.count)
+        for name, unit, part in (
+            ("attention_share", "share", share),
+            ("largest_gain", "ratio", gain),
+        )
     ]
 
 

@@ -18,10 +18,18 @@ class Goal:
     at_most: bool = False
     required: bool = False
 
-    def judge(self, value: float | None, interval: tuple[float, float] | None) -> GoalResult:
-        """Met when the whole interval satisfies the target, missed when none of it does."""
+    def judge(
+        self,
+        value: float | None,
+        interval: tuple[float, float] | None,
+        disturbance: str = "",
+    ) -> GoalResult:
+        """Met when the whole interval satisfies the target, missed when none of it does.
+
+        ``disturbance`` says why a time decides nothing, such as a machine that was busy.
+        """
         met: Met = "undecided"
-        if interval is not None:
+        if interval is not None and not disturbance:
             low, high = interval
             good, bad = (
                 (high <= self.target, low > self.target)
@@ -29,12 +37,15 @@ class Goal:
                 else (low >= self.target, high < self.target)
             )
             met = True if good else False if bad else "undecided"
-        return GoalResult(self.name, self.target, self.unit, value, interval, met, self.required)
+        note = f"not decided: the machine was busy ({disturbance})" if disturbance else ""
+        return GoalResult(
+            self.name, self.target, self.unit, value, interval, met, self.required, note
+        )
 
 
 @dataclass(frozen=True)
 class GoalResult:
-    """A goal beside what was measured."""
+    """A goal beside what was measured; ``note`` says why a time does not decide it, else empty."""
 
     name: str
     target: float
@@ -43,7 +54,8 @@ class GoalResult:
     interval: tuple[float, float] | None
     met: Met
     required: bool = False
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """For JSON, without a note where there is none."""
+        return {name: value for name, value in asdict(self).items() if name != "note" or value}

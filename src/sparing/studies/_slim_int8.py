@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sparing.export.int8 import Int8Settings, quantise, quantise_module, sensiti
 from sparing.export.onnx import export_onnx
 from sparing.export.rivals import dense_segment
 from sparing.measure.calibration import upper_bound
-from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
+from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
 from sparing.studies._resampling import good_enough
 from sparing.studies._run import Cell, Run
 from sparing.studies._slim_aware import train_dense, train_slim, trained_dense, trained_slim
@@ -41,7 +41,11 @@ SCALES = ("tensor", "channel", "blocks")
 SENSITIVE = (2, 4)
 SENSITIVITY_BATCH = 32
 SAMPLE = 60
-# Speeds are known to some per cent from so few inputs: nearer ones count as alike.
+FLOAT32 = "float32"
+UNTIMED = SpeedUp(1.0, None, 0)
+# All forms are timed in turns, round by round: what a minute does to one it does to all.
+ROUNDS = 5
+# A form that takes at most 5 % more time than the fastest is as fast, for what it is worth.
 ALIKE = 1.05
 
 
@@ -59,7 +63,8 @@ class Trial:
     """A source in INT8: how fast against its arm's float32 form, and how good.
 
     ``own`` is the score of that form. ``good`` when what it loses is within the floor, or beyond it
-    by no more than one standard error of the paired difference.
+    by no more than one standard error of the paired difference. ``slower`` when it surely takes
+    over 5 % more time than the fastest good one, by the interval of the two in the same rounds.
     """
 
     source: Source
@@ -69,6 +74,17 @@ class Trial:
     own: float
     score: float
     good: bool
+    slower: bool = False
+
+    @property
+    def preference(self) -> tuple[float, bool, int, int]:
+        """What decides where time does not: the best score first, then the simplest form.
+
+        Simple is what was not trained anew, keeps fewer layers in float32, and shares more scales.
+        """
+        settings = self.settings
+        layers, scales = len(settings.float32_layers), SCALES.index(settings.scales)
+        return -self.score, self.source.trained, layers, scales
 
 
 def int8_cells(steps: Steps, run: Run, epochs: int) -> list[Cell]:
@@ -99,7 +115,8 @@ def int8_plan(steps: Steps, run: Run) -> list[Record]:
     for arm, found in sources.items():
         trials = _trials(steps, arm, found)
         best = chosen[arm] = best_trial(trials)
-        records += [_trial_record(arm, trial, trial is best) for trial in trials]
+        alike = len(alike_trials(trials))
+        records += [_trial_record(arm, trial, trial is best, alike) for trial in trials]
         folder = best.paths[0].parent
         threshold = plan.threshold if arm == OURS else 1.0
         describe_chain(folder, best.paths, threshold=threshold, longest=steps.engines.longest)
@@ -108,17 +125,17 @@ def int8_plan(steps: Steps, run: Run) -> list[Record]:
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
-    """The fastest of those that are good enough, else the one with the best score.
+    """Of the good ones that are not surely slower than the fastest the best, then the simplest.
 
-    Of good ones that are as fast as the fastest, but for what cannot be told from so few inputs,
-    the one with the best score.
+    Where none is good enough, of all. Scores and forms do not change from run to run as times do,
+    so that two runs keep the same form unless one of them shows it to be slower.
     """
-    good = [trial for trial in trials if trial.good]
-    if not good:
-        return max(trials, key=lambda trial: (trial.score, trial.gain.value))
-    top = max(trial.gain.value for trial in good)
-    near = [trial for trial in good if ALIKE * trial.gain.value >= top]
-    return max(near, key=lambda trial: (trial.score, trial.gain.value))
+    return min(alike_trials(trials) or trials, key=lambda trial: trial.preference)
+
+
+def alike_trials(trials: Sequence[Trial]) -> list[Trial]:
+    """The good ones that time does not tell from the fastest of them."""
+    return [trial for trial in trials if trial.good and not trial.slower]
 
 
 def int8_folder(steps: Steps, run: Run) -> Path | None:
@@ -192,21 +209,47 @@ def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
     float32 = _chain(steps, sources[0].paths, sources[0].threshold)
     own = _logits(steps, float32, examples)
     pairs = [(source, each) for source in sources for each in _candidates(steps, source.paths)]
-    found = []
+    trials = []
+    calls: Runs = {FLOAT32: logits_of(float32)}
     for number, (source, settings) in enumerate(pairs):
         folder = steps.engines.folder / f"{arm}-int8-{number}"
         paths = quantise(source.paths, folder, settings)
         chain = _chain(steps, paths, source.threshold)
         logits = _logits(steps, chain, examples)
         judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.floor)
-        calls: Runs = {"float32": logits_of(float32), "int8": logits_of(chain)}
-        times = time_inputs(calls, inputs, rounds=2, threads=steps.engines.thread_count)
-        gain = speed_up(times["int8"], times["float32"])
-        found.append(Trial(source, settings, paths, gain, *judged))
-    return found
+        calls[folder.name] = logits_of(chain)
+        trials.append(Trial(source, settings, paths, UNTIMED, *judged))
+    times = time_inputs(calls, inputs, rounds=ROUNDS, threads=steps.engines.thread_count)
+    return with_times(trials, times)
 
 
-def _trial_record(arm: str, trial: Trial, chosen: bool) -> Record:
+def with_times(trials: Sequence[Trial], times: Mapping[str, InputTimes[Any]]) -> list[Trial]:
+    """The trials with their speeds, by the names of their folders, and which are surely slower.
+
+    None is where the machine was busy: such times tell no form from another.
+    """
+    names = [trial.paths[0].parent.name for trial in trials]
+    gains = [speed_up(times[name], times[FLOAT32]) for name in names]
+    good = [name for name, trial in zip(names, trials, strict=True) if trial.good]
+    top = fastest(times, good) if good else ""
+    slower = [
+        bool(top) and name != top and _surely_slower(times[name], times[top]) for name in names
+    ]
+    return [
+        replace(trial, gain=gain, slower=behind)
+        for trial, gain, behind in zip(trials, gains, slower, strict=True)
+    ]
+
+
+def _surely_slower(times: InputTimes[Any], top: InputTimes[Any]) -> bool:
+    if times.load is not None and times.load.disturbance:
+        return False
+    behind = speed_up(top, times)
+    return behind.interval is not None and behind.interval[0] > ALIKE
+
+
+def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
+    """``alike`` counts the good forms of the arm that time does not tell from the fastest."""
     labels: dict[str, Label] = {
         "arm": f"{arm} int8",
         "settings": str(trial.settings),
@@ -215,6 +258,8 @@ def _trial_record(arm: str, trial: Trial, chosen: bool) -> Record:
         "float32_score": trial.own,
         "folder": trial.paths[0].parent.name,
         "good": trial.good,
+        "slower": trial.slower,
+        "alike": alike,
         "chosen": chosen,
     }
     gain = trial.gain

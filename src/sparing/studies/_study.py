@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparing import __version__
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
+from sparing.measure.load import disturbance_words
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.studies._goals import GoalResult
 from sparing.studies._run import DATA, Failure
@@ -36,9 +37,15 @@ class StudyResult:
     goals: list[GoalResult]
     failures: list[Failure]
 
+    @property
+    def disturbance(self) -> str:
+        """What must be said first where the machine was busy while times were taken, else empty."""
+        return disturbance_words(self.records)
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: goals first, then what failed and where everything lies."""
+        """For JSON: a busy machine and goals first, then what failed and where everything lies."""
         return {
+            "disturbance": self.disturbance,
             "study": self.name,
             "folder": str(self.folder),
             "goals": [goal.to_dict() for goal in self.goals],

@@ -11,6 +11,7 @@ from typing import Any
 from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
 from sparing.core.record import Record
+from sparing.measure.load import disturbances
 from sparing.models import default_model, names
 from sparing.studies import _cells
 from sparing.studies._analysis import analyse
@@ -205,6 +206,7 @@ def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResu
     least = min(above, default=None)
     every = Goal(f"{options.baseline} above chance in every seed", 0.05, "share")
     judged = every.judge(least, None if least is None else (least, least))
+    busy = disturbances(records)
     goals = [replace(judged, interval=None)]  # one seed is enough to fail, and all must pass
     for arm in options.mechanisms:
         if arm == options.baseline:
@@ -214,7 +216,9 @@ def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResu
         goals.append(Goal(name, -options.margin, "share").judge(*_value(gap)))
         ratio = _find(records, "latency_ratio", arm, scope="model", batch=1)
         name = f"{arm}: model latency over dense at {task.tokens} tokens"
-        goals.append(Goal(name, 1.0, "ratio", at_most=True).judge(*_value(ratio)))
+        disturbed = busy.get(ratio.cell, "") if ratio is not None else ""
+        goal = Goal(name, 1.0, "ratio", at_most=True)
+        goals.append(goal.judge(*_value(ratio), disturbed))
     return goals
 
 

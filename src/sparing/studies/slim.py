@@ -16,6 +16,7 @@ from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.measure.calibration import examples_needed
+from sparing.measure.load import disturbances
 from sparing.studies import _slim_cells as cells
 from sparing.studies._goals import Goal, GoalResult
 from sparing.studies._run import Cell, Run, open_run
@@ -206,7 +207,8 @@ def _judge(records: list[Record], options: Options) -> list[GoalResult]:
     speeds = [r for r in ours if r.name == "speed_up" and r.labels["batch"] == first]
     fastest = max(speeds, key=lambda record: record.value or 0.0, default=None)
     goal = Goal(f"speed over the fastest dense form, batch {first}", options.speed, "ratio")
-    goals = [goal.judge(*_value(fastest))]
+    busy = disturbances(records).get(fastest.cell, "") if fastest is not None else ""
+    goals = [goal.judge(*_value(fastest), busy)]
     goal = Goal("share of the dense score kept", options.floor, "share")
     return [*goals, goal.judge(*_kept(records, fastest))]
 
