@@ -9,6 +9,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from sparing.report import wording
 from sparing.report.drawing import free_place, spread, to_png, to_svg
 from sparing.report.figures import plots
 from sparing.report.learning import mean_line

@@ -228,6 +228,7 @@ def _latency(before: PreTrainedModel, after: PreTrainedModel, task: Task) -> dic
     times = paired_latency(both, baseline="before", budget_s=TIMED_SECONDS)
     ratio = times["after"].ratio
     return {
+        "disturbance": times["after"].disturbance,
         "before_ms": times["before"].p50_ms / len(inputs),
         "after_ms": times["after"].p50_ms / len(inputs),
         "ratio": ratio.value,
@@ -246,7 +247,11 @@ def _spread(lengths: Sequence[int]) -> list[int]:
 
 
 def _in_words(found: dict[str, Any]) -> str:
+    from sparing.measure.load import busy_words
+
     told = f"one example at a time: {found['before_ms']:.2f} ms before, {found['after_ms']:.2f} ms "
+    if found["disturbance"]:
+        return f"{busy_words(found['disturbance'])}\n{told}after"
     told += f"after, {1 / found['ratio']:.2f} times as fast"
     if found["interval"]:
         low, high = found["interval"]

@@ -39,7 +39,8 @@ class Candidate:
 
     ``obstacle`` says why it cannot serve the model, empty where it can; ``exact`` that it keeps the
     outputs and so needs no training. ``curve`` holds its core's time over the dense core's by
-    length (below 1 is faster), ``skipped`` why a length was not measured.
+    length (below 1 is faster), ``skipped`` why a length was not measured, ``disturbance`` what kept
+    the machine busy at one of them: then nothing is said of where it crosses.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Candidate:
     obstacle: str = ""
     curve: dict[int, Ratio] = field(default_factory=dict)
     skipped: dict[int, str] = field(default_factory=dict)
+    disturbance: str = ""
 
     @property
     def crossover(self) -> int | None:
@@ -65,6 +67,8 @@ class Candidate:
 
     def _from_which(self, faster: Callable[[Ratio], bool]) -> int | None:
         found = None
+        if self.disturbance:
+            return None
         for tokens in sorted(self.curve, reverse=True):
             if not faster(self.curve[tokens]):
                 break
@@ -152,6 +156,7 @@ def measure_length(
     for candidate in chosen:
         if candidate.name in timed:
             candidate.curve[tokens] = timed[candidate.name].ratio
+            candidate.disturbance = candidate.disturbance or timed[candidate.name].disturbance
     return latency_records(timed, "attention", tokens, batch, DENSE)
 
 
@@ -306,7 +311,7 @@ def crossover_records(chosen: Sequence[Candidate], batch: int) -> list[Record]:
     """From which length on each core is faster, with where it may begin; null for not at all."""
     found = []
     for each in chosen:
-        if not each.curve:
+        if not each.curve or each.disturbance:
             continue
         crossover, earliest = each.crossover, each.earliest
         value = None if crossover is None else float(crossover)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sparing.measure.gains import share_decimals
+from sparing.measure.load import busy_words
 from sparing.measure.statistics import Ratio
 from sparing.studies._advice_curves import Candidate, WholeModel
 from sparing.studies._advice_model import Subject
@@ -15,6 +17,9 @@ from sparing.studies._advice_parts import Parts
 Decision = Literal["keep dense", "swap", "drop padding", "undecided"]
 # A gain below this is not worth a change, let alone a training.
 WORTH = 1.05
+# The parts, replayed alone, take 90 to 105 % of the whole on a quiet machine. Outside of this the
+# shares, and so the largest gain, are not those of the model.
+LEAST_EXPLAINED, MOST_EXPLAINED = 0.8, 1.2
 TIMES = "\N{MULTIPLICATION SIGN}"
 DASH = "\N{EN DASH}"
 
@@ -30,7 +35,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Found:
-    """Everything that was measured, as the recommendation needs it."""
+    """Everything that was measured, as the recommendation needs it.
+
+    ``disturbance`` says what kept the machine busy meanwhile; empty where it was quiet.
+    """
 
     subject: Subject
     tokens: int
@@ -39,10 +47,15 @@ class Found:
     chosen: tuple[Candidate, ...]
     whole: WholeModel | None
     padding: Padding | None
+    disturbance: str = ""
 
 
 def decide(found: Found) -> tuple[Decision, str]:
     """What to do, in one or two sentences with the numbers they rest on."""
+    refusal = _refusal(found)
+    if refusal:
+        obstacle = " In any case sparing cannot swap this model." if found.subject.obstacle else ""
+        return "undecided", refusal + obstacle
     decision, attention = _on_attention(found)
     padding = found.padding
     if padding is None:
@@ -60,6 +73,20 @@ def decide(found: Found) -> tuple[Decision, str]:
     if decision == "swap" and found.whole is not None and found.whole.measured.value < gain:
         return decision, f"{attention} Then drop your padding: {_padding_words(padding)}."
     return "drop padding", f"Drop your padding first: {_padding_words(padding)}. {attention}"
+
+
+def _refusal(found: Found) -> str:
+    """Why these measurements decide nothing; empty where they may."""
+    if found.disturbance:
+        return busy_words(found.disturbance)
+    explained = found.parts.accounted.value
+    if LEAST_EXPLAINED <= explained <= MOST_EXPLAINED:
+        return ""
+    return (
+        f"No verdict: the parts, replayed alone, explain {percent(explained)} of the whole model's "
+        "time, so that their shares are not the model's. Measure again on a quiet machine; of a "
+        "very small model, with more --tokens or a larger --batch."
+    )
 
 
 def too_short(padding: Padding) -> bool:
@@ -90,9 +117,11 @@ def _padding_words(padding: Padding) -> str:
 def _on_attention(found: Found) -> tuple[Decision, str]:
     """The sentence about attention alone."""
     share, gain, tokens = found.parts.core, found.parts.gain, f"{found.tokens:,} tokens"
-    most = f"the core takes {percent(share.value)} of the time at {tokens}"
-    largest = gain.value if gain.interval is None else gain.interval[1]
-    at_most = f"so no other attention can make the model more than {factor(largest)} faster"
+    decimals = share_decimals(share.value, _digits)
+    most = f"the core takes {100 * share.value:.{decimals}f} % of the time at {tokens}"
+    at_most = f"so no other attention can make the model more than {factor(gain.value)} faster"
+    if gain.interval is not None:
+        at_most += f" ({_digits(gain.interval[0])}{DASH}{_digits(gain.interval[1])})"
     if (gain.interval or (gain.value, gain.value))[1] < WORTH:
         return "keep dense", f"Keep dense attention: {most}, {at_most}."
     if found.whole is None:
@@ -116,7 +145,7 @@ def _on_whole(whole: WholeModel, found: Found, most: str) -> tuple[Decision, str
     if low > max(largest, WORTH):
         return "undecided", (
             f"Undecided at {found.tokens:,} tokens: {name} was {measured}, but a core that costs "
-            f"nothing could give {factor(largest)} at most; this machine was busy, measure again."
+            f"nothing could give {factor(largest)} at most; the two do not fit, measure again."
         )
     if low >= WORTH:
         after = (
@@ -141,9 +170,9 @@ def tables(found: Found) -> tuple[Table, ...]:
     """Where the time goes, padding, the mechanisms, and the whole model."""
     shown = [_parts_table(found), _mechanisms_table(found)]
     if found.padding is not None:
-        shown.insert(1, _padding_table(found.padding))
+        shown.insert(1, _padding_table(found.padding, found.disturbance))
     if found.whole is not None:
-        shown.append(_whole_table(found.whole))
+        shown.append(_whole_table(found.whole, found.disturbance))
     return tuple(shown)
 
 
@@ -161,11 +190,11 @@ def _parts_table(found: Found) -> Table:
     return Table(title, ("part", "time", "share", "95 % interval"), tuple(rows))
 
 
-def _padding_table(padding: Padding) -> Table:
+def _padding_table(padding: Padding, busy: str) -> Table:
     rows = []
     for name, share in padding.pad_shares.items():
         ratio = padding.ratios.get(name)
-        time = "1 (baseline)" if name == FILE else speed(ratio) if ratio else "not measured"
+        time = "1 (baseline)" if name == FILE else said(ratio, busy)
         rows.append((_arrangement(name, padding), percent(share), time))
     title = (
         f"Padding on {padding.texts:,} texts (median {padding.median_tokens}, 95 % up to "
@@ -184,7 +213,8 @@ def _arrangement(name: str, padding: Padding) -> str:
 
 
 def _mechanisms_table(found: Found) -> Table:
-    rows = tuple(_mechanism_row(each, found.tokens) for each in found.chosen)
+    busy = found.disturbance
+    rows = tuple(_mechanism_row(each, found.tokens, busy) for each in found.chosen)
     heads = f"{found.subject.heads} heads of {found.subject.dim}"
     causal = ", causal" if found.subject.causal else ""
     title = f"Attention cores against fused dense attention ({heads}, batch {found.batch}{causal})"
@@ -192,9 +222,9 @@ def _mechanisms_table(found: Found) -> Table:
     return Table(title, columns, rows)
 
 
-def _mechanism_row(each: Candidate, tokens: int) -> tuple[str, ...]:
+def _mechanism_row(each: Candidate, tokens: int, busy: str) -> tuple[str, ...]:
     ratio = each.curve.get(tokens)
-    at_tokens = speed(ratio) if ratio else each.skipped.get(tokens, "not measured")
+    at_tokens = said(ratio, busy) if ratio else each.skipped.get(tokens, "not measured")
     outputs = "kept (exact)" if each.exact else "needs training"
     return (each.name, at_tokens, crossover(each), outputs, each.obstacle or "yes")
 
@@ -203,6 +233,8 @@ def crossover(each: Candidate) -> str:
     """From which length on a core is faster, in words."""
     if not each.curve:
         return "not measured"
+    if each.disturbance:
+        return "not decided"
     if each.crossover is None:
         perhaps = "" if each.earliest is None else f", perhaps from {each.earliest:,}"
         return f"not up to {each.longest:,} tokens{perhaps}"
@@ -212,10 +244,10 @@ def crossover(each: Candidate) -> str:
     return since
 
 
-def _whole_table(whole: WholeModel) -> Table:
-    predicted = speed(whole.predicted) if whole.predicted else "not predicted: not fused"
+def _whole_table(whole: WholeModel, busy: str) -> Table:
+    predicted = said(whole.predicted, busy) if whole.predicted else "not predicted: not fused"
     layers = f"{whole.swapped_layers} swapped, {whole.left_layers} left"
-    row = (whole.mechanism, predicted, speed(whole.measured), layers)
+    row = (whole.mechanism, predicted, said(whole.measured, busy), layers)
     columns = ("best mechanism", "predicted", "measured", "layers")
     return Table("The whole model with it, against dense", columns, (row,))
 
@@ -242,6 +274,18 @@ def speed(ratio: Ratio | None) -> str:
     if low <= 1 <= high:
         text = "about as fast"
     return f"{text} ({_digits(low)}{DASH}{_digits(high)})"
+
+
+def said(ratio: Ratio | None, busy: str) -> str:
+    """A ratio of times as ``speed`` says it; of a busy machine as a bare number that claims none.
+
+    ``busy`` is what kept the machine busy, empty where it was quiet.
+    """
+    if ratio is None or not busy:
+        return speed(ratio)
+    interval = ratio.interval
+    spread = f" ({_digits(interval[0])}{DASH}{_digits(interval[1])})" if interval else ""
+    return f"{factor(ratio.value)} the time{spread}, not decided"
 
 
 def factor(value: float) -> str:
@@ -292,7 +336,8 @@ def notes(found: Found, extra: Sequence[str]) -> tuple[str, ...]:
     if padding is not None and MAXIMUM in padding.ratios:
         said.append(
             f"Padding every batch to {padding.tokens:,} tokens would be "
-            f"{speed(padding.ratios[MAXIMUM])} than padding to the longest of each batch."
+            f"{said(padding.ratios[MAXIMUM], found.disturbance)} than padding to the longest of "
+            "each batch."
         )
     said.append(
         "Exact mechanisms keep the outputs. All others need training: sparing train TASK --model "

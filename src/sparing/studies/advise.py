@@ -16,6 +16,7 @@ from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
+from sparing.measure.load import collected, worst
 from sparing.measure.machine import Facts, commit, machine, machine_id
 from sparing.studies._advice_curves import (
     LENGTHS,
@@ -32,7 +33,7 @@ from sparing.studies._advice_curves import (
 from sparing.studies._advice_model import Subject, open_subject, random_inputs, resolve_tokens
 from sparing.studies._advice_padding import Padding, Texts, measure_padding, read_texts, tokenise
 from sparing.studies._advice_parts import Part, Parts, measure_parts, part_records
-from sparing.studies._advice_words import Decision, Found, Table, decide, notes, speed, tables
+from sparing.studies._advice_words import Decision, Found, Table, decide, notes, said, tables
 from sparing.studies._cells import latency_records
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class Advice:
     ``recommendation`` says it in words, ``decision`` in one of four: keep dense, swap, drop
     padding, undecided. ``parts`` sum to the whole model's time; ``mechanisms`` hold each core's
     ratio by length; ``whole`` the best mechanism's predicted and measured effect; ``padding`` what
-    pads cost on the texts given. ``records`` hold every number. In a notebook it shows as tables.
+    pads cost on the texts given. ``records`` hold every number. ``disturbance`` says what kept the
+    machine busy meanwhile, so that nothing is decided; empty where it was quiet. In a notebook it
+    shows as tables.
     """
 
     model: str
@@ -104,11 +107,13 @@ class Advice:
     tables: tuple[Table, ...]
     machine: Facts
     records: list[Record] = field(repr=False)
+    disturbance: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The advice as plain values, the recommendation first, the records last."""
         return {
             "recommendation": self.recommendation,
+            "disturbance": self.disturbance,
             "decision": self.decision,
             "model": self.model,
             "model_class": self.model_class,
@@ -156,7 +161,13 @@ def run(
     tokens = resolve_tokens(subject, options.tokens)
     chosen = candidates(subject, options.mechanisms)
     tokenised = None if lines is None else tokenise(subject, lines, tokens)
-    advice = _measure(subject, tokens, chosen, tokenised, options, on_progress)
+    with collected() as loads:
+        found, records, extra = _measure(subject, tokens, chosen, tokenised, options, on_progress)
+    load = worst(loads)
+    if load is not None:
+        found = replace(found, disturbance=load.disturbance)
+        records.append(load.record())
+    advice = _advice(found, records, extra)
     if output_dir is not None:
         write(advice, output_dir)
     on_progress(1.0, "done")
@@ -170,8 +181,8 @@ def _measure(
     texts: Texts | None,
     options: Options,
     on_progress: Progress,
-) -> Advice:
-    """All stages, one after the other."""
+) -> tuple[Found, list[Record], list[str]]:
+    """All stages, one after the other: what was measured, its records, and notes."""
     inputs, sizes = random_inputs(subject, options.batch, tokens), (tokens, options.batch)
     on_progress(0.05, "where the time goes")
     parts = measure_parts(subject, inputs, **options.timing("parts"))
@@ -189,7 +200,7 @@ def _measure(
     records += whole_records(whole, *sizes) if whole is not None else []
     extra, found = _measure_swapped(subject, inputs, tokens, options)
     everything = Found(subject, *sizes, parts, tuple(chosen), whole, padding)
-    return _advice(everything, records + found, extra)
+    return everything, records + found, extra
 
 
 def write(advice: Advice, folder: Path) -> None:
@@ -255,9 +266,10 @@ def _measure_swapped(
     if subject.as_given is None:
         return [], []
     timed = measure_as_given(subject, inputs, **options.timing("whole"))
+    given = timed["as given"]
     note = (
         "The model came swapped. Beside its dense self it is, as it came, "
-        f"{speed(timed['as given'].ratio)}; everything else here is about the dense one."
+        f"{said(given.ratio, given.disturbance)}; everything else here is about the dense one."
     )
     return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
 
@@ -285,6 +297,7 @@ def _advice(found: Found, records: list[Record], extra: list[str]) -> Advice:
         tables=tables(found),
         machine=facts,
         records=[stamp(record) for record in records],
+        disturbance=found.disturbance,
     )
 
 
@@ -299,6 +312,7 @@ def _plain_candidate(each: Candidate) -> dict[str, Any]:
         "perhaps_from_tokens": each.earliest,
         "longest_tokens": each.longest,
         "ratios": {str(tokens): asdict(ratio) for tokens, ratio in each.curve.items()},
+        "disturbance": each.disturbance,
         "skipped": {str(tokens): reason for tokens, reason in each.skipped.items()},
     }
 

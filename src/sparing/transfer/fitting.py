@@ -27,13 +27,15 @@ class Fit:
     """The budget that was set, and what it took: None where no limit asked for it.
 
     ``latency_ms`` is the median of a call, ``peak_mb`` the memory (MiB) that one call adds to the
-    loaded model.
+    loaded model. ``disturbance`` says what kept the machine busy while it was timed, so that a
+    larger budget may hold when it is quiet; empty where it was.
     """
 
     budget: float
     plan: Plan
     latency_ms: float | None
     peak_mb: float | None
+    disturbance: str = ""
 
 
 def fit_budget(
@@ -61,15 +63,22 @@ def fit_budget(
     _check(model, max_latency_ms, max_memory_mb)
     given = list(inputs) or [random_batch(model, batch, tokens)]
     before = model.plan
+    disturbance = ""
     try:
         # best first: the first that holds is the answer
         for point in model.best_first():
             fit = _measure(model, point, given, bool(inputs), max_memory_mb is not None, threads)
+            disturbance = disturbance or fit.disturbance
             if _holds(fit, max_latency_ms, max_memory_mb):
                 before = point.plan
-                return fit
+                return replace(fit, disturbance=disturbance)
     finally:
         model.plan = before
+    if disturbance and max_latency_ms is not None:
+        raise UsageError(
+            f"the machine was busy ({disturbance}), and then even the cheapest plan takes "
+            f"{fit.latency_ms:.3g} ms; fit the budget again when it is quiet"
+        )
     peak = "" if fit.peak_mb is None else f" and {fit.peak_mb:.3g} MiB"
     raise UsageError(
         f"even the cheapest plan takes {fit.latency_ms:.3g} ms{peak} here; allow more, or slim the "
@@ -139,7 +148,8 @@ def _measure(
     times = paired_latency({"plan": call}, baseline="plan", rounds=ROUNDS, threads=threads)
     latency_ms = times["plan"].p50_ms / len(inputs)
     peak_mb = _peak_mb(model, point.plan, inputs, threads) if weigh else None
-    return Fit(point.cost_share, point.plan, latency_ms, peak_mb)
+    disturbance = times["plan"].disturbance
+    return Fit(point.cost_share, point.plan, latency_ms, peak_mb, disturbance)
 
 
 def _peak_mb(
