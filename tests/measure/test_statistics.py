@@ -99,6 +99,20 @@ def test_ratios_know_their_value_and_their_inverse():
     assert forth.count == 6
 
 
+def test_the_least_spread_of_an_accuracy_is_that_of_rounding_by_hand():
+    """Two values, each rounded to steps r, differ by a triangle over -r to r: its spread r/√6."""
+    found = mean_difference([0.9, 0.9], [0.8, 0.8], resolution=0.06)
+    spread = 0.06 / 2.449489742783178
+    reach = 12.706204736 * spread / 1.4142135623730951  # Student's quantile of one degree
+    assert found.interval == pytest.approx((0.1 - reach, 0.1 + reach), rel=1e-9)
+    assert reach == pytest.approx(0.2200779, rel=1e-6)
+    many = mean_difference([0.9] * 12, [0.8] * 12, resolution=0.06)
+    reach = 2.200985160 * spread / 12**0.5
+    assert many.interval == pytest.approx((0.1 - reach, 0.1 + reach), rel=1e-9)
+    drawn = np.random.default_rng(0).uniform(-0.03, 0.03, (2, 200_000))
+    assert (drawn[0] - drawn[1]).std() == pytest.approx(spread, rel=0.01)
+
+
 def test_the_same_numbers_give_the_same_interval_and_leave_the_generator_alone():
     ours, theirs = noisy_pairs(12, seed=1)
     state = np.random.get_state()[1].copy()  # noqa: NPY002  the global one is what is watched

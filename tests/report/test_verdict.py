@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -94,6 +95,76 @@ def test_from_which_length_on(crossings, says):
     assert re.search(says, result.second)
     assert "at 4,096 tokens attention is 80 % of the model's time" in result.second
     assert "more than 5.0× faster" in result.second
+
+
+# at the edge of every interval: touching 1 is no difference
+@pytest.mark.parametrize(
+    ("value", "interval", "decision"),
+    [
+        (0.9, (0.8, 0.99), "use"),
+        (0.9, (0.8, 1.0), "keep dense"),
+        (0.9, (0.8, 1.2), "keep dense"),
+        (1.1, (0.8, 1.2), "keep dense"),
+        (1.1, (1.0, 1.2), "keep dense"),
+        (1.1, (1.01, 1.2), "keep dense"),
+    ],
+)
+def test_an_interval_that_holds_or_touches_1_decides_nothing(value, interval, decision):
+    result = decide(*situation({"a": ((value, interval), "equivalent")}))
+    assert result.decision == decision
+    unclear = interval[0] <= 1 <= interval[1]
+    assert ("no other arm is clearly faster" in result.first) == unclear
+    assert ("faster than dense (95 %" in result.first) == (interval[1] < 1)
+    assert ("slower than dense" in result.first) == (interval[0] > 1)
+
+
+BUSY = "other programs kept 1.8 of 2 processors busy"
+
+
+def busy(records, cell=""):
+    """The records, timed while the machine was busy."""
+    load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
+    return [*records, replace(load, cell=cell)]
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [
+        {"a": (FAST, "equivalent")},
+        {"a": (FAST, "worse"), "b": (SLOW, "equivalent")},
+        {"a": (SLOW, "better")},
+        {"a": (SAME, "equivalent")},
+    ],
+)
+def test_no_verdict_from_a_busy_machine(arms):
+    found, config = situation(arms)
+    result = decide(busy(found), config)
+    assert (result.decision, result.arm, result.lead) == ("undecided", None, "No verdict on speed")
+    assert BUSY in result.because
+    assert not re.search("faster|slower|[Kk]eep|Use", str(result).replace("become faster", ""))
+    assert decide(busy(found, "elsewhere"), config) == decide(found, config)
+
+
+def test_a_curve_of_a_busy_machine_crosses_nowhere():
+    found, config = situation({"a": (SLOW, "equivalent")}, [("a", 512)])
+    place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1}
+    curve = make.record("latency_ratio", 0.5, "ratio", (0.4, 0.6), **place)
+    found = busy([*found, replace(curve, cell="latency/attention/512")], "latency/attention/512")
+    result = decide(found, config)
+    assert result.decision == "keep dense"
+    assert "not decided either: the machine was busy" in result.second
+
+
+def test_a_share_and_its_gain_are_of_one_value():
+    found, config = situation({"a": (SLOW, "equivalent")}, shares=False)
+    share, interval = 0.934637, (0.923845, 0.946746)
+    found.append(make.record("attention_share", share, "share", interval, tokens=4096))
+    gains = [1 / (1 - value) for value in (share, *interval)]
+    found.append(make.record("largest_gain", gains[0], "ratio", tuple(gains[1:]), tokens=4096))
+    second = decide(found, config).second
+    assert "attention is 93.46 % of the model's time" in second
+    assert "more than 15.3× faster (95 % interval 13.1–18.8×)" in second
+    assert f"{1 / (1 - 0.9346):.1f}" == "15.3"
 
 
 def test_an_arm_that_loses_accuracy_does_not_lead_the_crossing():

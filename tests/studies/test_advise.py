@@ -6,8 +6,11 @@ import copy
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ import torch
 
 import sparing
 from sparing.core.errors import DataError, Unsupported, UsageError
+from sparing.measure import load
 from sparing.measure.latency import PairedLatency
 from sparing.measure.statistics import Ratio
 from sparing.studies import _advice_curves as curves
@@ -22,7 +26,7 @@ from sparing.studies import _advice_padding as padding
 from sparing.studies import _advice_parts as parts
 from sparing.studies import advise
 from sparing.studies._advice_model import open_subject, random_inputs, resolve_tokens, sharing_copy
-from sparing.studies._advice_words import Found, decide, speed, too_short
+from sparing.studies._advice_words import Found, decide, speed, tables, too_short
 from sparing.transfer.swap import is_swapped
 from tests.studies.small import build, save_with_tokenizer
 
@@ -342,11 +346,13 @@ def test_a_model_without_the_registry_is_still_measured():
 # the recommendation
 
 
-def _found(share=0.5, whole=None, pads=None, tokens=512, p95=400):
+def _found(share=0.5, whole=None, pads=None, tokens=512, p95=400, explained=0.97, busy=""):
     low, high = share * 0.98, share * 1.02
     gain = Ratio(1 / (1 - share), (1 / (1 - low), 1 / (1 - high)), 20)
     each = [parts.Part(name, 1.0, Ratio(share, (low, high), 20)) for name in parts.PARTS]
-    split = parts.Parts(_latency(4.0), tuple(each), each[0].share, gain, each[0].share, True)
+    split = parts.Parts(
+        _latency(4.0), tuple(each), each[0].share, gain, Ratio(explained, None, 20), True
+    )
     effect = None
     if whole is not None:
         value, interval = whole
@@ -359,7 +365,7 @@ def _found(share=0.5, whole=None, pads=None, tokens=512, p95=400):
         shares = {padding.FILE: 0.4}
         texts = padding.Padding(100, 8, tokens, shares, ratios, 64, 20, p95, 500, 0)
     subject = open_subject(build("bert"))
-    return Found(subject, tokens, 1, split, (), effect, texts)
+    return Found(subject, tokens, 1, split, (), effect, texts, busy)
 
 
 @pytest.mark.parametrize(
@@ -382,6 +388,77 @@ def test_the_recommendation_follows_from_the_numbers(case, decision, words):
     found, text = decide(_found(**case))
     assert found == decision, text
     assert words in text
+
+
+BUSY = "other programs kept 1.8 of 2 processors busy"
+VERDICTS = ("Keep", "keep dense", "Swap", "Drop", "faster", "slower", "as fast")
+
+
+@pytest.mark.parametrize(
+    ("case", "begins"),
+    [
+        ({"busy": BUSY}, f"The machine was busy: {BUSY}. No verdict on speed"),
+        ({"explained": 4.13}, "No verdict: the parts, replayed alone, explain 413 % of the whole"),
+        ({"explained": 0.79}, "No verdict: the parts, replayed alone, explain 79 %"),
+        ({"explained": 1.21}, "No verdict: the parts, replayed alone, explain 121 %"),
+    ],
+)
+@pytest.mark.parametrize(
+    "measured",
+    [
+        {"share": 0.02},
+        {"whole": (0.6, (0.58, 0.62))},
+        {"whole": (1.2, (1.1, 1.3))},
+        {"whole": (1.2, (1.1, 1.3)), "pads": 0.6},
+    ],
+)
+def test_no_verdict_from_a_busy_machine_or_parts_that_do_not_add_up(measured, case, begins):
+    decision, text = decide(_found(**measured, **case))
+    assert decision == "undecided"
+    assert text.startswith(begins)
+    assert not any(word in text for word in VERDICTS)
+
+
+def test_parts_that_nearly_add_up_are_taken():
+    for explained in (0.8, 1.2):
+        assert decide(_found(explained=explained, whole=(1.2, (1.1, 1.3))))[0] == "keep dense"
+
+
+def test_tables_of_a_busy_machine_claim_no_direction():
+    found = _found(whole=(0.6, (0.58, 0.62)), pads=0.5, busy=BUSY)
+    each = _candidate(n512=(0.5, (0.4, 0.6)))
+    each.disturbance = BUSY
+    shown = tables(replace(found, chosen=(each,)))
+    text = " ".join(cell for table in shown for row in table.rows for cell in row)
+    assert "0.50× the time (0.40–0.60), not decided" in text
+    assert not any(word in text for word in VERDICTS)
+    assert (each.crossover, curves.crossover_records([each], 1)) == (None, [])
+
+
+def test_the_share_and_the_gain_that_are_said_follow_from_each_other():
+    text = decide(_found(share=0.4634, whole=(1.2, (1.1, 1.3))))[1]
+    share = float(re.search(r"takes ([\d.]+) % of the time", text)[1]) / 100
+    gain = float(re.search(r"more than ([\d.]+)× faster", text)[1])
+    assert f"{1 / (1 - share):.2f}" == f"{gain:.2f}" == "1.86"
+
+
+def test_a_busy_machine_goes_first_in_every_form(monkeypatch):
+    def crowded():
+        now = time.perf_counter()
+        return load.Counters(now, 0.1 * now, 0.1 * now, 0.1 * now, None, None)
+
+    monkeypatch.setattr(load, "read_counters", crowded)
+    found = sparing.advise(build("bert"), tokens=16, mechanisms=["linear"], **QUICK)
+    assert found.decision == "undecided"
+    assert "a processor for 10% of the time" in found.disturbance
+    assert found.recommendation.startswith("The machine was busy: ")
+    facts = found.to_dict()
+    assert list(facts)[:2] == ["recommendation", "disturbance"]
+    assert facts["disturbance"] == found.disturbance
+    assert [r.labels["disturbance"] for r in found.records if r.name == load.NAME] == [
+        found.disturbance
+    ]
+    assert not any(record.name == "crossover_tokens" for record in found.records)
 
 
 def test_texts_of_half_the_length_are_not_too_short():

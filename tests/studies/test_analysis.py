@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from sparing.core.record import Record
-from sparing.studies import compare
+from sparing.measure.latency import PairedLatency
+from sparing.measure.statistics import Ratio
+from sparing.studies import _cells, compare
 from sparing.studies._analysis import analyse
 from sparing.studies._resampling import score_difference
 from sparing.tasks import load_task
@@ -35,6 +38,74 @@ def test_accuracy_is_paired_by_seed():
     assert gap.value == pytest.approx(-0.1, abs=1e-3)
     assert gap.labels["verdict"] == "worse"
     assert gap.count == 5
+
+
+def _load(cell, reason="other programs kept 1.8 of 2 processors busy"):
+    labels = {"disturbance": reason}
+    return Record("machine_load", 0.4, "share", "measured", labels, cell=cell)
+
+
+def test_a_curve_that_was_disturbed_crosses_nowhere():
+    curve = [
+        replace(_ratio("linear", tokens, value, 1.05 * value), cell=f"latency/attention/{tokens}")
+        for tokens, value in ((64, 1.5), (256, 0.8), (1024, 0.3))
+    ]
+    (quiet,) = _analyse([*curve, _load("train/linear/0")])
+    assert (quiet.name, quiet.value) == ("crossover_tokens", 256.0)
+    assert _analyse([*curve, _load("latency/attention/256")]) == []
+
+
+def test_a_ratio_of_disturbed_times_says_so():
+    times = [
+        Record("train_time_s", 2.0 + s, "s", "measured", {"arm": arm, "seed": s}, cell=f"{arm}/{s}")
+        for arm in ("softmax", "linear")
+        for s in range(2)
+    ]
+    (quiet,) = _analyse(times)
+    assert "disturbance" not in quiet.labels
+    for arm in ("softmax", "linear"):
+        (busy,) = _analyse([*times, _load(f"{arm}/1")])
+        assert "1.8 of 2" in busy.labels["disturbance"]
+
+
+def test_a_goal_of_speed_is_not_decided_on_a_busy_machine():
+    place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
+    cell = "latency/model/1"
+    fast = Record("latency_ratio", 0.5, "ratio", "measured", place, (0.4, 0.6), cell=cell)
+    options, task = compare.Options(mechanisms=("softmax", "linear")), load_task("digits")
+    goal = compare._judge([fast], options, task)[-1]
+    assert (goal.met, "note" in goal.to_dict()) == (True, False)
+    goal = compare._judge([fast, _load(cell)], options, task)[-1]
+    assert (goal.met, goal.value, goal.interval) == ("undecided", 0.5, (0.4, 0.6))
+    assert goal.to_dict()["note"].startswith("not decided: the machine was busy")
+
+
+def test_the_share_of_a_model_of_four_layers_by_hand(monkeypatch):
+    """A core that takes a tenth of the whole model, four times over, takes two fifths of it."""
+    task = load_task("digits")
+    arms = _cells.Arms(
+        task=task,
+        task_name="digits",
+        task_options={},
+        data=None,
+        model="vit",
+        sizes={"layers": 4},
+        options={"softmax": {}},
+        given={},
+        baseline="softmax",
+        folder=Path("unused"),
+        rounds=20,
+        thread_count=1,
+    )
+    assert arms.shape.layers == 4
+    core = PairedLatency((1.0,), 1.0, 1.0, 1.0, Ratio(0.1, (0.05, 0.15), 10), 1, 1)
+    monkeypatch.setattr(_cells, "paired_latency", lambda *_, **__: {"core": core})
+    share, gain = _cells._share_records(arms, 64, lambda: None)
+    assert (share.name, gain.name) == ("attention_share", "largest_gain")
+    assert share.value == pytest.approx(0.4)
+    assert share.interval == pytest.approx((0.2, 0.6))
+    assert gain.value == pytest.approx(1 / 0.6)
+    assert gain.interval == pytest.approx((1 / 0.8, 1 / 0.4))
 
 
 def test_one_seed_decides_nothing():

@@ -194,7 +194,7 @@ def _padding_table(padding: Padding, busy: str) -> Table:
     rows = []
     for name, share in padding.pad_shares.items():
         ratio = padding.ratios.get(name)
-        time = "1 (baseline)" if name == FILE else said(ratio, busy)
+        time = "1 (baseline)" if name == FILE else ratio_words(ratio, busy)
         rows.append((_arrangement(name, padding), percent(share), time))
     title = (
         f"Padding on {padding.texts:,} texts (median {padding.median_tokens}, 95 % up to "
@@ -224,7 +224,7 @@ def _mechanisms_table(found: Found) -> Table:
 
 def _mechanism_row(each: Candidate, tokens: int, busy: str) -> tuple[str, ...]:
     ratio = each.curve.get(tokens)
-    at_tokens = said(ratio, busy) if ratio else each.skipped.get(tokens, "not measured")
+    at_tokens = ratio_words(ratio, busy) if ratio else each.skipped.get(tokens, "not measured")
     outputs = "kept (exact)" if each.exact else "needs training"
     return (each.name, at_tokens, crossover(each), outputs, each.obstacle or "yes")
 
@@ -245,9 +245,9 @@ def crossover(each: Candidate) -> str:
 
 
 def _whole_table(whole: WholeModel, busy: str) -> Table:
-    predicted = said(whole.predicted, busy) if whole.predicted else "not predicted: not fused"
+    predicted = ratio_words(whole.predicted, busy) if whole.predicted else "not predicted: not fused"
     layers = f"{whole.swapped_layers} swapped, {whole.left_layers} left"
-    row = (whole.mechanism, predicted, said(whole.measured, busy), layers)
+    row = (whole.mechanism, predicted, ratio_words(whole.measured, busy), layers)
     columns = ("best mechanism", "predicted", "measured", "layers")
     return Table("The whole model with it, against dense", columns, (row,))
 
@@ -276,7 +276,7 @@ def speed(ratio: Ratio | None) -> str:
     return f"{text} ({_digits(low)}{DASH}{_digits(high)})"
 
 
-def said(ratio: Ratio | None, busy: str) -> str:
+def ratio_words(ratio: Ratio | None, busy: str) -> str:
     """A ratio of times as ``speed`` says it; of a busy machine as a bare number that claims none.
 
     ``busy`` is what kept the machine busy, empty where it was quiet.
@@ -336,7 +336,7 @@ def notes(found: Found, extra: Sequence[str]) -> tuple[str, ...]:
     if padding is not None and MAXIMUM in padding.ratios:
         said.append(
             f"Padding every batch to {padding.tokens:,} tokens would be "
-            f"{said(padding.ratios[MAXIMUM], found.disturbance)} than padding to the longest of "
+            f"{ratio_words(padding.ratios[MAXIMUM], found.disturbance)} than padding to the longest of "
             "each batch."
         )
     said.append(

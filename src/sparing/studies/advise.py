@@ -33,7 +33,7 @@ from sparing.studies._advice_curves import (
 from sparing.studies._advice_model import Subject, open_subject, random_inputs, resolve_tokens
 from sparing.studies._advice_padding import Padding, Texts, measure_padding, read_texts, tokenise
 from sparing.studies._advice_parts import Part, Parts, measure_parts, part_records
-from sparing.studies._advice_words import Decision, Found, Table, decide, notes, said, tables
+from sparing.studies._advice_words import Decision, Found, Table, decide, notes, ratio_words, tables
 from sparing.studies._cells import latency_records
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _measure_swapped(
     given = timed["as given"]
     note = (
         "The model came swapped. Beside its dense self it is, as it came, "
-        f"{said(given.ratio, given.disturbance)}; everything else here is about the dense one."
+        f"{ratio_words(given.ratio, given.disturbance)}; everything else here is about the dense one."
     )
     return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
 
