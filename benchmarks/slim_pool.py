@@ -146,7 +146,7 @@ def summary(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Pa
             f"{NAMED[arm]} over {count_of(total.runs, 'run')} and {total.examples:,} test "
             "examples: "
             f"{', '.join(parts)}, at {100 * total.value:+.2f} points of accuracy, with 95 % "
-            f"confidence above {_above(total)}"
+            f"confidence above {_above(total)}{_alone(total)}"
         )
         if arm == STATIC:
             told += _beside(folders, arm)
@@ -166,8 +166,16 @@ def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
     return [
         f"{NAMED[OURS]} over the same {count_of(ours.runs, 'run')}: at {100 * ours.value:+.2f} "
         f"points, above {_above(ours)}; less the {NAMED[arm]} {100 * gap.value:+.2f} "
-        f"({low:+.2f} to {high:+.2f}, 95 %)"
+        f"({low:+.2f} to {high:+.2f}, 95 %){_alone(gap)}"
     ]
+
+
+def _alone(total: PooledDifference) -> str:
+    """Of what the bound does not speak, where a task was trained once."""
+    if total.of_other_trainings:
+        return ""
+    tasks = "one task has" if total.single == 1 else f"{total.single} tasks have"
+    return f" for other examples, not for other trainings: {tasks} one training"
 
 
 def _above(total: PooledDifference) -> str:

@@ -17,6 +17,16 @@ def test_tasks_count_by_their_examples():
     assert (found.examples, found.runs) == (400, 5)
 
 
+def test_a_bound_speaks_of_other_trainings_only_where_every_task_has_several():
+    """One training shows no variance of trainings: it must not count as if there were none."""
+    generator = np.random.default_rng(0)
+    once, thrice = generator.normal(0, 1, (1, 400)), generator.normal(0, 1, (3, 400))
+    assert pool_differences([thrice, thrice]).of_other_trainings
+    for tasks, single in (([once, thrice], 1), ([thrice, once, once], 2), ([once], 1)):
+        found = pool_differences(tasks)
+        assert (found.single, found.of_other_trainings) == (single, False)
+
+
 def test_few_equal_answers_are_not_certain():
     found = pool_differences([np.zeros((2, 60))])
     assert found.value == 0

@@ -19,7 +19,9 @@ Array = NDArray[np.float64]
 class PooledDifference:
     """A mean difference over tasks, with its two-sided interval and one-sided lower bound.
 
-    ``examples`` counts the test examples of all tasks once, ``runs`` the tasks' seeds.
+    ``examples`` counts the test examples of all tasks once, ``runs`` the tasks' seeds. ``single``
+    counts the tasks with one training: how far other trainings of them differ is not known, so that
+    interval and bound then hold for other examples alone.
     """
 
     value: float
@@ -27,6 +29,12 @@ class PooledDifference:
     bound: float
     examples: int
     runs: int
+    single: int = 0
+
+    @property
+    def of_other_trainings(self) -> bool:
+        """Whether interval and bound hold for other trainings, too."""
+        return not self.single
 
 
 @dataclass(frozen=True)
@@ -46,14 +54,15 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
 
     Each of ``tasks`` is an array (seeds, examples) of paired differences, such as 1 where only our
     answer is right, -1 where only the other's is, and else 0. Both the interval and the ``bound``
-    have the given confidence, for other examples and, where there are several, other seeds: three
-    seeds do not count as three times the examples, nor do many examples hide that trainings differ.
+    have the given confidence, for other examples and, where every task has several seeds, for other
+    seeds: three seeds do not count as three times the examples, nor do many examples hide that
+    trainings differ. A task with one seed adds no variance of its trainings, as if they never
+    differed: ``single`` counts such tasks, and no claim about other trainings may rest on the bound.
 
     Seeds and examples are random effects that cross, with mean squares for each and for what is
     left; the degrees of freedom of their sum are Satterthwaite's (1946, Biometrics Bulletin 2), so
     that a variance from three seeds counts as one. In simulations 3 to 6 of 100 bounds miss at
-    95 %, with two seeds alone that decide everything 7 to 8. With one seed the interval speaks of
-    other examples only. Where all differences are the same, the interval reaches as far as examples
+    95 %, with two seeds alone that decide everything 7 to 8. Where all differences are the same, the interval reaches as far as examples
     that were not seen may well differ by 1. Raises ``UsageError`` for no tasks, and for arrays of
     fewer than two examples or with numbers that are not finite.
     """
@@ -76,7 +85,9 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
     if not reach:  # nothing differs, on the examples that were seen
         reach, below = (unseen(total, sure) for sure in (confidence, max(0.0, 2 * confidence - 1)))
     runs = sum(len(gaps) for gaps in found)
-    return PooledDifference(value, (value - reach, value + reach), value - below, total, runs)
+    single = sum(len(gaps) == 1 for gaps in found)
+    interval = (value - reach, value + reach)
+    return PooledDifference(value, interval, value - below, total, runs, single)
 
 
 def reach_of(parts: Sequence[Part], confidence: float) -> float:

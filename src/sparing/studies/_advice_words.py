@@ -245,7 +245,8 @@ def crossover(each: Candidate) -> str:
 
 
 def _whole_table(whole: WholeModel, busy: str) -> Table:
-    predicted = ratio_words(whole.predicted, busy) if whole.predicted else "not predicted: not fused"
+    fused = whole.predicted is not None
+    predicted = ratio_words(whole.predicted, busy) if fused else "not predicted: not fused"
     layers = f"{whole.swapped_layers} swapped, {whole.left_layers} left"
     row = (whole.mechanism, predicted, ratio_words(whole.measured, busy), layers)
     columns = ("best mechanism", "predicted", "measured", "layers")
@@ -333,11 +334,10 @@ def notes(found: Found, extra: Sequence[str]) -> tuple[str, ...]:
             f"95 % of your texts have {padding.p95_tokens} tokens or fewer: what is said of "
             f"attention at {found.tokens:,} tokens is not about them."
         )
-    if padding is not None and MAXIMUM in padding.ratios:
+    if padding is not None and MAXIMUM in padding.ratios and not found.disturbance:
         said.append(
             f"Padding every batch to {padding.tokens:,} tokens would be "
-            f"{ratio_words(padding.ratios[MAXIMUM], found.disturbance)} than padding to the longest of "
-            "each batch."
+            f"{speed(padding.ratios[MAXIMUM])} than padding to the longest of each batch."
         )
     said.append(
         "Exact mechanisms keep the outputs. All others need training: sparing train TASK --model "

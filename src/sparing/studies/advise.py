@@ -268,8 +268,8 @@ def _measure_swapped(
     timed = measure_as_given(subject, inputs, **options.timing("whole"))
     given = timed["as given"]
     note = (
-        "The model came swapped. Beside its dense self it is, as it came, "
-        f"{ratio_words(given.ratio, given.disturbance)}; everything else here is about the dense one."
+        "The model came swapped. Beside its dense self, as it came: "
+        f"{ratio_words(given.ratio, given.disturbance)}. All else here is about the dense one."
     )
     return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
 
