@@ -287,3 +287,39 @@ def test_layers_in_int8_settings_have_short_names():
     assert settings_text(pooler) == "scales per channel; float32: pooler, classifier"
     assert settings_text("scales per tensor") == "scales per tensor"
     assert settings_text("odd; float32: 7.layers.0.fall") == "odd; float32: 7.layers.0.fall"
+
+
+BUSY = "other programs kept 1.8 of 2 processors busy"
+
+
+def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
+    judged = goals()
+    judged[0] |= {"met": "undecided", "note": f"not decided: the machine was busy ({BUSY})"}
+    load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
+    cells = {record.cell for record in slim_records() if record.name == "speed_up"}
+    found = slim_records() + [dataclasses.replace(load, cell=cell) for cell in sorted(cells)]
+    results = SlimResults(Run(slim_config(), found, judged, []))
+    verdict = judge(results)
+    assert verdict.lead == "No verdict on speed"
+    assert BUSY in verdict.because
+    assert "keeps " in verdict.because  # the score has its verdict
+    said = " ".join((verdict.lead, verdict.because, *verdict.second))
+    assert not re.search("faster|slower|reached", said)
+    speeds = [row.cells["speed"].text for row in form_rows(results)]
+    assert not any(text.endswith(("faster", "slower")) for text in speeds)
+    page, twin = render(Run(slim_config(), found, judged, []))[1:]
+    notices = [line for line in twin.splitlines() if line.startswith("> ")]
+    assert notices[0].startswith(f"> The machine was busy during {len(cells)} measurements")
+    assert "not decided: the machine was busy" in text_of(page)
+
+
+def test_a_choice_of_int8_that_time_did_not_decide_is_said():
+    story = Story(until="int8")
+    assert "Taken is the fastest" in rendered(story)[1]
+    records = [
+        dataclasses.replace(r, labels={**r.labels, "alike": 3}) if r.name == "int8_trial" else r
+        for r in slim_records(story)
+    ]
+    twin = render(Run(slim_config(), records, goals(), []))[2]
+    assert "Time does not tell 3 forms of" in twin
+    assert "between these the score decided" in twin

@@ -14,6 +14,8 @@ from sparing.transfer import fitting
 from sparing.transfer.adaptive import FrontierPoint, adapt
 from tests.transfer.classifiers import dense, texts
 
+BUSY = {"reason": ""}
+
 
 @pytest.fixture
 def model():
@@ -37,7 +39,9 @@ def timed(monkeypatch, model):
 
     def clock(calls, **options):
         seen.append(model.plan)
-        return {"plan": SimpleNamespace(p50_ms=10.0 * model.plan.layers)}
+        return {
+            "plan": SimpleNamespace(p50_ms=10.0 * model.plan.layers, disturbance=BUSY["reason"])
+        }
 
     monkeypatch.setattr(fitting, "paired_latency", clock)
     return seen
@@ -49,6 +53,15 @@ def test_the_dearest_plan_that_holds_is_set(model, timed):
     assert model.plan == fit.plan
     assert len(timed) == 3
     assert sparing.fit_budget(model, max_latency_ms=1e3, tokens=8).budget == 1.0
+
+
+def test_a_budget_that_a_busy_machine_fitted_says_so(model, timed, monkeypatch):
+    assert sparing.fit_budget(model, max_latency_ms=25.0, tokens=8).disturbance == ""
+    monkeypatch.setitem(BUSY, "reason", "other programs kept 1.8 of 2 processors busy")
+    fit = sparing.fit_budget(model, max_latency_ms=25.0, tokens=8)
+    assert "1.8 of 2" in fit.disturbance
+    with pytest.raises(UsageError, match=r"the machine was busy .* fit the budget again"):
+        sparing.fit_budget(model, max_latency_ms=1.0, tokens=8)
 
 
 def test_limits_without_inputs_hold_for_every_input(model, timed):
