@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparing.cli._finish import _print as print_result
 from sparing.core.errors import DataError, UsageError
 from sparing.core.progress import waiting
 from sparing.core.record import Record
@@ -17,7 +18,7 @@ from sparing.models import build_model
 from sparing.studies._goals import Goal
 from sparing.studies._pieces import clocked
 from sparing.studies._run import Cell, open_run, read_config
-from sparing.studies._study import base_config
+from sparing.studies._study import StudyResult, base_config
 from sparing.tasks import load_task
 from sparing.train import Recipe, train
 
@@ -341,3 +342,23 @@ def test_other_settings_are_named_before_the_rows_that_they_change(tmp_path):
         open_run(tmp_path, {**_config(rows=2), "data": {"digits": "b"}}),
     ):
         pass
+
+
+def test_a_cells_times_have_the_load_of_the_machine_beside_them(tmp_path):
+    time = Record("train_time_s", 1.0, "s", "measured")
+    records, _ = _do(tmp_path, [Cell("train/a", lambda: [time]), _cell("plain", [])])
+    assert [(r.name, r.cell) for r in records] == [
+        ("train_time_s", "train/a"),
+        ("machine_load", "train/a"),
+        ("value", "plain"),
+    ]
+
+
+def test_a_busy_machine_is_the_first_thing_that_is_said(tmp_path, capsys):
+    labels = {"disturbance": "other programs kept 1.8 of 2 processors busy"}
+    load = Record("machine_load", 0.4, "share", "measured", labels, cell="latency/model/1")
+    result = StudyResult("compare", tmp_path, {}, [load], [], [])
+    assert result.disturbance.startswith("The machine was busy during one measurement: other")
+    assert next(iter(result.to_dict().items())) == ("disturbance", result.disturbance)
+    print_result(result)
+    assert capsys.readouterr().out.startswith("The machine was busy during one measurement")
