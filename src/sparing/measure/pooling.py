@@ -57,14 +57,15 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
     have the given confidence, for other examples and, where every task has several seeds, for other
     seeds: three seeds do not count as three times the examples, nor do many examples hide that
     trainings differ. A task with one seed adds no variance of its trainings, as if they never
-    differed: ``single`` counts such tasks, and no claim about other trainings may rest on the bound.
+    differed: ``single`` counts such tasks; claim nothing of other trainings then.
 
     Seeds and examples are random effects that cross, with mean squares for each and for what is
     left; the degrees of freedom of their sum are Satterthwaite's (1946, Biometrics Bulletin 2), so
     that a variance from three seeds counts as one. In simulations 3 to 6 of 100 bounds miss at
-    95 %, with two seeds alone that decide everything 7 to 8. Where all differences are the same, the interval reaches as far as examples
-    that were not seen may well differ by 1. Raises ``UsageError`` for no tasks, and for arrays of
-    fewer than two examples or with numbers that are not finite.
+    95 %, with two seeds alone that decide everything 7 to 8. Where all differences are the same,
+    the interval reaches as far as examples that were not seen may well differ by 1. Raises
+    ``UsageError`` for no tasks, and for arrays of fewer than two examples or with numbers that are
+    not finite.
     """
     found = [np.asarray(task, dtype=np.float64) for task in tasks]
     if not found or any(gaps.ndim != 2 or not len(gaps) or gaps.shape[1] < 2 for gaps in found):
