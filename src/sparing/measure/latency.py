@@ -86,10 +86,8 @@ def paired_latency(
                 elapsed = _elapsed_s(calls[name], repeats[name], clock)
                 samples[name].append(1e3 * elapsed / repeats[name])
         load = watch.end()
-    return {
-        name: _summary(samples[name], samples[baseline], repeats[name], count, load)
-        for name in calls
-    }
+    base = samples[baseline]
+    return {name: _summary(samples[name], base, repeats[name], count, load) for name in calls}
 
 
 def _check(

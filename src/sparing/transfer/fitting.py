@@ -74,15 +74,19 @@ def fit_budget(
                 return replace(fit, disturbance=disturbance)
     finally:
         model.plan = before
-    if disturbance and max_latency_ms is not None:
-        raise UsageError(
+    raise _too_dear(fit, disturbance if max_latency_ms is not None else "")
+
+
+def _too_dear(cheapest: Fit, disturbance: str) -> UsageError:
+    if disturbance:
+        return UsageError(
             f"the machine was busy ({disturbance}), and then even the cheapest plan takes "
-            f"{fit.latency_ms:.3g} ms; fit the budget again when it is quiet"
+            f"{cheapest.latency_ms:.3g} ms; fit the budget again when it is quiet"
         )
-    peak = "" if fit.peak_mb is None else f" and {fit.peak_mb:.3g} MiB"
-    raise UsageError(
-        f"even the cheapest plan takes {fit.latency_ms:.3g} ms{peak} here; allow more, or slim the "
-        "model further"
+    peak = "" if cheapest.peak_mb is None else f" and {cheapest.peak_mb:.3g} MiB"
+    return UsageError(
+        f"even the cheapest plan takes {cheapest.latency_ms:.3g} ms{peak} here; allow more, or "
+        "slim the model further"
     )
 
 
