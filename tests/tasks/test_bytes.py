@@ -66,7 +66,7 @@ def test_bytes_are_encoded_as_one_by_one(count):
 
 
 def test_words_ask_for_utf8_or_leave_out_what_is_not(reviews):
-    wanted = r"2 reviews are not UTF-8 text: .*3_7\.txt.*skip_broken=True.*tokenizer=bytes"
+    wanted = r"2 reviews are not UTF-8 text: .*3_7\.txt.*skip_broken=True.*tokenizer='bytes'"
     with pytest.raises(DataError, match=wanted):
         load_task("imdb", data=reviews)
     task = load_task("imdb", data=reviews, skip_broken=True)

@@ -88,7 +88,7 @@ def test_patches_must_tile(data):
         ("magic", b"\x89PNG" + b"x" * 40, "not an idx file"),
         ("axes", _idx(3, 1) + b"abc", "not an idx file"),
         ("few", _idx(4) + b"abc", "should hold 4 elements but holds 3"),
-        ("many", _idx(2) + b"abc", "should hold 2 elements but holds 3"),
+        ("many", _idx(2) + b"abc", "should hold 2 elements but holds more"),
         ("empty", b"", "not an idx file"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # a packed file holds the time

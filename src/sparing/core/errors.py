@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 # How PyTorch's writer words that a file could not be written.
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
+
+QUOTED_CHARACTERS = 40
+LISTED_CHARACTERS = 400
+COMPARED_NAMES = 1000  # the search for similar names takes quadratic time
+_option_form: ContextVar[str] = ContextVar("option_form", default="")
 
 
 class SparingError(Exception):
@@ -37,11 +44,64 @@ class CheckpointError(SparingError):
     """A saved model or run is corrupt, foreign or from a newer version."""
 
 
+def quoted(value: object, limit: int = QUOTED_CHARACTERS) -> str:
+    """A foreign value for a message: its repr on one line, cut to ``limit`` characters.
+
+    What is longer ends in three dots. Texts keep their quotes, which are not counted.
+    """
+    if isinstance(value, str):
+        text = repr(value[: limit + 1])
+        inside = text[1:-1]
+        return text if len(inside) <= limit else f"{text[0]}{inside[: limit - 3]}...{text[0]}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a whole number of 5,000 digits has no text
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """The first names, separated by commas and each cut as in ``quoted``, and how many follow."""
+    shown = [quoted(str(name))[1:-1] for name in names]
+    more = f" and {len(shown) - most:,} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more
+
+
+@contextmanager
+def option_form(form: str) -> Iterator[None]:
+    """Within this context ``option`` writes options as ``form``, with {} for name=value."""
+    token = _option_form.set(form)
+    try:
+        yield
+    finally:
+        _option_form.reset(token)
+
+
+def option(name: str, value: object) -> str:
+    """How a caller sets a task's option: ``skip_broken=True`` in Python.
+
+    The command line has another form for each verb, such as ``--set
+    task_options.skip_broken=true``: see ``option_form``. A value in capitals is a placeholder.
+    """
+    form = _option_form.get()
+    if form:
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        return form.format(f"{name}={shown}")
+    placeholder = isinstance(value, str) and value.isupper()
+    return f"{name}={value if placeholder else repr(value)}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint such as ``; did you mean 'linformer'?``, or the list of what exists."""
     names = sorted(known)
     hint = _alike(name, names)
-    return hint or ("; known: " + ", ".join(names) if names else "")
+    if hint or not names:
+        return hint
+    shown, size = 0, 0
+    while shown < len(names) and size <= LISTED_CHARACTERS:
+        size += len(quoted(names[shown]))
+        shown += 1
+    return "; known: " + listed(names, shown)
 
 
 def require_choice(owner: str, option: str, value: object, known: Iterable[str]) -> None:
@@ -49,12 +109,15 @@ def require_choice(owner: str, option: str, value: object, known: Iterable[str])
     names = list(known)
     if value not in names:
         hint = _alike(str(value), names)
-        raise UsageError(f"{owner}: {option} is {value!r}, not one of {', '.join(names)}{hint}")
+        raise UsageError(
+            f"{owner}: {option} is {quoted(value)}, not one of {', '.join(names)}{hint}"
+        )
 
 
 def _alike(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
-    return "; did you mean " + " or ".join(map(repr, close)) + "?" if close else ""
+    short = [known[:QUOTED_CHARACTERS] for known in names[:COMPARED_NAMES]]
+    close = difflib.get_close_matches(name[:QUOTED_CHARACTERS], short, n=2, cutoff=0.6)
+    return "; did you mean " + " or ".join(map(quoted, close)) + "?" if close else ""
 
 
 def is_full(cause: BaseException | None) -> bool:

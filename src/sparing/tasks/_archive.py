@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import bz2
 import functools
+import gzip
+import io
 import lzma
 import re
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
-from sparing.core.errors import DataError
+from sparing.core.errors import DataError, SparingError, quoted
+from sparing.tasks._endings import ends_with
+from sparing.tasks._files import CHUNK_BYTES, read_most, unpacked_limit
 
-TORN = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    RuntimeError,  # of a zip whose entry names a way to pack that there is not, or a password
-)
-CHUNK_BYTES = 2**20
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".zip")
+MOST_MEMBERS = 2_000_000
+PICTURE_BYTES = 2**26  # of one packed picture
+TEXT_BYTES = 2**24
+_PACKED: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
 _Read = Callable[[], bytes]
 
 
@@ -36,44 +41,121 @@ def find_archive(task: str, folder: Path, stems: Sequence[str], wanted: str) -> 
             return folder / stem
     for stem in stems:
         for path in sorted(folder.glob(f"{stem}*")):
-            if path.is_file() and path.name.endswith(ENDINGS):
+            if path.is_file() and ends_with(path.name, ENDINGS):
                 return path
     raise DataError(f"task {task}: put {wanted} into {folder}")
 
 
-def files_in(place: Path, wanted: str) -> Iterator[tuple[re.Match[str], bytes]]:
+def files_in(place: Path, wanted: str, most: int) -> Iterator[tuple[re.Match[str], bytes]]:
     """The files whose path matches ``wanted`` at its end, with the match, in no certain order.
 
-    Paths have slashes and begin with one. Raises ``DataError`` for an archive that is damaged.
+    Paths have slashes and begin with one. Raises ``DataError`` for an archive that is damaged, for
+    a file of more than ``most`` bytes, before it is read, and for an archive that unpacks to more
+    than ``unpacked_limit`` allows or has more than 2,000,000 files.
     """
     pattern = re.compile(f".*/{wanted}")
-    try:
-        for name, read in _members(place):
+    with damage_named(place):
+        for number, (name, size, read) in enumerate(_members(place, most)):
+            if number >= MOST_MEMBERS:
+                raise DataError(f"{place} holds more than {MOST_MEMBERS:,} files")
             match = pattern.fullmatch(f"/{name}")
             if match is not None:
+                if size > most:
+                    raise DataError(
+                        f"{place}: {quoted(name)} has {size:,} bytes; at most {most:,} are read"
+                    )
                 yield match, read()
-    except TORN as error:
-        raise DataError(f"{place} is damaged or cut short: get it again ({error})") from error
+
+
+@contextmanager
+def damage_named(place: Path) -> Iterator[None]:
+    """Whatever a damaged archive raises becomes ``DataError``, in one line."""
+    try:
+        yield
+    except (SparingError, MemoryError):
+        raise
     except OSError as error:
         reason = error.strerror or "not a sound gzip file"
         raise DataError(f"{place} cannot be read: {reason}") from error
+    except Exception as error:  # the readers of archives raise errors of a dozen kinds
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"{place} is damaged or cut short: get it again ({quoted(reason)[1:-1]})"
+        ) from error
 
 
-def _members(place: Path) -> Iterator[tuple[str, _Read]]:
+def _members(place: Path, most: int) -> Iterator[tuple[str, int, _Read]]:
+    """The path, the size and a reader of each plain file."""
     if place.is_dir():
         for path in place.rglob("*"):
             if path.is_file():
-                yield path.relative_to(place).as_posix(), path.read_bytes
-    elif place.suffix == ".zip":
+                name = path.relative_to(place).as_posix()
+                yield name, path.stat().st_size, functools.partial(_plain, path, most)
+    elif place.suffix.lower() == ".zip":
+        limit = unpacked_limit(place.stat().st_size)
         with zipfile.ZipFile(place) as archive:
-            for entry in archive.infolist():
-                yield entry.filename, functools.partial(archive.read, entry)
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > limit:
+                raise DataError(f"{place} unpacks to more than {limit:,} bytes")
+            for entry in entries:
+                yield entry.filename, entry.file_size, functools.partial(archive.read, entry)
     else:
-        with tarfile.open(place) as tar:
+        yield from _tar_members(place, most)
+
+
+def _plain(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return read_most(file, most)[:most]
+
+
+def _tar_members(place: Path, most: int) -> Iterator[tuple[str, int, _Read]]:
+    with place.open("rb") as file:
+        start = file.read(6)
+    opener = next((_PACKED[mark] for mark in _PACKED if start.startswith(mark)), _open_plain)
+    with opener(place) as unpacked:
+        limit = unpacked_limit(place.stat().st_size)
+        bounded = cast(Any, _Bounded(place, unpacked, limit, most))
+        with tarfile.open(fileobj=bounded, mode="r:") as tar:
             for member in tar:
                 if member.isfile():
-                    yield member.name, functools.partial(_content, tar, member)
+                    yield member.name, member.size, functools.partial(_content, tar, member)
+                if member.offset_data + member.size > limit:
+                    raise DataError(f"{place} unpacks to more than {limit:,} bytes")
             _require_end(tar)
+
+
+def _open_plain(place: Path) -> io.BufferedIOBase:
+    return place.open("rb")
+
+
+class _Bounded(io.RawIOBase):
+    """An unpacked stream that gives so many bytes at most, in all and at once.
+
+    tarfile reads a header of any size that the archive names into memory.
+    """
+
+    def __init__(self, place: Path, stream: io.BufferedIOBase, total: int, at_once: int) -> None:
+        self.place, self.stream = place, stream
+        self.total, self.at_once = total, max(at_once, CHUNK_BYTES)
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= self.at_once:
+            raise DataError(f"{self.place} has a part of {size:,} bytes; {self.at_once:,} at most")
+        content = self.stream.read(size)
+        self._require(self.stream.tell())
+        return content
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_SET:
+            self._require(offset)
+        return self.stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.stream.tell()
+
+    def _require(self, position: int) -> None:
+        if position > self.total:
+            raise DataError(f"{self.place} unpacks to more than {self.total:,} bytes")
 
 
 def _require_end(tar: tarfile.TarFile) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from sparing.core.errors import DataError
-from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._hub import class_numbers, columns_of, from_hub, pictures_of
 from sparing.tasks._images import Part, from_pixels
 
 SIZE, PIXELS = 32, 3 * 32 * 32
+BATCH_BYTES = 2**28  # CIFAR-100's training file has 154 million
 
 
 def from_rows(place: Path, content: bytes, *, name: str, labels: int, classes: int) -> Part:
@@ -30,13 +31,18 @@ def from_rows(place: Path, content: bytes, *, name: str, labels: int, classes: i
     return from_pixels(rows[:, labels:].reshape(-1, 3, SIZE, SIZE), found)
 
 
-def from_the_hub(task: str, repository: str, label: str, wanted: str) -> tuple[Any, list[Part]]:
+def from_the_hub(
+    task: str, repository: str, label: str, wanted: str, classes: int
+) -> tuple[Any, list[Part]]:
     """The hub's data set, and its training and test parts by the column of labels."""
     instead = f"give --data or set SPARING_DATA, and put {wanted} into its {task}/"
     hub: Any = from_hub(task, repository, instead=instead)
     parts = []
     for split in ("train", "test"):
-        pictures, numbers = columns_of(task, hub, split, ("img", label))
-        pixels = np.stack([np.asarray(picture.convert("RGB")) for picture in pictures])
-        parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), list(numbers)))
+        pictures = pictures_of(task, hub, split, "img")
+        where = f"task {task}: the hub's split {split}"
+        numbers = class_numbers(where, columns_of(task, hub, split, (label,))[0], classes)
+        if any(pixels.shape != (3, SIZE, SIZE) for pixels in pictures):
+            raise DataError(f"{where} holds pictures that are not {SIZE} x {SIZE}")
+        parts.append(Part(pictures, numbers, [str(index) for index in range(len(numbers))]))
     return hub, parts

@@ -5,10 +5,17 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
+from typing import cast
 
-from sparing.core.errors import DataError
+from sparing.core.errors import DataError, quoted
+
+CHUNK_BYTES = 2**20
+# What a packed file may unpack to: texts come to 10 times their size at most, zeros to 1,000.
+FREE_BYTES, MOST_TIMES, MOST_BYTES = 2**26, 50, 2**33
 
 
 def given_folder(data: Path | None) -> Path | None:
@@ -44,19 +51,56 @@ def find(task: str, folder: Path, choices: Sequence[str]) -> Path:
     raise DataError(f"task {task}: put {' or '.join(choices)} (or .gz) into {folder}")
 
 
-def read_bytes(path: Path) -> bytes:
-    """All bytes of a file, unpacked where its name ends in .gz.
+def unpacked_limit(packed: int) -> int:
+    """The bytes that a packed file of so many may unpack to: more is a mistake or an attack."""
+    return min(MOST_BYTES, max(FREE_BYTES, MOST_TIMES * packed))
 
-    Raises ``DataError`` when it cannot be read or its packing is cut short or damaged.
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedIOBase]:
+    """A file to read, unpacked where its name ends in .gz.
+
+    Raises ``DataError`` for what is no file, also while it is read: when it cannot be, or its
+    packing is cut short or damaged.
     """
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no file")  # a pipe would be waited for
     try:
-        if path.suffix != ".gz":
-            return path.read_bytes()
-        with gzip.open(path) as file:
-            return file.read()
+        with gzip.open(path) if is_packed(path) else path.open("rb") as file:
+            yield cast(BufferedIOBase, file)
     except EOFError as error:
         raise DataError(f"{path} is cut short: get it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is not a sound gzip file: get it again") from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        reason = error.strerror or quoted(str(error))
+        raise DataError(f"{path} cannot be read: {reason}") from error
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file's name ends in .gz."""
+    return path.suffix.lower() == ".gz"
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file, as ``opened`` gives them.
+
+    Raises ``DataError`` also for more than ``unpacked_limit`` allows, or than 8 GiB.
+    """
+    with opened(path) as file:
+        limit = unpacked_limit(path.stat().st_size) if is_packed(path) else MOST_BYTES
+        content = read_most(file, limit)
+    if len(content) > limit:
+        raise DataError(f"{path} holds more than {limit:,} bytes: is it what it should be?")
+    return content
+
+
+def read_most(file: BufferedIOBase, most: int) -> bytes:
+    """The file's bytes, at most one more than ``most``; read in chunks, as memory is needed."""
+    content = bytearray()
+    while len(content) <= most:
+        chunk = file.read(min(CHUNK_BYTES, most + 1 - len(content)))
+        if not chunk:
+            break
+        content += chunk
+    return bytes(content)

@@ -6,15 +6,15 @@ split (its test sets have no labels), and validation is cut from the training se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError, UsageError, quoted
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, find, given_folder
-from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._hub import class_numbers, columns_of, from_hub
 from sparing.tasks._splits import kept_together
 from sparing.tasks._table import (
     Answer,
@@ -176,7 +176,7 @@ def glue_task(
     """
     if test not in ("dev", "labelled") or (test == "labelled" and one.labelled is None):
         other = " or 'labelled'" if one.labelled else ""
-        raise UsageError(f"{one.name}: test must be 'dev'{other}, got {test!r}")
+        raise UsageError(f"{one.name}: test must be 'dev'{other}, got {quoted(test)}")
     if given_folder(data) is None:
         source: _Hub | _Files = _Hub(one)
     else:
@@ -269,8 +269,8 @@ class _Hub(_Source):
 
     def labelled(self) -> list[Row]:
         """The rows of the test split, where the hub has labels for it."""
-        rows = self._rows("test")
-        if min(row.label for row in rows) < 0:
+        rows = self._rows("test", unlabelled=True)
+        if any(row.label < 0 for row in rows):
             kept = self.one.labelled
             assert kept is not None
             raise DataError(
@@ -279,7 +279,26 @@ class _Hub(_Source):
             )
         return rows
 
-    def _rows(self, split: str) -> list[Row]:
+    def _rows(self, split: str, *, unlabelled: bool = False) -> list[Row]:
+        """The rows of a split; with ``unlabelled`` their labels may all be -1."""
+        where = f"task {self.one.name}: the hub's split {split}"
         *texts, labels = columns_of(self.one.name, self.found, split, (*self.one.hub, "label"))
-        pairs = zip(*texts, strict=True)
-        return [Row(tuple(pair), label) for pair, label in zip(pairs, labels, strict=True)]
+        checked = labels
+        if not (unlabelled and all(label == -1 for label in labels)):
+            checked = self._labels(where, labels)
+        rows = [
+            Row(tuple(pair), label)
+            for pair, label in zip(zip(*texts, strict=True), checked, strict=True)
+        ]
+        if not rows or not all(isinstance(text, str) for row in rows for text in row.texts):
+            raise DataError(f"{where} has rows without a text, or none at all")
+        return rows
+
+    def _labels(self, where: str, labels: Sequence[Any]) -> Sequence[int | float]:
+        if self.one.values is None:
+            return class_numbers(where, labels, len(self.one.labels))
+        low, high = self.one.values
+        for label in labels:
+            if type(label) is not float or not low <= label <= high:
+                raise DataError(f"{where} has the label {quoted(label)}, not {low} to {high}")
+        return labels

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sparing.core.errors import DataError
+from jaxtyping import UInt8
+from torch import Tensor
+
+from sparing.core.errors import DataError, quoted
+from sparing.tasks._pictures import decoded
 
 
 def from_hub(task: str, *name: str, instead: str) -> Any:
@@ -40,3 +45,33 @@ def columns_of(task: str, found: Any, split: str, names: tuple[str, ...]) -> lis
                 f"task {task}: the hub's split {split} has no column {name!r}"
             ) from error
     return [found[split][name] for name in names]
+
+
+def pictures_of(task: str, found: Any, split: str, column: str) -> list[UInt8[Tensor, "3 h w"]]:
+    """The pixels of a column of pictures; raises ``DataError`` naming the first that is broken.
+
+    The stored bytes are decoded here, in the formats and sizes of all other pictures: ``datasets``
+    would decode anything. A path in the place of bytes is not followed.
+    """
+    import datasets
+
+    columns_of(task, found, split, ())
+    plain = found[split]
+    if column in plain.column_names:
+        plain = plain.cast_column(column, datasets.Image(decode=False))
+    pictures = []
+    for number, stored in enumerate(columns_of(task, {split: plain}, split, (column,))[0]):
+        name = f"task {task}: picture {number} of the hub's split {split}"
+        content = stored.get("bytes") if isinstance(stored, dict) else None
+        if not isinstance(content, bytes):
+            raise DataError(f"{name} is missing")
+        pictures.append(decoded(content, name))
+    return pictures
+
+
+def class_numbers(where: str, labels: Sequence[Any], classes: int) -> list[int]:
+    """The labels of a data set; raises ``DataError`` for one that is no class number."""
+    for label in labels:
+        if type(label) is not int or not 0 <= label < classes:
+            raise DataError(f"{where} has the label {quoted(label)}; labels are 0 to {classes - 1}")
+    return list(labels)

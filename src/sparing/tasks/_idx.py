@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from torch.nn import functional as F
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import find, read_bytes
+from sparing.tasks._files import find, opened, read_most
 from sparing.tasks._images import VALIDATION, Sizes
 from sparing.tasks._splits import stratified
 from sparing.tasks._subset import missing
 from sparing.tasks._task import Examples, Task
 
 SIDE = 28
+MOST_ELEMENTS = 2**30  # MNIST has 47 million
 PUBLISHED = {"train": 60_000, "test": 10_000}
 FILES = (
     "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
@@ -126,15 +128,20 @@ def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
     The format: two zero bytes, the element type (8 is unsigned byte), the number of axes, one
     big-endian size for each, then the elements. Raises ``DataError`` for anything else.
     """
-    content = read_bytes(path)
     start = 4 + 4 * axes
-    if len(content) < start or content[:4] != bytes((0, 0, 8, axes)):
-        raise DataError(f"{path} is not an idx file of unsigned bytes with {axes} axes")
-    shape = struct.unpack(f">{axes}I", content[4:start])
-    wanted, found = int(np.prod(shape, dtype=np.int64)), len(content) - start
-    if wanted != found:
-        raise DataError(f"{path} should hold {wanted} elements but holds {found}: get it again")
-    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).copy()).reshape(shape)
+    with opened(path) as file:
+        header = file.read(start)
+        if len(header) < start or header[:4] != bytes((0, 0, 8, axes)):
+            raise DataError(f"{path} is not an idx file of unsigned bytes with {axes} axes")
+        shape = struct.unpack(f">{axes}I", header[4:])
+        wanted = math.prod(shape)
+        if wanted > MOST_ELEMENTS:
+            raise DataError(f"{path} should hold {wanted:,} elements; at most {MOST_ELEMENTS:,}")
+        content = read_most(file, wanted)
+    if len(content) != wanted:
+        count = f"{len(content)}" if len(content) < wanted else "more"
+        raise DataError(f"{path} should hold {wanted} elements but holds {count}: get it again")
+    return torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(shape)
 
 
 def _examples(part: GreyPart, places: Sequence[int], levels: Levels, size: int) -> Examples:

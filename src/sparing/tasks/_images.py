@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
-from sparing.tasks._archive import TORN
 from sparing.tasks._facts import Facts
 from sparing.tasks._pictures import Pictures
 from sparing.tasks._scores import MANY
@@ -113,30 +111,6 @@ def _examples(part: Part, size: int) -> Examples:
     boxes = None if part.boxes is None else torch.tensor(part.boxes, dtype=torch.float32)
     pixels = Pictures(part.sources, size, part.keys).read()
     return Examples("pixel_values", pixels, labels, boxes=boxes)
-
-
-def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Part, tuple[str, ...]]:
-    """Training and test parts and class names of an npz file: pixels and labels of both by name.
-
-    Pixels are (count, height, width, 3) of one byte. Nothing is unpickled. Raises ``DataError``
-    for anything else.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = [file[name] for name in names]
-            classes = tuple(str(name) for name in file["class_names"])
-    except (OSError, ValueError, KeyError, EOFError, *TORN) as error:
-        raise DataError(f"{path} is not an npz file with {', '.join(names)}: {error}") from error
-    parts = []
-    for pixels, numbers in (arrays[:2], arrays[2:]):
-        bad = pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3
-        if bad or numbers.shape != pixels.shape[:1]:
-            raise DataError(f"{path}: pixels {pixels.shape} and labels {numbers.shape} do not fit")
-        parts.append(from_pixels(torch.from_numpy(pixels).permute(0, 3, 1, 2), numbers.tolist()))
-    most = max(max(part.labels, default=-1) for part in parts)
-    if most >= len(classes) or min(min(part.labels, default=0) for part in parts) < 0:
-        raise DataError(f"{path} has labels up to {most} but names {len(classes)} classes")
-    return parts[0], parts[1], classes
 
 
 def from_pixels(pixels: UInt8[Tensor, "count 3 height width"], labels: Sequence[int]) -> Part:

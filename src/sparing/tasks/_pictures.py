@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparing.core.errors import DataError
+from sparing.core.errors import DataError, SparingError, quoted
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 IN_MEMORY_BYTES = 2**30
 LONGEST_SIDE = 4  # times the shorter one: what is left after the cut does not see further
 WHITE_OF_16_BITS = 2**16 - 1
+# Others, such as PostScript, are programs or have readers that few people test.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
+MOST_PIXELS = 2**26  # 8,192 x 8,192; Pillow warns from 89 million on
+MOST_FILE_BYTES = 2**30
+NAME_CHARACTERS = 80  # of a picture in an archive, whose end says most
+ORIENTATION = 0x0112  # the EXIF tag
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +75,82 @@ class Pictures(Sequence[Tensor]):
 
 
 def decoded(source: Path | bytes, name: str) -> UInt8[Tensor, "3 height width"]:
-    """A picture's pixels; raises ``DataError`` for what is no picture or is cut short."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    """A picture's pixels, of the first frame where there are several.
 
-    place = str(source) if isinstance(source, Path) else name
+    This is the only function that opens pictures. Raises ``DataError``, before anything is
+    unpacked, for a picture of more than ``MOST_PIXELS`` pixels or of another format than
+    ``FORMATS``, and for what is no picture or is cut short.
+    """
+    place = str(source) if isinstance(source, Path) else quoted(name, NAME_CHARACTERS)[1:-1]
+    if isinstance(source, Path):
+        _require_file(source)
     try:
-        with Image.open(source if isinstance(source, Path) else io.BytesIO(source)) as picture:
-            pixels = np.asarray(_in_colour(ImageOps.exif_transpose(picture), place))
-    except UnidentifiedImageError as error:
-        raise DataError(f"{place} is no picture that can be read") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{place} cannot be read: {str(error).partition(chr(10))[0]}") from error
+        # of sizes above Pillow's limit, which is above the one here, and of broken notes
+        with warnings.catch_warnings(action="ignore"), _opened(source, place) as picture:
+            pixels = np.asarray(_in_colour(_upright(picture), place))
+    except (SparingError, MemoryError):
+        raise
+    except Exception as error:  # Pillow's readers raise errors of a dozen kinds
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"{place} cannot be read: {quoted(reason, NAME_CHARACTERS)[1:-1]}"
+        ) from error
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+
+
+def _require_file(path: Path) -> None:
+    """Raise ``DataError`` for what is no plain file: a pipe would be waited for."""
+    if not path.is_file():
+        raise DataError(f"{path} is no file that can be read")
+    if path.stat().st_size > MOST_FILE_BYTES:
+        raise DataError(f"{path} has more than {MOST_FILE_BYTES:,} bytes: too many for a picture")
+
+
+def _opened(source: Path | bytes, place: str) -> Image.Image:
+    """The picture, nothing of it decoded; ``DataError`` for other formats and for too many pixels."""
+    from PIL import Image, UnidentifiedImageError
+
+    Image.init()  # without it only some formats are known
+    formats = [form for form in FORMATS if form in Image.OPEN]
+    file = source if isinstance(source, Path) else io.BytesIO(source)
+    try:
+        picture = Image.open(file, formats=formats)
+    except UnidentifiedImageError as error:
+        raise DataError(f"{place} is no picture that can be read ({', '.join(formats)})") from error
+    except Image.DecompressionBombError as error:
+        raise DataError(f"{place} has more than {MOST_PIXELS:,} pixels") from error
+    width, height = picture.size
+    if width * height > MOST_PIXELS or min(picture.size) < 1:
+        picture.close()
+        raise DataError(
+            f"{place} has {width:,} x {height:,} pixels; 1 to {MOST_PIXELS:,} can be read"
+        )
+    return picture
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """The picture turned as its EXIF notes say; where these cannot be read, as it is stored.
+
+    Pillow's own ``exif_transpose`` writes all notes anew, which fails where one is broken.
+    """
+    from PIL.Image import Transpose
+
+    picture.load()  # a PNG's notes may follow its pixels, and TIFF pictures are turned here
+    try:
+        orientation = picture.getexif().get(ORIENTATION)
+    except Exception:  # struct.error, and whatever else broken notes end in
+        return picture
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    turn = turns.get(orientation) if isinstance(orientation, int) else None
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _in_colour(picture: Image.Image, place: str) -> Image.Image:
@@ -89,10 +160,10 @@ def _in_colour(picture: Image.Image, place: str) -> Image.Image:
     if picture.mode == "F":
         raise DataError(f"{place} has fractions for pixels, whose range nothing tells")
     if picture.mode.startswith("I"):
-        values = np.asarray(picture).astype(np.int64)
+        values = np.asarray(picture)
         if values.min() < 0 or values.max() > WHITE_OF_16_BITS:
             raise DataError(f"{place} has pixels of more than 16 bits")
-        eight = (values * 255 + WHITE_OF_16_BITS // 2) // WHITE_OF_16_BITS
+        eight = (values.astype(np.uint32) * 255 + WHITE_OF_16_BITS // 2) // WHITE_OF_16_BITS
         return Image.fromarray(eight.astype(np.uint8)).convert("RGB")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
@@ -111,7 +182,7 @@ def _near_square(pixels: UInt8[Tensor, "3 height width"]) -> UInt8[Tensor, "3 ro
 
 def fitted(pixels: UInt8[Tensor, "3 height width"], size: int) -> Float[Tensor, "3 size size"]:
     """Scaled so that the shorter side is ``size``, cut to the middle square, from -1 to 1."""
-    values = _near_square(pixels).float() / 127.5 - 1
+    values = _near_square(pixels).float().div_(127.5).sub_(1)
     height, width = values.shape[-2:]
     if (height, width) == (size, size):
         return values

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparing.core.errors import DataError
-from sparing.tasks._archive import files_in, find_archive
+from sparing.core.errors import DataError, listed, option
+from sparing.tasks._archive import TEXT_BYTES, files_in, find_archive
 from sparing.tasks._files import data_folder, given_folder
-from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._hub import class_numbers, columns_of, from_hub
 from sparing.tasks._table import Row
 
 LABELS = {"neg": "negative", "pos": "positive"}
 LICENCE = "none stated; cite Maas et al. 2011"
 SOURCE = "Large Movie Review Dataset (Maas et al. 2011), ai.stanford.edu/~amaas/data/sentiment"
 PUBLISHED = 25000
+SHOWN = 100  # names of reviews that a note lists
 WANTED = "the folder aclImdb, or aclImdb_v1.tar.gz as published,"
+REVIEW = r"(train|test)/(neg|pos)/([0-9]{1,18})_[0-9]{1,18}\.txt"
 Reviews = dict[str, list[Row]]
 
 
@@ -50,7 +52,7 @@ def reviews(
 def _from_files(place: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, list[str]]:
     found: dict[str, list[tuple[str, int, Row]]] = {"train": [], "test": []}
     empty, no_text = list[str](), list[str]()
-    for match, content in files_in(place, r"(train|test)/(neg|pos)/(\d+)_\d+\.txt"):
+    for match, content in files_in(place, REVIEW, TEXT_BYTES):
         split, side, number = match.groups()
         try:
             text = content.decode(errors="surrogateescape" if raw else "strict")
@@ -72,18 +74,18 @@ def _left_out(
     place: Path, empty: Sequence[str], no_text: Sequence[str], skip_broken: bool
 ) -> list[str]:
     """Notes on reviews that are empty or not UTF-8, which are an error unless they are skipped."""
-    remedy = "leave such out with skip_broken=True"
+    remedy = f"leave such out with {option('skip_broken', True)}"
     if no_text and not skip_broken:
         raise DataError(
-            f"{place}: {len(no_text)} reviews are not UTF-8 text: {', '.join(no_text[:5])}; "
-            f"{remedy}, or read bytes with tokenizer=bytes"
+            f"{place}: {len(no_text)} reviews are not UTF-8 text: {listed(no_text)}; "
+            f"{remedy}, or read bytes with {option('tokenizer', 'bytes')}"
         )
     if empty and not skip_broken:
-        raise DataError(
-            f"{place}: {len(empty)} reviews are empty: {', '.join(empty[:5])}; {remedy}"
-        )
+        raise DataError(f"{place}: {len(empty)} reviews are empty: {listed(empty)}; {remedy}")
     kinds = (("empty reviews", empty), ("reviews that are not UTF-8 text", no_text))
-    return [f"{len(names)} {kind} left out: {', '.join(names)}" for kind, names in kinds if names]
+    return [
+        f"{len(names)} {kind} left out: {listed(names, SHOWN)}" for kind, names in kinds if names
+    ]
 
 
 def _from_hub(task: str) -> tuple[Reviews, list[str]]:
@@ -93,7 +95,9 @@ def _from_hub(task: str) -> tuple[Reviews, list[str]]:
     for split in ("train", "test"):
         texts, labels = columns_of(task, hub, split, ("text", "label"))
         rows[split] = [
-            Row((text.replace("<br />", " ").strip(),), label)
-            for text, label in zip(texts, labels, strict=True)
+            Row((str(text).replace("<br />", " ").strip(),), number)
+            for text, number in zip(
+                texts, class_numbers(f"task {task}: the hub's {split}", labels, 2), strict=True
+            )
         ]
     return rows, []

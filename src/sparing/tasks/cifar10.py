@@ -8,10 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparing.tasks._archive import files_in, find_archive
-from sparing.tasks._cifar import SIZE, from_rows, from_the_hub
+from sparing.tasks._arrays import read_arrays
+from sparing.tasks._cifar import BATCH_BYTES, SIZE, from_rows, from_the_hub
+from sparing.tasks._endings import files_with
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
-from sparing.tasks._images import Part, Sizes, image_task, read_arrays
+from sparing.tasks._images import Part, Sizes, image_task
 from sparing.tasks._pixels import sequence_task
 from sparing.tasks._subset import missing
 from sparing.tasks._task import Task
@@ -62,7 +64,7 @@ def load(
         train, test, labels = _from_hub()
     else:
         folder = data_folder("cifar10", data, ("cifar10", "cifar-10"), WANTED)
-        arrays = sorted(folder.glob("cifar10*.npz"))
+        arrays = files_with(folder, "cifar10", (".npz",))
         if arrays and not any(folder.glob("cifar-10-b*")):
             train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_test", "y_test"))
         else:
@@ -78,7 +80,7 @@ def _from_binary(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
     place = find_archive("cifar10", folder, ("cifar-10-batches-bin", "cifar-10-binary"), WANTED)
     found = {
         match.group(1): content
-        for match, content in files_in(place, r"((?:data|test)_batch(?:_[1-5])?)\.bin")
+        for match, content in files_in(place, r"((?:data|test)_batch(?:_[1-5])?)\.bin", BATCH_BYTES)
     }
     train = b"".join(found[name] for name in sorted(found) if name.startswith("data"))
     parts = [
@@ -89,5 +91,5 @@ def _from_binary(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
 
 
 def _from_hub() -> tuple[Part, Part, tuple[str, ...]]:
-    _, (train, test) = from_the_hub("cifar10", "uoft-cs/cifar10", "label", WANTED)
+    _, (train, test) = from_the_hub("cifar10", "uoft-cs/cifar10", "label", WANTED, 10)
     return train, test, LABELS

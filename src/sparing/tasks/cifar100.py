@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparing.core.errors import DataError
 from sparing.tasks._archive import files_in, find_archive
-from sparing.tasks._cifar import SIZE, from_rows, from_the_hub
+from sparing.tasks._cifar import BATCH_BYTES, SIZE, from_rows, from_the_hub
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
 from sparing.tasks._images import Part, Sizes, image_task
@@ -53,7 +53,7 @@ def _from_binary(data: Path | None) -> tuple[Part, Part, tuple[str, ...]]:
     folder = data_folder("cifar100", data, ("cifar100", "cifar-100"), WANTED)
     place = find_archive("cifar100", folder, ("cifar-100-binary",), WANTED)
     pattern = rf"(train\.bin|test\.bin|{NAMES}\.txt)"
-    found = {match.group(1): content for match, content in files_in(place, pattern)}
+    found = {match.group(1): content for match, content in files_in(place, pattern, BATCH_BYTES)}
     names = tuple(found.get(f"{NAMES}.txt", b"").decode("utf-8", "replace").split())
     if len(set(names)) != CLASSES:
         raise DataError(f"{place}: {NAMES}.txt names {len(set(names))} classes, not {CLASSES}")
@@ -65,5 +65,8 @@ def _from_binary(data: Path | None) -> tuple[Part, Part, tuple[str, ...]]:
 
 
 def _from_hub() -> tuple[Part, Part, tuple[str, ...]]:
-    hub, (train, test) = from_the_hub("cifar100", "uoft-cs/cifar100", "fine_label", WANTED)
-    return train, test, tuple(hub["train"].features["fine_label"].names)
+    hub, (train, test) = from_the_hub("cifar100", "uoft-cs/cifar100", "fine_label", WANTED, CLASSES)
+    names = getattr(hub["train"].features["fine_label"], "names", ())
+    if len(names) != CLASSES:
+        raise DataError(f"task cifar100: the hub names {len(names)} classes, not {CLASSES}")
+    return train, test, tuple(names)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparing.core.errors import DataError, nearest
-from sparing.tasks._archive import ENDINGS, files_in, find_archive
+from sparing.core.errors import DataError, nearest, quoted
+from sparing.tasks._archive import ENDINGS, PICTURE_BYTES, files_in, find_archive
+from sparing.tasks._arrays import read_arrays
+from sparing.tasks._endings import files_with
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder
-from sparing.tasks._images import Part, Sizes, chosen, image_task, read_arrays
+from sparing.tasks._images import Part, Sizes, chosen, image_task
 from sparing.tasks._splits import stratified
 from sparing.tasks._task import Task
 
@@ -30,6 +32,7 @@ PUBLISHED = 3670
 NAME = "flower_photos"
 WANTED = f"the folder {NAME}, or {NAME}.tgz as published,"
 HELD_OUT = ("val", "test")
+PHOTO = r"[^/]+/[^/.][^/]*\.(?i:jpg|jpeg|jfif)"
 
 
 def load(
@@ -50,7 +53,7 @@ def load(
     Raises ``DataError`` for classes without photos, and for what is no picture.
     """
     folder = data_folder("flowers", data, ("flowers",), WANTED)
-    arrays = sorted(folder.glob(f"{NAME}*.npz"))
+    arrays = files_with(folder, NAME, (".npz",))
     whole = (folder / f"{NAME}{ending}" for ending in ("", *ENDINGS))
     labels: tuple[str, ...] = LABELS
     if arrays and not any(place.exists() for place in whole):
@@ -66,7 +69,7 @@ def load(
 def _from_layout(place: Path, seed: int) -> tuple[Part, Part]:
     """Training and test photos; a test part is cut where the layout has none."""
     photos: dict[bool, list[tuple[str, bytes]]] = {False: [], True: []}
-    for match, content in files_in(place, r"[^/]+/[^/.][^/]*\.(?:jpg|jpeg|JPG|JPEG)"):
+    for match, content in files_in(place, PHOTO, PICTURE_BYTES):
         above, kind, file = match.group().split("/")[-3:]
         photos[above in HELD_OUT].append((f"{kind}/{file}", content))
     train = _part(place, photos[False])
@@ -86,7 +89,9 @@ def _part(place: Path, photos: list[tuple[str, bytes]]) -> Part:
     kinds = [name.partition("/")[0] for name, _ in photos]
     for kind in kinds:
         if kind not in LABELS:
-            raise DataError(f"{place}: {kind} is none of the five flowers{nearest(kind, LABELS)}")
+            raise DataError(
+                f"{place}: {quoted(kind)} is none of the five flowers{nearest(kind, LABELS)}"
+            )
     return Part(
         [content for _, content in photos],
         [LABELS.index(kind) for kind in kinds],

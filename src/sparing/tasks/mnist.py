@@ -9,13 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sparing.core.errors import DataError
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, given_folder
-from sparing.tasks._hub import columns_of, from_hub
+from sparing.tasks._hub import class_numbers, columns_of, from_hub, pictures_of
 from sparing.tasks._idx import FILES, SIDE, GreyPart, Levels, check_sizes, grey_task, read_part
 from sparing.tasks._images import Sizes
 from sparing.tasks._task import Task
@@ -65,9 +64,12 @@ def _from_hub() -> tuple[GreyPart, GreyPart]:
 
 
 def _part(hub: Any, split: str) -> GreyPart:
-    pictures, numbers = columns_of("mnist", hub, split, ("image", "label"))
-    pixels = [np.asarray(picture.convert("L")) for picture in pictures]
-    if any(each.shape != (SIDE, SIDE) for each in pixels) or not pixels:
+    pixels = [picture[0] for picture in pictures_of("mnist", hub, split, "image")]
+    if any(grey.shape != (SIDE, SIDE) for grey in pixels) or not pixels:
         raise DataError(f"task mnist: the hub's split {split} holds no pictures of {SIDE} x {SIDE}")
-    labels = torch.tensor(list(numbers), dtype=torch.long)
-    return GreyPart(torch.from_numpy(np.stack(pixels)), labels)
+    where, (numbers,) = (
+        f"task mnist: the hub's {split}",
+        columns_of("mnist", hub, split, ("label",)),
+    )
+    labels = torch.tensor(class_numbers(where, numbers, len(LABELS)), dtype=torch.long)
+    return GreyPart(torch.stack(pixels), labels)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparing.core.errors import DataError
-from sparing.tasks._archive import files_in, find_archive
+from sparing.core.errors import DataError, quoted
+from sparing.tasks._archive import PICTURE_BYTES, files_in, find_archive
+from sparing.tasks._arrays import read_arrays
+from sparing.tasks._endings import files_with
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder
-from sparing.tasks._images import Part, Sizes, image_task, read_arrays
+from sparing.tasks._images import Part, Sizes, image_task
 from sparing.tasks._subset import missing
 from sparing.tasks._task import Task
 
@@ -49,7 +51,7 @@ def load(
     is, which the layout alone knows. Raises ``DataError`` for what is missing or damaged.
     """
     folder = data_folder("tiny-imagenet", data, ("tiny-imagenet",), WANTED)
-    arrays = sorted(folder.glob("tiny_imagenet*.npz"))
+    arrays = files_with(folder, "tiny_imagenet", (".npz",))
     if arrays and not boxes and not any(folder.glob("tiny-imagenet-200*")):
         train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_val", "y_val"))
     else:
@@ -63,7 +65,7 @@ def load(
 
 def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, ...]]:
     place = find_archive("tiny-imagenet", folder, ("tiny-imagenet-200",), WANTED)
-    found = {match.group(1): content for match, content in files_in(place, FILES)}
+    found = {match.group(1): content for match, content in files_in(place, FILES, PICTURE_BYTES)}
     wnids = _lines(place, found, "wnids.txt")
     if len(set(wnids)) < len(wnids):
         raise DataError(f"{place}: wnids.txt names a class twice")
@@ -79,7 +81,7 @@ def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, .
         part, file = name.split("/")[0], name.rpartition("/")[2]
         wnid = name.split("/")[1] if part == "train" else owners.get(file, "")
         if wnid not in numbers:
-            raise DataError(f"{place}: {name} is of no class in wnids.txt")
+            raise DataError(f"{place}: {quoted(name)} is of no class in wnids.txt")
         (train if part == "train" else test)[name] = (content, numbers[wnid])
     bare = set(range(len(wnids))) - {number for _, number in train.values()}
     if train and bare:
@@ -94,7 +96,7 @@ def _pairs(place: Path, found: dict[str, bytes], name: str) -> dict[str, str]:
     for number, line in enumerate(_lines(place, found, name), 1):
         columns = line.split("\t")
         if len(columns) < 2:
-            raise DataError(f"{place}: {name}, line {number}: {line[:40]!r} has one column")
+            raise DataError(f"{place}: {name}, line {number}: {quoted(line)} has one column")
         pairs[columns[0]] = columns[1]
     return pairs
 

@@ -1,0 +1,53 @@
+"""The endings of the files that hold rows or pictures, in lower case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+PLAIN_TABLES = (".csv", ".tsv", ".txt")
+LINES = (".jsonl", ".json")
+TABLES = (
+    *PLAIN_TABLES,
+    *(f"{ending}.gz" for ending in PLAIN_TABLES),
+    *LINES,
+    *(f"{ending}.gz" for ending in LINES),
+    ".parquet",
+)
+PICTURES = (
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".ppm",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".avif",
+)
+
+
+def ends_with(name: str | Path, endings: Sequence[str]) -> bool:
+    """Whether a file's name has one of these endings, in capitals or not."""
+    return str(name).lower().endswith(tuple(endings))
+
+
+def files_with(folder: Path, stem: str, endings: Sequence[str]) -> list[Path]:
+    """The files in a folder whose names begin with ``stem`` and have one of the endings, sorted."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.name.startswith(stem) and ends_with(path.name, endings) and path.is_file()
+    )
+
+
+def holds_classes(folder: Path) -> bool:
+    """Whether a folder has folders in it that hold pictures: a folder for each class."""
+    return any(
+        ends_with(inside.name, PICTURES)
+        for entry in folder.iterdir()
+        if entry.is_dir() and not entry.name.startswith(".")
+        for inside in entry.iterdir()
+    )
