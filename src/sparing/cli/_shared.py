@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import sys
 import time
@@ -14,13 +15,15 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
-from sparing.core.errors import SparingError, UsageError, is_full
+from sparing.core.errors import SparingError, UsageError, is_full, option_form
 
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 DETAIL_SECONDS = 10.0  # between lines on how far one piece of work has come, in a log
 KEPT = "kept"  # what a verb that is not always resumable raises KeyboardInterrupt with
+# How a verb takes a task's options, where it is not --set task_options.NAME=VALUE.
+TASK_OPTIONS = {"evaluate": "--set {}", "prune": "--set {}"}
 RESUMABLE = ("compare", "search", "slim", "study", "train")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,11 +34,14 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        verb_name = function.__module__.rpartition(".")[2]
+        form = TASK_OPTIONS.get(verb_name, "--set task_options.{}")
         try:
-            return function(*args, **kwargs)
+            with option_form(form), _source_notes():
+                return function(*args, **kwargs)
         except KeyboardInterrupt as stop:
             kept = "; what was finished is kept, the same command goes on from there"
-            resumable = function.__module__.rpartition(".")[2] in RESUMABLE or KEPT in stop.args
+            resumable = verb_name in RESUMABLE or KEPT in stop.args
             _say("interrupted" + (kept if resumable else ""))
             raise typer.Exit(INTERRUPTED) from None
         except UsageError as error:
@@ -54,6 +60,34 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(FAILED) from None
 
     return guarded
+
+
+class _Notes(logging.Handler):
+    """Prints what was taken of a task's files, each line once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if line not in self.printed:
+            self.printed.add(line)
+            _say(line)
+
+
+@contextmanager
+def _source_notes() -> Iterator[None]:
+    """What the tasks' logger says of the files that it took is printed on stderr."""
+    logger, notes = logging.getLogger("sparing.tasks"), _Notes()
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(notes)
+    try:
+        yield
+    finally:
+        logger.removeHandler(notes)
+        logger.setLevel(before)
 
 
 def _one_line(error: BaseException) -> str:

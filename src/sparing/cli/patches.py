@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from sparing.report.patch_sheet import Picture
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 MOST = 12
 
 
@@ -62,13 +61,14 @@ def run(
 def _files(given: list[Path]) -> list[Path]:
     """The pictures named, and those in the folders named."""
     from sparing.core.errors import UsageError
+    from sparing.tasks import PICTURES, ends_with
 
     found: list[Path] = []
     for path in given:
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS)
+            inside = sorted(p for p in path.rglob("*") if ends_with(p.name, PICTURES))
             if not inside:
-                raise UsageError(f"{path} holds no pictures ({', '.join(ENDINGS)})")
+                raise UsageError(f"{path} holds no pictures ({', '.join(PICTURES)})")
             found += inside
         elif path.is_file():
             found.append(path)
@@ -80,7 +80,7 @@ def _files(given: list[Path]) -> list[Path]:
 def _picture(path: Path, wanted: list[Any], image_size: int, patch_size: int) -> Picture:
     """One picture with all its scores, as a model of that size would see it."""
     from sparing.report.patch_sheet import Picture
-    from sparing.tasks._pictures import decoded, fitted
+    from sparing.tasks import decoded, fitted
 
     pixels = fitted(decoded(path, path.name), image_size)[None]
     side = image_size // patch_size

@@ -10,7 +10,7 @@ import typer
 
 from sparing.cli._finish import finish_study
 from sparing.cli._shared import Json, emit, progress_bar, verb
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, option_form
 
 
 @verb
@@ -46,7 +46,8 @@ def run(
     if plan:
         _show(module, name, options, place, data, cells, as_json)
         return
-    with progress_bar(quiet=as_json) as show:
+    form = "--set task_options.{}" if hasattr(options, "task") else "--set task_options.TASK.{}"
+    with option_form(form), progress_bar(quiet=as_json) as show:
         result = module.run(
             options, place, data=data, on_progress=show, overwrite=overwrite, **pieces
         )

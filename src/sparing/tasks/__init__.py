@@ -8,23 +8,46 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, nearest, quoted
 from sparing.core.folder import Folder
 from sparing.core.options import hints_of, require_type
+from sparing.tasks._endings import PICTURES, TABLES, ends_with, files_with, holds_classes
 
 if TYPE_CHECKING:
     from sparing.tasks._facts import Facts as Facts
+    from sparing.tasks._pictures import decoded as decoded
+    from sparing.tasks._pictures import fitted as fitted
     from sparing.tasks._task import Examples as Examples
     from sparing.tasks._task import Task as Task
 
 TASKS = Folder("sparing.tasks", "task")
-TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".txt")
-_HOMES = {"Examples": "_task", "Facts": "_facts", "Task": "_task"}
-__all__ = ["TASKS", "Examples", "Facts", "Task", "facts", "load_task", "names", "options_of"]
+LOGGER = logging.getLogger(__name__)
+_HOMES = {
+    "Examples": "_task",
+    "Facts": "_facts",
+    "Task": "_task",
+    "decoded": "_pictures",
+    "fitted": "_pictures",
+}
+__all__ = [
+    "PICTURES",
+    "TASKS",
+    "Examples",
+    "Facts",
+    "Task",
+    "decoded",
+    "ends_with",
+    "facts",
+    "fitted",
+    "load_task",
+    "names",
+    "options_of",
+]
 
 
 def names() -> list[str]:
@@ -35,24 +58,31 @@ def names() -> list[str]:
 def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
     """Load a task by name, by a path of one's own data, or by the dotted path of a module.
 
-    A folder whose ``train`` holds folders is the task ``image-folder``; any other path, and
-    ``owner/name`` for a data set of the hub, is the task ``text``. A module has a ``load``
-    function. ``data`` is the folder of the task's files, for those that need one (otherwise the
-    environment variable ``SPARING_DATA``); ``options`` are the keyword arguments of the task's
-    ``load``. Raises ``UsageError`` for an unknown name or option and ``DataError`` for files that
-    are missing, cut short, broken or of another format.
+    A folder whose ``train`` holds folders, or that holds folders of pictures, is the task
+    ``image-folder``; any other path, and ``owner/name`` for a data set of the hub, is the task
+    ``text``. What is taken of your own files is logged, see ``Task.source_note``. A module has a
+    ``load`` function.
+
+    ``data`` is the folder of the task's files, for those that need one (otherwise the environment
+    variable ``SPARING_DATA``); ``options`` are the keyword arguments of the task's ``load``. Raises
+    ``UsageError`` for an unknown name or option or a ``data`` that is no folder, and ``DataError``
+    for files that are missing, cut short, broken or of another format.
     """
+    if data is not None and not Path(data).expanduser().is_dir():
+        raise UsageError(f"the data folder {data} does not exist")
     module, given = _home(name, data)
     known, hints = options_of(name, data), hints_of(module.load)
     for option, value in options.items():
         if option not in known:
-            raise UsageError(f"task {name} has no option {option!r}{nearest(option, known)}")
+            raise UsageError(f"task {name} has no option {quoted(option)}{nearest(option, known)}")
         hint = hints.get(option, Any)
         if hint is str and type(value) is int:
             value = str(value)  # a column that is called by its number
         require_type(f"task {name}", option, value, hint)
         given[option] = value
     task: Task = module.load(data=data, **given)
+    if task.source_note:
+        LOGGER.info("%s: %s", name, task.source_note)
     return task
 
 
@@ -90,13 +120,21 @@ def _home(
     below = None if data is None else Path(data).expanduser() / name
     if below is not None and below.exists() and not path.exists():
         path = below
-    if "/" in name or path.exists() or name.endswith(TABLES):
-        inside = path / "train"
-        pictures = inside.is_dir() and any(entry.is_dir() for entry in inside.iterdir())
-        return TASKS.load("image_folder" if pictures else "text"), {"source": name}
+    if "/" in name or path.exists() or ends_with(name, TABLES):
+        return TASKS.load("image_folder" if _has_pictures(path) else "text"), {"source": name}
     if "." not in name:
-        raise UsageError(f"unknown task {name!r}{nearest(name, names())}")
+        raise UsageError(f"unknown task {quoted(name)}{nearest(name, names())}")
     return TASKS.load(name, allowed=(name,) if typed else ()), {}
+
+
+def _has_pictures(path: Path) -> bool:
+    """Whether a folder is in ImageNet's layout, or has a folder of pictures for each class."""
+    if not path.is_dir():
+        return False
+    inside = path / "train"
+    if inside.is_dir() and any(entry.is_dir() for entry in inside.iterdir()):
+        return True
+    return not files_with(path, "train", TABLES) and holds_classes(path)
 
 
 def __getattr__(name: str) -> Any:

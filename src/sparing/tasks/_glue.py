@@ -248,7 +248,7 @@ class _Files(_Source):
 
     def _read(self, path: Path, table: Table, part: str, published: int) -> list[Row]:
         rows, broken = read_table(path, table, self.one.answer, skip_broken=self.skip_broken)
-        self.notes += skipped_note(path, broken)
+        self.notes += skipped_note(path.name, broken)
         return self.noted(part, rows, published, len(broken))
 
 

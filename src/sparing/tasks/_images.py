@@ -106,6 +106,13 @@ def chosen(part: Part, indices: Sequence[int]) -> Part:
     )
 
 
+def cut_test(whole: Part, seed: int) -> tuple[Part, Part]:
+    """Training and test pictures: a fifth of them, with the classes in proportion."""
+    share, count = len(whole.labels) // 5, len(whole.labels)
+    test, rest = stratified(whole.labels, whole.keys, (share, count - share), seed)
+    return chosen(whole, rest), chosen(whole, test)
+
+
 def _examples(part: Part, size: int) -> Examples:
     labels = torch.tensor(list(part.labels), dtype=torch.long)
     boxes = None if part.boxes is None else torch.tensor(part.boxes, dtype=torch.float32)

@@ -107,7 +107,7 @@ def _require_file(path: Path) -> None:
 
 
 def _opened(source: Path | bytes, place: str) -> Image.Image:
-    """The picture, nothing of it decoded; ``DataError`` for other formats and for too many pixels."""
+    """The picture, not decoded yet; ``DataError`` for other formats and for too many pixels."""
     from PIL import Image, UnidentifiedImageError
 
     Image.init()  # without it only some formats are known

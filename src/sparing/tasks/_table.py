@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sparing.core.errors import DataError, nearest
+from sparing.core.errors import DataError, nearest, option, quoted
 from sparing.tasks._files import read_bytes
 
-SHOWN_LINES = 5
+SHOWN_LINES, NOTED_LINES = 5, 100
+UTF_8 = "utf-8-sig"
 Answer = Callable[[str], int | float | None]
 
 
@@ -39,7 +42,7 @@ class Table:
     names: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
     separator: str = "\t"
-    encoding: str = "utf-8-sig"
+    encoding: str = UTF_8
 
 
 def classes(names: tuple[str, ...]) -> Answer:
@@ -61,24 +64,60 @@ def number_between(low: float, high: float) -> Answer:
     return read
 
 
+def text_of(path: Path, encoding: str = UTF_8, hint: str = "") -> str:
+    """A file's text; ``DataError`` where it is of another encoding, with a hint on what to do."""
+    content = read_bytes(path)
+    try:
+        return content.decode(encoding)
+    except UnicodeError as error:
+        name = "UTF-8" if encoding == UTF_8 else encoding
+        where = f" (byte {error.start:,})" if isinstance(error, UnicodeDecodeError) else ""
+        raise DataError(f"{path} is not {name} text{where}{hint}") from error
+
+
 def lines_of(path: Path, table: Table) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and columns, from 1 on; what is empty at the file's end is left out."""
-    try:
-        text = read_bytes(path).decode(table.encoding)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text") from error
-    if table.separator == ",":
-        reader = csv.reader(io.StringIO(text.rstrip("\r\n"), newline=""), strict=True)
-        try:
-            for columns in reader:
-                yield reader.line_num, columns
-        except csv.Error as error:
-            raise DataError(f"{path}: line {reader.line_num} is not csv: {error}") from error
+    text = text_of(path, table.encoding).rstrip("\r\n")
+    most = len(table.names) - 1 if table.separator == " " else -1
+    return columns_in(path, text, table.separator, quotes=table.separator == ",", most=most)
+
+
+def columns_in(
+    path: Path, text: str, separator: str, *, quotes: bool, most: int = -1
+) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers, from 1 on, and columns; ``quotes`` are literal, or read as in csv.
+
+    Without quotes at most ``most`` + 1 columns are split off.
+    """
+    if quotes:
+        yield from _csv_rows(path, text, separator)
         return
     # not splitlines: it would also break at marks that stand inside of texts
-    for number, line in enumerate(text.rstrip("\r\n").split("\n"), start=1):
-        most = len(table.names) - 1 if table.separator == " " else -1
-        yield number, line.rstrip("\r").split(table.separator, most)
+    for number, line in enumerate(text.split("\n"), start=1):
+        yield number, line.rstrip("\r").split(separator, most)
+
+
+def _csv_rows(path: Path, text: str, separator: str) -> list[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
+    with fields_of_any_size():
+        try:
+            return [(reader.line_num, columns) for columns in reader]
+        except csv.Error as error:
+            raise DataError(f"{path}: line {reader.line_num} is not csv: {error}") from error
+
+
+_FIELDS = threading.Lock()
+
+
+@contextmanager
+def fields_of_any_size() -> Iterator[None]:
+    """Lift csv's limit of 131,072 characters a field, which is one for the whole process."""
+    with _FIELDS:
+        before = csv.field_size_limit(2**31 - 1)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def read_table(
@@ -113,7 +152,7 @@ def read_table(
         if label is not None:
             rows.append(Row(tuple(columns[place] for place in places[:-1]), label))
         else:
-            reason = reason or f"{table.label} is {columns[places[-1]][:40]!r}"
+            reason = reason or f"{table.label} is {quoted(columns[places[-1]])}"
             broken.append(f"line {number} ({reason})")
     if broken and not skip_broken:
         raise DataError(complaint(path, broken))
@@ -122,11 +161,25 @@ def read_table(
     return rows, broken
 
 
-def skipped_note(path: Path, broken: list[str]) -> list[str]:
-    """What to tell of the rows of a file that were left out; nothing where none were."""
+def skipped_note(name: str, broken: Sequence[str]) -> list[str]:
+    """A note on the broken rows that were left out of a file; nothing where none were."""
     rows = "row" if len(broken) == 1 else "rows"
-    said = f"{path.name}: {len(broken)} broken {rows} left out: {', '.join(broken)}"
-    return [said] if broken else []
+    shown = _first(broken, NOTED_LINES)
+    return [f"{name}: {len(broken)} broken {rows} left out: {shown}"] if broken else []
+
+
+def complaint(place: Path | str, broken: Sequence[str]) -> str:
+    """What to say of a file whose broken rows were not to be left out."""
+    rows = "row is" if len(broken) == 1 else "rows are"
+    return (
+        f"{place}: {len(broken)} {rows} broken: {_first(broken, SHOWN_LINES)}; mend the file, or "
+        f"leave such rows out with {option('skip_broken', True)}"
+    )
+
+
+def _first(broken: Sequence[str], most: int) -> str:
+    more = f" and {len(broken) - most} more" if len(broken) > most else ""
+    return ", ".join(broken[:most]) + more
 
 
 def _fault(
@@ -140,15 +193,3 @@ def _fault(
         if not columns[place].strip():
             return f"{name} is empty"
     return ""
-
-
-def complaint(path: Path, broken: list[str]) -> str:
-    """What to say of a file whose broken rows were not to be left out."""
-    shown = ", ".join(broken[:SHOWN_LINES])
-    more = len(broken) - SHOWN_LINES
-    rest = f" and {more} more" if more > 0 else ""
-    rows = "row is" if len(broken) == 1 else "rows are"
-    return (
-        f"{path}: {len(broken)} {rows} broken: {shown}{rest}; mend the file, or leave "
-        "such rows out with skip_broken=True"
-    )

@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import DataError, UsageError, nearest, quoted
 from sparing.tasks._pictures import Pictures
 from sparing.tasks._scores import metric
 from sparing.tasks._spans import TEXT_METRICS, Passages
 from sparing.tasks._words import Words
 
+# The label of a row without one: what PyTorch's cross-entropy leaves out.
+UNLABELLED = -100
 DIGESTED = 256  # pictures, where not all need to be in memory
 Split = Literal["train", "validation", "test"]
 
@@ -116,7 +118,9 @@ class Task:
     ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the
     task was loaded with it, ``words`` the vocabulary that was made of the training texts.
     ``subset`` says that the data is a part of what was published, and ``notes`` which; they also
-    tell what was cut or left out.
+    tell what was cut or left out. ``source_note`` says in one line what was taken of your own
+    files: columns, separator, encoding, what is held out. Raises ``DataError`` for labels that are
+    none of the classes, and for numbers that are not finite.
     """
 
     name: str
@@ -143,13 +147,30 @@ class Task:
     more_tests: Mapping[str, Examples] = field(default_factory=dict)
     subset: bool = False
     notes: tuple[str, ...] = ()
+    source_note: str = ""
 
     def __post_init__(self) -> None:
+        for split, examples in self.splits.items():
+            self._require_labels(split, examples.labels)
         if self.metric not in self.metrics:
             object.__setattr__(self, "metrics", (self.metric, *self.metrics))
         for name in self.metrics:
             if self.answer != "span" or name not in TEXT_METRICS:
                 metric(name)
+
+    def _require_labels(self, split: str, labels: Tensor) -> None:
+        if self.answer == "number":
+            bad = labels[~labels.isfinite()]
+        elif self.answer == "class" and labels.ndim == 1:
+            unlabelled = (labels == UNLABELLED) & (split == "train")
+            bad = labels[((labels < 0) | (labels >= len(self.labels))) & ~unlabelled]
+        else:
+            return
+        if len(bad):
+            raise DataError(
+                f"task {self.name}: {split} holds the label {quoted(bad[0].item())}, and there are "
+                f"{len(self.labels)} classes"
+            )
 
     @property
     def classes(self) -> int:

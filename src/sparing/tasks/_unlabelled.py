@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
+from sparing.tasks._endings import ends_with
 from sparing.tasks._files import given_folder
 from sparing.tasks._table import Table, lines_of
-from sparing.tasks._task import Examples, Task
+from sparing.tasks._task import UNLABELLED, Examples, Task
 
-# The label of a row without one: what PyTorch's cross-entropy leaves out.
-UNLABELLED = -100
 ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz")
 Segment = tuple[int, ...]
 
@@ -84,7 +83,7 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
     """All rows of a source in the task's tokens; their labels mean nothing."""
     from sparing.tasks import load_task
 
-    if source.endswith(ENDINGS):
+    if ends_with(source, ENDINGS):
         rows = _encoded(task, _lines(_found(source, data)))
     else:
         name = task.tokenizer.name_or_path

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from sparing.core.errors import UsageError
-from sparing.core.reading import parse_json, read_plain
+from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.reading import read_json
 
 WORDS = "words.json"  # beside a model that was trained with words of its own: their numbers
 PAD, CLASS, FIRST_BYTE = 0, 1, 2
@@ -29,9 +29,12 @@ class Words:
     numbers: dict[str, int]
 
     def require_same(self, folder: Path) -> None:
-        """Raise ``UsageError`` where a model in a folder was trained with other numbers."""
+        """Raise ``UsageError`` where a model in a folder was trained with other numbers.
+
+        ``CheckpointError`` where its file of words is no JSON.
+        """
         file = folder / WORDS
-        if file.is_file() and parse_json(read_plain(file)) != self.numbers:
+        if file.is_file() and read_json(file, CheckpointError) != self.numbers:
             raise UsageError(
                 f"{folder} was trained with other words: they are made from a task's training "
                 "rows, so load the same rows as then (no other --set, files as they were), or "

@@ -14,8 +14,7 @@ from sparing.tasks._arrays import read_arrays
 from sparing.tasks._endings import files_with
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder
-from sparing.tasks._images import Part, Sizes, chosen, image_task
-from sparing.tasks._splits import stratified
+from sparing.tasks._images import Part, Sizes, cut_test, image_task
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -78,9 +77,7 @@ def _from_layout(place: Path, seed: int) -> tuple[Part, Part]:
         raise DataError(f"task flowers: {place} holds no photo of {', '.join(bare)}")
     if photos[True]:
         return train, _part(place, photos[True])
-    share, count = len(train.labels) // 5, len(train.labels)
-    test, rest = stratified(train.labels, train.keys, (share, count - share), seed)
-    return chosen(train, rest), chosen(train, test)
+    return cut_test(train, seed)
 
 
 def _part(place: Path, photos: list[tuple[str, bytes]]) -> Part:

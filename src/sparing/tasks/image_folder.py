@@ -1,13 +1,14 @@
-"""Your own pictures in ImageNet's layout: a folder for each class in train and in val."""
+"""Your own pictures: a folder for each class, in train and in val or in one folder."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from sparing.core.errors import DataError, UsageError, nearest
+from sparing.core.errors import DataError, UsageError, listed, nearest
+from sparing.tasks._endings import PICTURES, ends_with, holds_classes
 from sparing.tasks._facts import Facts
-from sparing.tasks._images import Part, Sizes, image_task
+from sparing.tasks._images import Part, Sizes, cut_test, image_task
 from sparing.tasks._task import Task
 
 FACTS = Facts(
@@ -16,7 +17,6 @@ FACTS = Facts(
     source="your own folder",
     splits="test, else val; what is missing is cut from train",
 )
-ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"}
 
 
 def load(
@@ -30,35 +30,53 @@ def load(
 ) -> Task:
     """A task of the pictures in SOURCE/train/CLASS/ and SOURCE/val/CLASS/, judged by top-1 and 5.
 
-    With both val and test, val is the validation split; with one of them, it is the test split and
-    validation is cut from train. Without ``source`` the data folder itself has this layout. The
-    shorter side is scaled to ``image_size`` and the middle kept; for a pretrained vision
-    transformer give its own (224 and ``patch_size`` 16). More than 1 GiB of pixels is read picture
-    by picture. Files that are no pictures by their names are refused, and pictures in no class's
-    folder; but a whole test split without labels, as ImageNet's, is left out. Raises ``DataError``
-    naming what is missing or cannot be read.
+    Of pictures in SOURCE/CLASS/ a fifth is cut to test on, by the seed; ``source_note`` of the task
+    says so. With both val and test, val is the validation split; with one of them, it is the test
+    split and validation is cut from train. Without ``source`` the data folder itself has this
+    layout. The shorter side is scaled to ``image_size`` and the middle kept; for a pretrained
+    vision transformer give its own (224 and ``patch_size`` 16). More than 1 GiB of pixels is read
+    picture by picture. Files that are no pictures by their names are refused, and pictures in no
+    class's folder; but a whole test split without labels, as ImageNet's, is left out. Raises
+    ``DataError`` naming what is missing or cannot be read.
     """
     root = Path(source).expanduser() if source or data is None else Path(data)
     if not source and data is None:
         raise UsageError("image-folder: give source, the folder that holds train and val")
     if not root.is_dir() and data is not None:
         root = Path(data) / source
+    sizes = Sizes(image_size, patch_size, examples, seed)
+    facts, name = replace(FACTS, source=str(root)), root.resolve().name
+    if not root.is_dir() or not ((root / "train").is_dir() or holds_classes(root)):
+        raise DataError(
+            f"task image-folder: {root} has no folder train, and no folders of pictures"
+        )
     if not (root / "train").is_dir():
-        raise DataError(f"task image-folder: {root} has no folder train")
+        labels = _labels(root)
+        train, test = cut_test(_part(root, labels), seed)
+        count = len(train.labels) + len(test.labels)
+        task = image_task(name, facts, labels, train, test, sizes)
+        taken = f"test: a fifth, {len(test.labels)} of {count} pictures"
+        return replace(task, source_note=f"classes: {listed(labels, 8)}; {taken}")
     held_out, notes = _held_out(root)
-    labels = tuple(sorted(entry.name for entry in _folders(root / "train")))
+    labels = _labels(root / "train")
+    train, test = _part(root / "train", labels), _part(root / held_out[0], labels)
+    validation = _part(root / held_out[1], labels) if len(held_out) > 1 else None
+    task = image_task(name, facts, labels, train, test, sizes, validation)
+    taken = f"classes: {listed(labels, 8)}; test: {held_out[0]}"
+    taken += f"; validation: {held_out[1]}" if validation else ""
+    return replace(task, notes=(*task.notes, *notes), source_note=taken)
+
+
+def _labels(root: Path) -> tuple[str, ...]:
+    """The classes: folders that hold a picture, two and more."""
+    labels = tuple(sorted(entry.name for entry in _folders(root)))
     if len(labels) < 2:
         named = f"only {labels[0]}" if labels else "no folder of a class"
-        raise DataError(f"task image-folder: {root / 'train'} holds {named}; two classes and more")
-    train, test = _part(root / "train", labels), _part(root / held_out[0], labels)
-    bare = [label for number, label in enumerate(labels) if number not in train.labels]
-    if bare:
-        raise DataError(f"task image-folder: {root / 'train' / bare[0]} holds no picture")
-    validation = _part(root / held_out[1], labels) if len(held_out) > 1 else None
-    sizes = Sizes(image_size, patch_size, examples, seed)
-    facts = replace(FACTS, source=str(root))
-    task = image_task(root.resolve().name, facts, labels, train, test, sizes, validation)
-    return replace(task, notes=(*task.notes, *notes))
+        raise DataError(f"task image-folder: {root} holds {named}; two classes and more")
+    for label in labels:
+        if not any(ends_with(path.name, PICTURES) for path in (root / label).rglob("*")):
+            raise DataError(f"task image-folder: {root / label} holds no picture")
+    return labels
 
 
 def _held_out(root: Path) -> tuple[list[str], tuple[str, ...]]:
@@ -79,7 +97,7 @@ def _folders(place: Path) -> list[Path]:
 def _part(place: Path, labels: tuple[str, ...]) -> Part:
     """The pictures of one split; every class must be one of the training split's."""
     found: list[tuple[str, Path, int]] = []
-    loose = [each.name for each in place.iterdir() if each.suffix.lower() in ENDINGS]
+    loose = [each.name for each in place.iterdir() if ends_with(each.name, PICTURES)]
     if loose:
         raise DataError(f"{place / min(loose)} stands in no class's folder")
     for folder in sorted(_folders(place)):
@@ -88,7 +106,7 @@ def _part(place: Path, labels: tuple[str, ...]) -> Part:
         for path in sorted(folder.rglob("*")):
             if path.name.startswith(".") or path.is_dir():
                 continue
-            if path.suffix.lower() not in ENDINGS:
+            if not ends_with(path.name, PICTURES):
                 raise DataError(f"{path} is no picture by its name")
             found.append((path.relative_to(place).as_posix(), path, labels.index(folder.name)))
     return Part(

@@ -144,7 +144,7 @@ def _papers(data: Path | None, *, skip_broken: bool, most: int | None) -> Corpus
             raise DataError(complaint(path, broken))
         if not rows[split]:
             raise DataError(f"{path} holds no pairs")
-        notes += skipped_note(path, broken)
+        notes += skipped_note(path.name, broken)
     return Corpus(rows["train"], rows["test"], rows["validation"], notes=tuple(notes))
 
 

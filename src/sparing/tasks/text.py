@@ -1,17 +1,33 @@
-"""Your own texts: tsv or csv files, or a data set of the hub, with a label for each row."""
+"""Your own texts: tables, JSON lines, parquet, or a data set, with a label for each row."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sparing.core.errors import DataError, UsageError, nearest
+from sparing.core.errors import DataError, UsageError, option, quoted
+from sparing.tasks._columns import (
+    LABEL,
+    Columns,
+    choose,
+    in_order,
+    like,
+    require_single,
+    rows_of,
+)
+from sparing.tasks._endings import TABLES, ends_with
 from sparing.tasks._facts import Facts
-from sparing.tasks._hub import columns_of, from_hub
-from sparing.tasks._table import Row, Table, lines_of, number_between, read_table, skipped_note
+from sparing.tasks._frame import (
+    Frame,
+    data_set_frame,
+    is_saved_data_set,
+    read_frame,
+    saved_data_set,
+)
+from sparing.tasks._hub import from_hub
+from sparing.tasks._table import Row, complaint, number_between, skipped_note
 from sparing.tasks._task import Task
 from sparing.tasks._text import Corpus, Reading, cut_rows, text_task
 
@@ -23,8 +39,6 @@ FACTS = Facts(
 )
 METRICS = {"class": FACTS.metrics, "number": ("pearson", "spearman")}
 SPLITS = {"train": ("train",), "test": ("test", "dev"), "validation": ("validation", "valid")}
-ENDINGS = (".tsv", ".csv", ".tsv.gz", ".csv.gz", ".txt")
-LABEL = "label"
 Kind = Literal["class", "number"]
 
 
@@ -45,64 +59,67 @@ def load(
     max_tokens: int = 128,
     examples: int | None = None,
     skip_broken: bool = False,
+    encoding: str = "utf-8",
     seed: int = 0,
 ) -> Task:
     """A task of your own rows: one text or two, and a class, or with ``answer="number"`` a number.
 
-    Either ``source``, which is a folder with train and test (or dev, and perhaps validation) as
-    .tsv or .csv, or one such file, or ``owner/name`` (or ``owner/name:part``) of the hub; or the
-    files ``train``, ``test`` and ``validation``. A name is looked for here, then below ``data``.
-    What is missing is cut: a fifth to test on, a tenth to validate. The first line names the
-    columns: ``label`` is the label's, ``text`` and ``pair`` those of the texts (without them: the
-    other columns, of which there are one or two). With ``header=False`` columns are called 1, 2 and
-    so on, and the last is the label unless another is named. In tsv quotes are literal, in csv they
-    quote. The classes are the labels of the training rows, sorted. The other options are those of
-    ``Reading``. Broken rows raise ``DataError`` with their lines; ``skip_broken`` leaves them out
-    and notes it.
+    Either ``source``, or the files ``train``, ``test`` and ``validation``. ``source`` is a folder
+    with train and test (or dev, and perhaps validation) as .tsv, .csv, .jsonl or .parquet, one such
+    file, a folder of ``save_to_disk``, or ``owner/name`` (or ``owner/name:part``) of the hub. A
+    name is looked for here, then below ``data``. What is missing is cut: a fifth to test on, a
+    tenth to validate.
+
+    ``label`` is the label's column, ``text`` and ``pair`` those of the texts. Without them an index
+    is left out, a column with a usual name such as text or review is taken, else all that are left,
+    one or two; ``source_note`` of the task says which. With ``header=False`` columns are called 1,
+    2 and so on, and the last is the label unless another is named. In tsv quotes are literal, in
+    csv they quote; another separator is recognised. ``encoding`` is a file's (latin-1, utf-16). The
+    classes are the labels of the training rows, sorted. The other options are those of ``Reading``.
+    Broken rows raise ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
     """
-    wanted = _Columns(text, pair, label, header, answer, skip_broken)
+    wanted = Columns(text, pair, label, header, answer, skip_broken, encoding)
     given = {"train": train, "test": test, "validation": validation}
-    found = _found(source, {split: path for split, path in given.items() if path}, data, wanted)
-    labels, corpus = _labelled(found, wanted, seed)
+    splits = _splits(source, {split: path for split, path in given.items() if path}, data, wanted)
+    labels, corpus = _labelled(splits, wanted, seed)
     facts = replace(FACTS, metrics=METRICS[answer], source=source or train)
     reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed)
-    return text_task(Path(facts.source).stem, facts, labels, corpus, reading, answer)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    text: str
-    pair: str
-    label: str
-    header: bool
-    answer: Kind
-    skip_broken: bool
+    name = Path(facts.source).stem
+    task = text_task(name, facts, labels, corpus, reading, answer)
+    return replace(task, source_note="; ".join(splits.taken))
 
 
 @dataclass
-class _Found:
-    """Rows of each split, whose labels are numbered in the order in which they came."""
+class _Splits:
+    """Rows of each split, whose labels are numbered in the order in which they came.
+
+    ``taken`` says in words what was taken of the files.
+    """
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
 
 
-def _found(source: str, given: Mapping[str, str], data: Path | None, wanted: _Columns) -> _Found:
+def _splits(source: str, given: Mapping[str, str], data: Path | None, wanted: Columns) -> _Splits:
     """The rows of the files, or of the hub where there are none of that name."""
     if source and given:
         raise UsageError("text: give source or the files of the splits, not both")
     if source and not _is_here(source, data):
         return _from_hub(source, wanted)
     if source:
-        return _read(_files_of(_place(source, data)), wanted)
+        path = _path(source, data)
+        if path.is_dir() and is_saved_data_set(path):
+            return _of_data_set(str(path), saved_data_set(path), wanted)
+        return _read(_files_of(path), wanted)
     if "train" not in given:
         raise UsageError("text: give source (a folder, a file, a hub name) or train (a file)")
     return _read({split: _file(path, data) for split, path in given.items()}, wanted)
 
 
 def _is_here(source: str, data: Path | None) -> bool:
-    return _place(source, data).exists() or not _looks_like_hub(source)
+    return _path(source, data).exists() or not _looks_like_hub(source)
 
 
 def _looks_like_hub(source: str) -> bool:
@@ -110,56 +127,74 @@ def _looks_like_hub(source: str) -> bool:
     return bool(owner and slash and rest) and "/" not in rest and not owner.startswith((".", "~"))
 
 
-def _place(source: str, data: Path | None) -> Path:
+def _path(source: str, data: Path | None) -> Path:
     here = Path(source).expanduser()
     below = None if data is None else Path(data).expanduser() / source
     return below if below is not None and not here.exists() and below.exists() else here
 
 
 def _file(path: str, data: Path | None) -> Path:
-    place = _place(path, data)
-    if not place.is_file():
+    file = _path(path, data)
+    if not file.is_file():
         raise DataError(f"task text: there is no file {path}")
-    return place
+    return file
 
 
-def _files_of(place: Path) -> dict[str, Path]:
+def _files_of(path: Path) -> dict[str, Path]:
     """The files of a folder by split; one file alone is train."""
-    if place.is_file():
-        return {"train": place}
-    if not place.is_dir():
-        raise DataError(f"task text: there is no file or folder {place}")
-    found = {}
+    if path.is_file():
+        return {"train": path}
+    if not path.is_dir():
+        raise DataError(f"task text: there is no file or folder {path}")
+    there = {
+        entry.name.lower(): entry
+        for entry in sorted(path.iterdir())
+        if ends_with(entry.name, TABLES) and entry.is_file()
+    }
+    files = {}
     for split, stems in SPLITS.items():
-        names = [stem + ending for stem in stems for ending in ENDINGS]
-        here = [place / name for name in names if (place / name).is_file()]
+        names = [stem + ending for stem in stems for ending in TABLES]
+        here = [there[name] for name in names if name in there]
         if here:
-            found[split] = here[0]
-    if "train" not in found:
-        raise DataError(f"task text: {place} has no train.tsv or train.csv (or .gz)")
-    return found
+            files[split] = here[0]
+    if "train" not in files:
+        raise DataError(
+            f"task text: {path} has no train.tsv or train.csv (or .jsonl, .parquet, .gz), and no "
+            "folders of pictures"
+        )
+    return files
 
 
-def _read(files: Mapping[str, Path], wanted: _Columns) -> _Found:
-    found = _Found()
-    for split, path in files.items():
-        table = _table(path, wanted)
-        wanted = _like_the_first(table, wanted)
-        answer = _answer(found.numbers, wanted, fixed=split != "train")
-        found.rows[split], broken = read_table(path, table, answer, skip_broken=wanted.skip_broken)
-        found.notes += skipped_note(path, broken)
-    return found
+def _read(files: Mapping[str, Path], wanted: Columns) -> _Splits:
+    frames = {
+        split: read_frame(path, header=wanted.header, encoding=wanted.encoding, label=wanted.label)
+        for split, path in files.items()
+    }
+    splits = _of_frames(frames, wanted, lambda split: files[split].name)
+    if wanted.encoding.lower() != "utf-8":
+        splits.taken.append(f"encoding: {wanted.encoding}")
+    return splits
 
 
-def _like_the_first(table: Table, wanted: _Columns) -> _Columns:
-    """The columns that training took, by name: in other files they may stand in another order."""
-    if not wanted.header:
-        return wanted
-    first, *rest = table.texts
-    return replace(wanted, text=first, pair=rest[0] if rest else "")
+def _of_frames(frames: Mapping[str, Frame], wanted: Columns, name: Callable[[str], str]) -> _Splits:
+    """The rows of all splits; other splits have the columns of the first by name, in any order."""
+    splits = _Splits()
+    for split, frame in frames.items():
+        chosen = choose(frame, wanted)
+        wanted = like(wanted, chosen)
+        if not splits.taken:
+            splits.taken += [chosen.note, *frame.assumed]
+        answer = _answer(splits.numbers, wanted, fixed=split != "train")
+        splits.rows[split], broken = rows_of(frame, chosen, answer)
+        if broken and not wanted.skip_broken:
+            raise DataError(complaint(frame.place, broken))
+        if not splits.rows[split]:
+            raise DataError(f"{frame.place} holds no rows")
+        splits.notes += skipped_note(name(split), broken)
+    return splits
 
 
-def _answer(numbers: dict[str, int], wanted: _Columns, *, fixed: bool) -> Any:
+def _answer(numbers: dict[str, int], wanted: Columns, *, fixed: bool) -> Any:
     """How labels are read: numbers, or classes that only training rows may add to."""
     if wanted.answer == "number":
         import torch
@@ -171,107 +206,55 @@ def _answer(numbers: dict[str, int], wanted: _Columns, *, fixed: bool) -> Any:
     return lambda text: numbers.setdefault(text, len(numbers)) if text else None
 
 
-def _table(path: Path, wanted: _Columns) -> Table:
-    """Which columns hold what, from the file's first line and what was asked for."""
-    comma = path.name.removesuffix(".gz").endswith(".csv")
-    table = Table((), "", separator="," if comma else "\t")
-    first = next(lines_of(path, table), (0, [""]))[1]
-    if not wanted.header:
-        names = tuple(str(number) for number in range(1, len(first) + 1))
-        label = names[-1] if wanted.label == LABEL else wanted.label
-        if label not in names:
-            raise DataError(
-                f"{path}: without a header columns are numbers from 1 to {len(names)}, and "
-                f"{label!r} is none"
-            )
-        texts = _texts(path, names, replace(wanted, label=label))
-        return replace(table, texts=texts, label=label, names=names)
-    if wanted.label not in first:
-        raise DataError(
-            f"{path}: the first line names no column {wanted.label!r}{nearest(wanted.label, first)}"
-            "; say which with label=NAME, or header=False where the first line is a row"
-        )
-    return replace(table, texts=_texts(path, tuple(first), wanted), label=wanted.label)
-
-
-def _texts(place: Path | str, names: Sequence[str], wanted: _Columns) -> tuple[str, ...]:
-    """The columns of the texts: those that were asked for, else all but the label's."""
-    if wanted.text:
-        chosen = tuple(name for name in (wanted.text, wanted.pair) if name)
-    else:
-        chosen = tuple(name for name in names if name != wanted.label)
-    for name in chosen:
-        if name not in names:
-            raise DataError(f"{place} has no column {name!r}{nearest(name, names)}")
-    if len(chosen) not in (1, 2):
-        raise DataError(
-            f"{place} has {len(names)} columns: say which hold the texts with text=NAME (and "
-            f"pair=NAME); there are {', '.join(names)}"
-        )
-    return chosen
-
-
-def _from_hub(source: str, wanted: _Columns) -> _Found:
+def _from_hub(source: str, wanted: Columns) -> _Splits:
     name, _, part = source.partition(":")
     instead = f"there is no file or folder {source} here either"
-    hub = from_hub("text", *(each for each in (name, part) if each), instead=instead)
-    found = _Found()
-    for split, stems in (("train", ("train",)), *list(SPLITS.items())[1:]):
-        there = next((stem for stem in stems if stem in hub), None)
+    hub = from_hub("text", *(word for word in (name, part) if word), instead=instead)
+    return _of_data_set(source, hub, wanted)
+
+
+def _of_data_set(source: str, found: Any, wanted: Columns) -> _Splits:
+    """The rows of a data set of ``datasets``; its splits have the names of the files."""
+    names = {}
+    for split, stems in SPLITS.items():
+        there = next((stem for stem in stems if stem in found), None)
         if there is not None:
-            found.rows[split] = _hub_rows(source, hub, there, wanted, found)
-    if "train" not in found.rows:
+            names[split] = there
+    if "train" not in names:
         raise DataError(f"task text: {source} has no split train")
-    return found
+    frames = {split: data_set_frame(source, found, name) for split, name in names.items()}
+    return _of_frames(frames, wanted, lambda split: f"{source} {names[split]}")
 
 
-def _hub_rows(source: str, hub: Any, split: str, wanted: _Columns, found: _Found) -> list[Row]:
-    names = list(hub[split].column_names)
-    texts = _texts(source, names, wanted)
-    *columns, labels = columns_of("text", hub, split, (*texts, wanted.label))
-    answer = _answer(found.numbers, wanted, fixed=split != "train")
-    rows, broken = [], []
-    for number, (pair, label) in enumerate(
-        zip(zip(*columns, strict=True), labels, strict=True), start=1
-    ):
-        value = None if label is None else answer(str(label))
-        if value is None or not all(isinstance(text, str) and text.strip() for text in pair):
-            broken.append(f"row {number} (label {str(label)[:40]!r})")
-        else:
-            rows.append(Row(tuple(pair), value))
-    if broken and not wanted.skip_broken:
-        raise DataError(f"{source}: {len(broken)} broken rows in {split}: {', '.join(broken[:5])}")
-    found.notes += skipped_note(Path(f"{source} {split}"), broken)
-    return rows
-
-
-def _labelled(found: _Found, wanted: _Columns, seed: int) -> tuple[tuple[str, ...], Corpus]:
+def _labelled(splits: _Splits, wanted: Columns, seed: int) -> tuple[tuple[str, ...], Corpus]:
     """The classes in order, and the rows with their numbers; a missing test split is cut."""
     labels: tuple[str, ...] = ("value",)
-    rows = found.rows
+    rows = splits.rows
     if wanted.answer == "class":
-        labels, rows = _sorted(found)
+        labels, rows = _sorted(splits)
     train, test = rows["train"], rows.get("test")
     if test is None:
         share = len(train) // 5
         if not share:
             raise DataError(f"task text: {len(train)} rows are too few to cut a test split from")
+        splits.taken.append(f"test: a fifth, {share} of {len(train)} rows")
         test, train = cut_rows(train, (share, len(train) - share), seed, wanted.answer)
-        found.notes.append(f"test: {share} rows cut from the training file")
-    return labels, Corpus(train, test, rows.get("validation"), notes=tuple(found.notes))
+        splits.notes.append(f"test: {share} rows cut from the training file")
+    return labels, Corpus(train, test, rows.get("validation"), notes=tuple(splits.notes))
 
 
-def _sorted(found: _Found) -> tuple[tuple[str, ...], dict[str, list[Row]]]:
-    whole = [re.fullmatch("[+-]?[0-9]+", label) is not None for label in found.numbers]
-    labels = tuple(sorted(found.numbers, key=int if all(whole) else None))
-    count = len(found.rows["train"])
+def _sorted(splits: _Splits) -> tuple[tuple[str, ...], dict[str, list[Row]]]:
+    require_single("task text", list(splits.numbers))
+    labels = in_order(list(splits.numbers))
+    count = len(splits.rows["train"])
     if len(labels) < 2 or len(labels) > max(20, count // 2):
         raise DataError(
             f"task text: {count} training rows have {len(labels)} different labels, such as "
-            f"{labels[0][:40]!r}: is this the column of the labels? (answer=number for numbers)"
+            f"{quoted(labels[0])}: is this the column of the labels? "
+            f"({option('answer', 'number')} for numbers)"
         )
-    place = {found.numbers[label]: number for number, label in enumerate(labels)}
+    number_of = {splits.numbers[label]: number for number, label in enumerate(labels)}
     return labels, {
-        split: [row._replace(label=place[int(row.label)]) for row in rows]
-        for split, rows in found.rows.items()
+        split: [row._replace(label=number_of[int(row.label)]) for row in rows]
+        for split, rows in splits.rows.items()
     }

@@ -1,0 +1,232 @@
+"""Columns of your own rows: tables, lines of JSON, parquet, data sets of ``datasets``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import DataError, UsageError, option, quoted
+from sparing.tasks._archive import damage_named
+from sparing.tasks._endings import LINES, ends_with
+from sparing.tasks._files import unpacked_limit
+from sparing.tasks._hub import columns_of
+from sparing.tasks._table import UTF_8, columns_in, fields_of_any_size, text_of
+
+SNIFFED_LINES, SNIFFED_CHARACTERS = 20, 2**16
+SEPARATORS = ",;\t|"
+PARQUET_ROWS = 256  # decoded at once: a row that is stored once may be repeated
+STRINGS = ("string", "large_string", "string_view")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The columns of one file or split.
+
+    ``column`` gives a column's values, None where a row has none. ``texts`` are the columns that
+    may hold texts. Rows are called by ``unit`` and ``numbers`` in messages; ``faults`` are those
+    with another number of columns. ``assumed`` says what was read off the file.
+    """
+
+    place: str
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    column: Callable[[str], Sequence[Any]] = field(repr=False)
+    numbers: Sequence[int] = field(repr=False)
+    unit: str = "row"
+    faults: Mapping[int, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether every value is text, as in csv."""
+        return self.unit == "line" and self.texts == self.names
+
+
+def read_frame(path: Path, *, header: bool, encoding: str, label: str) -> Frame:
+    """The columns of a file, by its ending: .jsonl or .json, .parquet, else a table.
+
+    Raises ``DataError`` for a file of another format or encoding, ``UsageError`` for an encoding
+    that Python does not know.
+    """
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(".parquet"):
+        return _parquet(path)
+    text = _text(path, encoding)
+    if ends_with(name, LINES):
+        return _json_lines(path, text)
+    return _table(path, text, header=header, label=label)
+
+
+def _text(path: Path, encoding: str) -> str:
+    try:
+        "".encode(encoding)
+        b"".decode(encoding)
+    except (LookupError, UnicodeError, TypeError) as error:
+        raise UsageError(f"text: unknown encoding {quoted(encoding)}") from error
+    plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    hint = f"; name its encoding, such as {option('encoding', 'latin-1')}"
+    return text_of(path, UTF_8 if plain else encoding, hint).rstrip("\r\n")
+
+
+def _table(path: Path, text: str, *, header: bool, label: str) -> Frame:
+    comma = path.name.lower().removesuffix(".gz").endswith(".csv")
+    separator, quotes = ("," if comma else "\t"), comma
+    first = _first_line(path, text, separator, quotes)
+    other = _sniffed(text)
+    assumed: tuple[str, ...] = ()
+    if other and other != separator and not (header and label in first):
+        there = _first_line(path, text, other, True)
+        if label in there if header else len(first) == 1 < len(there):
+            separator, quotes, first = other, True, there
+            assumed = (f"separator: {other!r}",)
+    rows = list(columns_in(path, text, separator, quotes=quotes))
+    names = tuple(first if header else map(str, range(1, len(first) + 1)))
+    return _of_rows(str(path), names, rows[1:] if header else rows, assumed)
+
+
+def _first_line(path: Path, text: str, separator: str, quotes: bool) -> list[str]:
+    """The names in the first line, which may run over several in csv."""
+    if not quotes:
+        return text.partition("\n")[0].rstrip("\r").split(separator)
+    with fields_of_any_size():
+        lines = (f"{line}\n" for line in text.split("\n"))
+        try:
+            return next(csv.reader(lines, delimiter=separator, strict=True), [""])
+        except csv.Error as error:
+            raise DataError(f"{path}: line 1 is not csv: {error}") from error
+
+
+def _sniffed(text: str) -> str:
+    """The separator that csv's sniffer sees in the first lines; "" where it sees none."""
+    lines = text[:SNIFFED_CHARACTERS].split("\n")[:SNIFFED_LINES]
+    try:
+        return csv.Sniffer().sniff("\n".join(lines), SEPARATORS).delimiter
+    except csv.Error:
+        return ""
+
+
+def _of_rows(
+    place: str,
+    names: tuple[str, ...],
+    rows: Sequence[tuple[int, list[str]]],
+    assumed: tuple[str, ...],
+) -> Frame:
+    faults = {}
+    for index, (_, columns) in enumerate(rows):
+        if len(columns) != len(names):
+            noun = "column" if len(columns) == 1 else "columns"
+            faults[index] = f"{len(columns)} {noun}, not {len(names)}"
+
+    @cache
+    def column(name: str) -> list[str | None]:
+        at = names.index(name)
+        return [None if i in faults else row[at] for i, (_, row) in enumerate(rows)]
+
+    numbers = [number for number, _ in rows]
+    return Frame(place, names, names, column, numbers, "line", faults, assumed)
+
+
+def _json_lines(path: Path, text: str) -> Frame:
+    """One object a line, or one list of objects; the columns are the names in all of them."""
+    rows = list(_objects(path, text))
+    names = tuple(dict.fromkeys(name for _, row in rows for name in row))
+
+    @cache
+    def column(name: str) -> list[Any]:
+        return [row.get(name) for _, row in rows]
+
+    texts = tuple(name for name in names if any(isinstance(value, str) for value in column(name)))
+    return Frame(str(path), names, texts, column, [number for number, _ in rows], "line")
+
+
+def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    if text.lstrip().startswith("["):
+        rows = _parsed(path, 1, text)
+        numbered = list(enumerate(rows if isinstance(rows, list) else [rows], start=1))
+    else:
+        numbered = [
+            (number, _parsed(path, number, line))
+            for number, line in enumerate(text.split("\n"), start=1)
+            if line.strip()
+        ]
+    for number, row in numbered:
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: line {number} is no JSON object of columns: {quoted(row)}")
+        yield number, row
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
+        raise DataError(
+            f"{path}: line {number} is no JSON ({quoted(reason, 80)[1:-1]}); a .jsonl or .json "
+            "file has one object a line"
+        ) from error
+
+
+def _parquet(path: Path) -> Frame:
+    """The columns of a parquet file, each read when it is needed."""
+    from pyarrow import parquet
+
+    limit = unpacked_limit(path.stat().st_size)
+    with damage_named(path):
+        file = parquet.ParquetFile(path)
+        schema, count = file.schema_arrow, file.metadata.num_rows
+
+    @cache
+    def column(name: str) -> list[Any]:
+        values: list[Any] = []
+        size = 0
+        with damage_named(path):
+            for batch in file.iter_batches(PARQUET_ROWS, columns=[name]):
+                size += batch.nbytes
+                if size > limit:
+                    raise DataError(f"{path}: {quoted(name)} has more than {limit:,} bytes")
+                values += batch.column(0).to_pylist()
+        return values
+
+    texts = tuple(entry.name for entry in schema if str(entry.type) in STRINGS)
+    return Frame(str(path), tuple(schema.names), texts, column, range(1, count + 1))
+
+
+def data_set_frame(source: str, found: Any, split: str) -> Frame:
+    """The columns of one split of a data set of ``datasets``."""
+    rows = found[split]
+    names = tuple(rows.column_names)
+    features = getattr(rows, "features", None) or {}
+    texts = tuple(
+        name for name in names if getattr(features.get(name), "dtype", "string") in STRINGS
+    )
+
+    @cache
+    def column(name: str) -> list[Any]:
+        if not hasattr(rows, "with_format"):
+            return list(columns_of("text", found, split, (name,))[0])
+        # as arrow: datasets would decode pictures and sounds
+        stored = rows.select_columns([name]).with_format("arrow")[:]
+        values: list[Any] = stored.column(0).to_pylist()
+        return values
+
+    count = len(column(names[0])) if not features and names else len(rows)
+    return Frame(f"{source}, split {split}", names, texts, column, range(1, count + 1))
+
+
+def saved_data_set(folder: Path) -> Any:
+    """The splits of a folder that ``save_to_disk`` wrote; only its arrow files are read."""
+    import datasets
+
+    with damage_named(folder):
+        found: Any = datasets.load_from_disk(str(folder.resolve()))
+    return found if isinstance(found, datasets.DatasetDict) else {"train": found}
+
+
+def is_saved_data_set(folder: Path) -> bool:
+    """Whether ``save_to_disk`` wrote this folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
