@@ -12,7 +12,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.errors import CheckpointError, UsageError, option
 from sparing.foreign.pretrained import open_config, open_weights
 from sparing.models._shape import TaskShape, image_config, label_names
 
@@ -67,7 +67,7 @@ def _check_fits(path: str, config: Any, task: TaskShape) -> None:
         raise UsageError(f"{path!r} does not read tokens, but task {task.name} gives tokens")
     fits = vocabulary >= task.vocabulary if task.tokenizer else vocabulary == task.vocabulary
     if not fits:
-        hint = "" if task.tokenizer else f"; load the task with tokenizer={path!r}"
+        hint = "" if task.tokenizer else f"; load the task with {option('tokenizer', path)}"
         raise UsageError(
             f"{path!r} has {vocabulary} tokens, but task {task.name} has {task.vocabulary}{hint}"
         )

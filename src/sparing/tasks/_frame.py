@@ -29,7 +29,8 @@ class Frame:
 
     ``column`` gives a column's values, None where a row has none. ``texts`` are the columns that
     may hold texts. Rows are called by ``unit`` and ``numbers`` in messages; ``faults`` are those
-    with another number of columns. ``assumed`` says what was read off the file.
+    with another number of columns. ``assumed`` says what was read off the file. Of a table the first
+    line names the columns, and all values are text.
     """
 
     place: str
@@ -40,11 +41,7 @@ class Frame:
     unit: str = "row"
     faults: Mapping[int, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
-
-    @property
-    def is_table(self) -> bool:
-        """Whether every value is text, as in csv."""
-        return self.unit == "line" and self.texts == self.names
+    is_table: bool = False
 
 
 def read_frame(path: Path, *, header: bool, encoding: str, label: str) -> Frame:
@@ -128,12 +125,14 @@ def _of_rows(
         return [None if i in faults else row[at] for i, (_, row) in enumerate(rows)]
 
     numbers = [number for number, _ in rows]
-    return Frame(place, names, names, column, numbers, "line", faults, assumed)
+    return Frame(place, names, names, column, numbers, "line", faults, assumed, is_table=True)
 
 
 def _json_lines(path: Path, text: str) -> Frame:
     """One object a line, or one list of objects; the columns are the names in all of them."""
     rows = list(_objects(path, text))
+    if not rows:
+        raise DataError(f"{path} holds no rows")
     names = tuple(dict.fromkeys(name for _, row in rows for name in row))
 
     @cache
@@ -173,7 +172,7 @@ def _parsed(path: Path, number: int, line: str) -> Any:
 
 def _parquet(path: Path) -> Frame:
     """The columns of a parquet file, each read when it is needed."""
-    from pyarrow import parquet
+    from pyarrow import parquet  # type: ignore[import-untyped]
 
     limit = unpacked_limit(path.stat().st_size)
     with damage_named(path):
