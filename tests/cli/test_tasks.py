@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparing.cli._settings import apply
+from sparing.studies import compare, slim
 from tests.tasks.test_squad import write_questions
 from tests.tasks.tokenizers import save_tokenizer
 
@@ -97,3 +99,60 @@ def test_answers_in_passages_are_trained_and_judged(command, tmp_path):
         assert low <= score["value"] <= high
     assert "test holds 6 of 9 dev questions" in judged["notes"][-1]
     assert "of 6 right" in command("evaluate", place, "--task", "squad", *data).out
+
+
+def test_what_is_taken_of_a_file_is_printed_before_anything_runs(command, reviews, tmp_path):
+    lines = reviews.read_text().splitlines()
+    rows = [f"id\t{lines[0]}", *(f"{number}\t{line}" for number, line in enumerate(lines[1:]))]
+    reviews.write_text("\n".join(rows))
+    run, taken = tmp_path / "run", "texts: text; label: label; left out: id; test: a fifth"
+    trained = command("train", reviews, "--epochs", 1, *SMALL, "--output-dir", run)
+    assert taken in trained.err.splitlines()[0]
+    assert trained.err.count(taken) == 1
+    judged = command("evaluate", run, "--json")
+    assert taken in judged.err
+    assert judged.json["task"] == "reviews"
+
+
+def test_messages_give_options_in_the_form_of_the_verb(command, reviews, tmp_path):
+    run = tmp_path / "run"
+    done = command("train", reviews, "--epochs", 1, *SMALL, "--output-dir", run)
+    assert done.code == 0, done.err
+    reviews.write_text(reviews.read_text() + "no label here\n")
+    rest = {
+        "train": (reviews, "--epochs", 1, *SMALL, "--output-dir", tmp_path / "other"),
+        "evaluate": (run, "--task", reviews),
+        "prune": (run, "--task", reviews, "--heads", 0.5, "--output-dir", tmp_path / "pruned"),
+        "compare": (reviews, "--output-dir", tmp_path / "compared"),
+        "slim": (run, "--task", reviews, "--output-dir", tmp_path / "slim"),
+        "study": ("hugginggreen", "--set", f"tasks={reviews}", "--output-dir", tmp_path / "study"),
+    }
+    for verb, arguments in rest.items():
+        form = command(verb, *arguments).error.partition("leave such rows out with ")[2].split()
+        assert form[0] == "--set"
+        if verb in ("train", "evaluate"):
+            ended = command(verb, *arguments, *form)
+            assert "1 broken row left out: line 42" in ended.out, ended.err
+        elif verb == "prune":
+            assert form[1] == "skip_broken=true"
+        elif verb == "study":
+            assert form[1] == "task_options.TASK.skip_broken=true"
+        else:
+            options = compare.Options() if verb == "compare" else slim.BUDGETS["quick"]
+            assert apply(options, form[1:]).task_options["skip_broken"] is True
+
+
+@pytest.mark.parametrize("verb", ["train", "compare", "slim", "evaluate", "prune", "study"])
+def test_a_data_folder_that_is_not_there_is_refused(command, trained, tmp_path, verb):
+    out = ("--output-dir", tmp_path / "run")
+    arguments = {
+        "train": ("digits", *out),
+        "compare": ("digits", *out),
+        "slim": ("vit", "--task", "digits", *out),
+        "evaluate": (trained,),
+        "prune": (trained, "--task", "digits", "--heads", 0.5, *out),
+        "study": ("compare", *out),
+    }[verb]
+    ended = command(verb, *arguments, "--data", tmp_path / "nowhere")
+    assert ended.code == 2
+    assert "nowhere does not exist" in ended.error

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 
 QUOTED_CHARACTERS = 40
-LISTED_CHARACTERS = 400
+LISTED_CHARACTERS = 300
 COMPARED_NAMES = 1000  # the search for similar names takes quadratic time
 _option_form: ContextVar[str] = ContextVar("option_form", default="")
 

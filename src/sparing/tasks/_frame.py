@@ -29,8 +29,8 @@ class Frame:
 
     ``column`` gives a column's values, None where a row has none. ``texts`` are the columns that
     may hold texts. Rows are called by ``unit`` and ``numbers`` in messages; ``faults`` are those
-    with another number of columns. ``assumed`` says what was read off the file. Of a table the first
-    line names the columns, and all values are text.
+    with another number of columns. ``assumed`` says what was read off the file. Of a table the
+    first line names the columns, and all values are text.
     """
 
     place: str
@@ -63,7 +63,7 @@ def _text(path: Path, encoding: str) -> str:
     try:
         "".encode(encoding)
         b"".decode(encoding)
-    except (LookupError, UnicodeError, TypeError) as error:
+    except (LookupError, ValueError, TypeError) as error:
         raise UsageError(f"text: unknown encoding {quoted(encoding)}") from error
     plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
     hint = f"; name its encoding, such as {option('encoding', 'latin-1')}"
