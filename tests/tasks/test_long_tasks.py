@@ -267,7 +267,7 @@ def test_papers_that_are_missing_or_no_text(papers):
     with pytest.raises(DataError, match="holds no pairs"):
         load_task("retrieval", data=papers.parent, pairs="papers", skip_broken=True)
     path.write_bytes(b"1\t1\t2\t\xff\tb\n")
-    with pytest.raises(DataError, match=r"line 1 \(not UTF-8 text, which tokenizer=bytes can"):
+    with pytest.raises(DataError, match=r"line 1 \(not UTF-8 text, which tokenizer='bytes' can"):
         load_task("retrieval", data=papers.parent, pairs="papers", tokenizer="somewhere/words")
     path.unlink()
     path.mkdir()

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, Literal, Union
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, nearest, quoted
 
 
 def option_defaults(mechanism: type) -> dict[str, object]:
@@ -24,14 +24,14 @@ def require_options(name: str, mechanism: type, options: Mapping[str, object]) -
     known, hints = option_defaults(mechanism), _hints(mechanism)
     for option, value in options.items():
         if option not in known:
-            raise UsageError(f"{name} has no option {option!r}{nearest(option, known)}")
+            raise UsageError(f"{name} has no option {quoted(option)}{nearest(option, known)}")
         require_type(name, option, value, hints.get(option, Any))
 
 
 def require_type(name: str, option: str, value: object, hint: Any) -> None:
     """Raise ``UsageError`` for a value that is not of the declared type."""
     if not _fits(value, hint):
-        raise UsageError(f"{name}: {option} must be {_in_words(hint)}, got {value!r}")
+        raise UsageError(f"{name}: {option} must be {_in_words(hint)}, got {quoted(value)}")
 
 
 def _hints(mechanism: type) -> dict[str, Any]:

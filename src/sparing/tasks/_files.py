@@ -73,7 +73,7 @@ def opened(path: Path) -> Iterator[BufferedIOBase]:
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is not a sound gzip file: get it again") from error
     except OSError as error:
-        reason = error.strerror or quoted(str(error))
+        reason = error.strerror or quoted(str(error))[1:-1]
         raise DataError(f"{path} cannot be read: {reason}") from error
 
 

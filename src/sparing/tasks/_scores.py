@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, nearest, quoted
 
 Outputs = Float[Tensor, "count outputs"]
 Labels = Shaped[Tensor, " count"]
@@ -31,7 +31,7 @@ class Metric:
 def metric(name: str) -> Metric:
     """The metric of that name; raises ``UsageError`` with the nearest where there is none."""
     if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, METRICS)}")
+        raise UsageError(f"unknown metric {quoted(name)}{nearest(name, METRICS)}")
     return METRICS[name]
 
 

@@ -141,7 +141,7 @@ def read_table(
                 f"{nearest(name, [known for known in names if known])}"
             )
         if names.count(name) > 1:
-            raise DataError(f"{path}: the first line names the column {name!r} twice")
+            raise DataError(f"{path}: the first line names the column {quoted(name)} twice")
     places = [names.index(name) for name in wanted]
     widths = table.widths or (len(names),)
     rows: list[Row] = []

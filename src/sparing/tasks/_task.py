@@ -212,7 +212,7 @@ class Task:
         """The split of that name; raises ``UsageError`` with the nearest where there is none."""
         splits = self.splits
         if name not in splits:
-            raise UsageError(f"unknown split {name!r}{nearest(name, splits)}")
+            raise UsageError(f"unknown split {quoted(name)}{nearest(name, splits)}")
         return splits[name]
 
     def texts(self, ids: Sequence[int]) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError, UsageError, quoted
 from sparing.tasks._facts import Facts
 from sparing.tasks._splits import pooled_when_rare, stratified
 from sparing.tasks._table import Row
@@ -228,16 +228,20 @@ def fast_tokenizer(name: str) -> Any:
     folder = Path(name).expanduser()
     if folder.is_dir() and not has_vocabulary(folder):
         # transformers would make one that knows no word
-        raise UsageError(f"no tokenizer at {name!r}: there is no {', '.join(VOCABULARIES[:2])}")
+        raise UsageError(
+            f"no tokenizer at {quoted(name, 200)}: there is no {', '.join(VOCABULARIES[:2])}"
+        )
     try:
         tokenizer = open_tokenizer(name)
     except Exception as error:  # a damaged file ends in any
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UsageError(f"no tokenizer at {name!r}: {reason}") from error
+        raise UsageError(
+            f"no tokenizer at {quoted(name, 200)}: {quoted(reason, 150)[1:-1]}"
+        ) from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise UsageError(f"the tokenizer at {name!r} knows no words")
+        raise UsageError(f"the tokenizer at {quoted(name)} knows no words")
     if not tokenizer.is_fast:
-        raise UsageError(f"the tokenizer at {name!r} is none of the fast ones")
+        raise UsageError(f"the tokenizer at {quoted(name)} is none of the fast ones")
     return tokenizer
 
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sparing.core.errors import UsageError, require_choice
+from sparing.core.errors import UsageError, quoted, require_choice
 from sparing.tasks._expressions import Expression, draw_many
 from sparing.tasks._facts import Facts
 from sparing.tasks._published import corrected, published
@@ -91,7 +91,7 @@ def _drawn(
 ) -> dict[str, tuple[Expression, ...]]:
     unknown = sorted({*operators} - {*"+-*"})
     if unknown or not operators:
-        raise UsageError(f"arithmetic: operators are some of + - *, got {operators!r}")
+        raise UsageError(f"arithmetic: operators are some of + - *, got {quoted(operators)}")
     if operands < 2 or examples < 1:
         raise UsageError("arithmetic: operands must be at least 2, examples at least 1")
     found: dict[str, tuple[Expression, ...]] = {}
@@ -140,10 +140,12 @@ def as_values(
         parts = [_as_float(each.operands[0])]
         for operator, operand in zip(each.operators, each.operands[1:], strict=True):
             if operator not in CODES:
-                raise UsageError(f"arithmetic: there is no code for {operator!r}: {each.text!r}")
+                raise UsageError(
+                    f"arithmetic: there is no code for {operator!r}: {quoted(each.text)}"
+                )
             parts += [CODES[operator], _as_float(operand)]
         if len(parts) > slots:
-            raise UsageError(f"arithmetic: {each.text!r} has {len(parts)} parts, not {slots}")
+            raise UsageError(f"arithmetic: {quoted(each.text)} has {len(parts)} parts, not {slots}")
         rows.append(parts + [ABSENT] * (slots - len(parts)))
     found = torch.tensor(rows).reshape(len(rows), slots)
     if not bool(found.isfinite().all()):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, quoted
 from sparing.tasks._facts import Facts
 from sparing.tasks._task import Examples, Task
 
@@ -110,9 +110,11 @@ def evaluate(expression: str) -> int:
         elif token in DIGITS:
             open_lists[-1][1].append(int(token))
         else:
-            raise UsageError(f"listops: {token!r} does not belong there in {expression[:60]!r}")
+            raise UsageError(
+                f"listops: {quoted(token)} does not belong there in {quoted(expression)}"
+            )
     if len(open_lists) != 1 or len(open_lists[0][1]) != 1:
-        raise UsageError(f"listops: not one whole expression: {expression[:60]!r}")
+        raise UsageError(f"listops: not one whole expression: {quoted(expression)}")
     return open_lists[0][1][0]
 
 

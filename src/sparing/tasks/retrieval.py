@@ -10,10 +10,11 @@ two halves of one or of two.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sparing.core.errors import DataError, require_choice
+from sparing.core.errors import DataError, option, require_choice
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder
 from sparing.tasks._reviews import SOURCE, reviews
@@ -30,6 +31,7 @@ FACTS = Facts(
     chance=0.5,
 )
 LABELS = ("apart", "together")
+LINE_BYTES = 2**26
 PAIRS = ("reviews", "papers")
 FILES = {"train": "train", "validation": "eval", "test": "test"}
 WANTED = "the folder tsv_data of the arena with new_aan_pairs.{train,eval,test}.tsv"
@@ -165,7 +167,9 @@ def _table(path: Path, most: int | None) -> tuple[list[Row], list[str]]:
             try:
                 first, second = (part[:most].decode(errors=errors) for part in parts[3:])
             except UnicodeDecodeError:
-                broken.append(f"line {number} (not UTF-8 text, which tokenizer=bytes can read)")
+                broken.append(
+                    f"line {number} (not UTF-8 text, which {option('tokenizer', BYTES)} can read)"
+                )
                 continue
             found.append(Row((first, second), int(float(parts[0]))))
     return found, broken
@@ -181,7 +185,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     empty = list[int]()
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            lines = iter(functools.partial(file.readline, LINE_BYTES + 1), b"")
+            for number, line in enumerate(lines, 1):
+                if len(line) > LINE_BYTES:
+                    raise DataError(f"{path}: line {number} has more than {LINE_BYTES:,} bytes")
                 content = line.rstrip(b"\r\n")
                 if not content:
                     empty.append(number)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError, UsageError, quoted
 from sparing.core.reading import parse_json
 from sparing.tasks._facts import Facts
 from sparing.tasks._files import data_folder, find, given_folder, read_bytes
@@ -165,8 +165,8 @@ def read_questions(path: Path) -> list[Question]:
             for paragraph in article["paragraphs"]
             for asked in paragraph["qas"]
         ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not in SQuAD 1.1's format: {error!r}") from error
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise DataError(f"{path} is not in SQuAD 1.1's format: {quoted(error, 80)}") from error
     return _checked(str(path), found)
 
 
@@ -174,7 +174,13 @@ def _question(
     place: str, key: str, text: Any, passage: Any, answers: Sequence[Any], starts: Sequence[int]
 ) -> Question:
     if not all(isinstance(each, str) for each in (text, passage, *answers)):
-        raise DataError(f"{place}: question {key}: question, context and answers must be texts")
+        raise DataError(
+            f"{place}: question {quoted(key)}: question, context and answers must be texts"
+        )
+    try:
+        "".join((text, passage, *answers)).encode()
+    except UnicodeError as error:
+        raise DataError(f"{place}: question {quoted(key)} is no valid Unicode") from error
     return Question(key, text, passage, tuple(answers), tuple(starts))
 
 
@@ -183,12 +189,16 @@ def _checked(place: str, questions: list[Question]) -> list[Question]:
         raise DataError(f"{place} holds no questions")
     for one in questions:
         if not one.answers:
-            raise DataError(f"{place}: question {one.key} has no answer; is this SQuAD 2.0?")
+            raise DataError(
+                f"{place}: question {quoted(one.key)} has no answer; is this SQuAD 2.0?"
+            )
         for text, start in zip(one.answers, one.starts, strict=True):
             if not text or start < 0 or one.passage[start : start + len(text)] != text:
-                raise DataError(f"{place}: question {one.key}: {text!r} is not at {start}")
+                raise DataError(
+                    f"{place}: question {quoted(one.key)}: {quoted(text)} is not at {start}"
+                )
         if not one.text.strip():
-            raise DataError(f"{place}: question {one.key} is empty")
+            raise DataError(f"{place}: question {quoted(one.key)} is empty")
     return questions
 
 
