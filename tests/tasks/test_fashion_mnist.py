@@ -68,7 +68,7 @@ def test_without_a_folder_the_error_says_what_to_put_where(monkeypatch, tmp_path
     monkeypatch.delenv("SPARING_DATA", raising=False)
     with pytest.raises(DataError, match=r"give --data or set SPARING_DATA.*t10k-images.*fashion-"):
         load_task("fashion-mnist")
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(UsageError, match="does not exist"):
         load_task("fashion-mnist", data=tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"put train-images-idx3-ubyte or train20k.*into"):
         load_task("fashion-mnist", data=tmp_path)

@@ -228,7 +228,7 @@ def test_files_of_another_format(tmp_path):
         path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
 
     write([{"text": "b", "answer_start": 1}])
-    with pytest.raises(DataError, match="question x7: 'b' is not at 1"):
+    with pytest.raises(DataError, match="question 'x7': 'b' is not at 1"):
         read_questions(path)
     write([])
     with pytest.raises(DataError, match=r"question x7 has no answer; is this SQuAD 2.0"):

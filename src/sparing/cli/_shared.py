@@ -70,6 +70,7 @@ class _Notes(logging.Handler):
         self.printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Print the line, unless it was."""
         line = record.getMessage()
         if line not in self.printed:
             self.printed.add(line)

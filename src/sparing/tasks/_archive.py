@@ -139,6 +139,7 @@ class _Bounded(io.RawIOBase):
         self.total, self.at_once = total, max(at_once, CHUNK_BYTES)
 
     def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
         if not 0 <= size <= self.at_once:
             raise DataError(f"{self.place} has a part of {size:,} bytes; {self.at_once:,} at most")
         content = self.stream.read(size)
@@ -146,11 +147,13 @@ class _Bounded(io.RawIOBase):
         return content
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, which unpacks all up to it."""
         if whence == io.SEEK_SET:
             self._require(offset)
         return self.stream.seek(offset, whence)
 
     def tell(self) -> int:
+        """The position in the unpacked stream."""
         return self.stream.tell()
 
     def _require(self, position: int) -> None:

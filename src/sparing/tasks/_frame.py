@@ -189,6 +189,8 @@ def _parquet(path: Path) -> Frame:
                 if size > limit:
                     raise DataError(f"{path}: {quoted(name)} has more than {limit:,} bytes")
                 values += batch.column(0).to_pylist()
+        if len(values) != count:
+            raise DataError(f"{path}: {quoted(name)} has {len(values)} values, not {count}")
         return values
 
     texts = tuple(entry.name for entry in schema if str(entry.type) in STRINGS)

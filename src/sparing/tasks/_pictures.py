@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ MOST_PIXELS = 2**26  # 8,192 x 8,192; Pillow warns from 89 million on
 MOST_FILE_BYTES = 2**30
 NAME_CHARACTERS = 80  # of a picture in an archive, whose end says most
 ORIENTATION = 0x0112  # the EXIF tag
+# Pillow logs what it then raises; without a handler Python would print that beside our line.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,26 +44,43 @@ def load(
         raise UsageError("image-folder: give source, the folder that holds train and val")
     if not root.is_dir() and data is not None:
         root = Path(data) / source
-    sizes = Sizes(image_size, patch_size, examples, seed)
-    facts, name = replace(FACTS, source=str(root)), root.resolve().name
     if not root.is_dir() or not ((root / "train").is_dir() or holds_classes(root)):
         raise DataError(
             f"task image-folder: {root} has no folder train, and no folders of pictures"
         )
-    if not (root / "train").is_dir():
-        labels = _labels(root)
-        train, test = cut_test(_part(root, labels), seed)
-        count = len(train.labels) + len(test.labels)
-        task = image_task(name, facts, labels, train, test, sizes)
-        taken = f"test: a fifth, {len(test.labels)} of {count} pictures"
-        return replace(task, source_note=f"classes: {listed(labels, 8)}; {taken}")
+    sizes = Sizes(image_size, patch_size, examples, seed)
+    return (_in_splits if (root / "train").is_dir() else _flat)(root, sizes)
+
+
+def _flat(root: Path, sizes: Sizes) -> Task:
+    labels = _labels(root)
+    train, test = cut_test(_part(root, labels), sizes.seed)
+    count = len(train.labels) + len(test.labels)
+    taken = f"test: a fifth, {len(test.labels)} of {count} pictures"
+    return _task(root, labels, (train, test, None), sizes, taken)
+
+
+def _in_splits(root: Path, sizes: Sizes) -> Task:
     held_out, notes = _held_out(root)
     labels = _labels(root / "train")
     train, test = _part(root / "train", labels), _part(root / held_out[0], labels)
     validation = _part(root / held_out[1], labels) if len(held_out) > 1 else None
+    taken = f"test: {held_out[0]}" + (f"; validation: {held_out[1]}" if validation else "")
+    return _task(root, labels, (train, test, validation), sizes, taken, notes)
+
+
+def _task(
+    root: Path,
+    labels: tuple[str, ...],
+    parts: tuple[Part, Part, Part | None],
+    sizes: Sizes,
+    taken: str,
+    notes: tuple[str, ...] = (),
+) -> Task:
+    train, test, validation = parts
+    facts, name = replace(FACTS, source=str(root)), root.resolve().name
     task = image_task(name, facts, labels, train, test, sizes, validation)
-    taken = f"classes: {listed(labels, 8)}; test: {held_out[0]}"
-    taken += f"; validation: {held_out[1]}" if validation else ""
+    taken = f"classes: {listed(labels, 8)}; {taken}"
     return replace(task, notes=(*task.notes, *notes), source_note=taken)
 
 

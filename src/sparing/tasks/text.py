@@ -62,21 +62,16 @@ def load(
     encoding: str = "utf-8",
     seed: int = 0,
 ) -> Task:
-    """A task of your own rows: one text or two, and a class, or with ``answer="number"`` a number.
+    """A task of your own rows: one text or two, and a class, or a number.
 
-    Either ``source``, or the files ``train``, ``test`` and ``validation``. ``source`` is a folder
-    with train and test (or dev, and perhaps validation) as .tsv, .csv, .jsonl or .parquet, one such
-    file, a folder of ``save_to_disk``, or ``owner/name`` (or ``owner/name:part``) of the hub. A
-    name is looked for here, then below ``data``. What is missing is cut: a fifth to test on, a
-    tenth to validate.
-
-    ``label`` is the label's column, ``text`` and ``pair`` those of the texts. Without them an index
-    is left out, a column with a usual name such as text or review is taken, else all that are left,
-    one or two; ``source_note`` of the task says which. With ``header=False`` columns are called 1,
-    2 and so on, and the last is the label unless another is named. In tsv quotes are literal, in
-    csv they quote; another separator is recognised. ``encoding`` is a file's (latin-1, utf-16). The
-    classes are the labels of the training rows, sorted. The other options are those of ``Reading``.
-    Broken rows raise ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
+    ``source`` is a folder with train and test (or dev, and perhaps validation) as .tsv, .csv,
+    .jsonl or .parquet, one such file, a folder of ``save_to_disk``, or ``owner/name[:part]`` of the
+    hub; or ``train``, ``test`` and ``validation`` are files. Names are looked for here, then below
+    ``data``. A fifth is cut to test on, a tenth to validate, where they are missing. ``label``,
+    ``text`` and ``pair`` are columns; how texts are chosen without them says ``_columns.choose``,
+    and ``source_note`` of the task the outcome. Columns without a ``header`` are called 1, 2 and so
+    on. The other options are those of ``Reading``. Broken rows raise ``DataError`` with their
+    lines; ``skip_broken`` leaves them out and notes it.
     """
     wanted = Columns(text, pair, label, header, answer, skip_broken, encoding)
     given = {"train": train, "test": test, "validation": validation}
