@@ -231,10 +231,10 @@ def test_files_of_another_format(tmp_path):
     with pytest.raises(DataError, match="question 'x7': 'b' is not at 1"):
         read_questions(path)
     write([])
-    with pytest.raises(DataError, match=r"question x7 has no answer; is this SQuAD 2.0"):
+    with pytest.raises(DataError, match=r"question 'x7' has no answer; is this SQuAD 2.0"):
         read_questions(path)
     write([{"text": "b", "answer_start": 2}], " ")
-    with pytest.raises(DataError, match="question x7 is empty"):
+    with pytest.raises(DataError, match="question 'x7' is empty"):
         read_questions(path)
     write([{"text": "b", "answer_start": 2}])
     assert read_questions(path) == [Question("x7", "q", "a b", ("b",), (2,))]

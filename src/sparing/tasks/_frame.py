@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError, UsageError, option, quoted
+from sparing.core.reading import parse_json
 from sparing.tasks._archive import damage_named
 from sparing.tasks._endings import LINES, ends_with
 from sparing.tasks._files import unpacked_limit
@@ -161,11 +161,10 @@ def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _parsed(path: Path, number: int, line: str) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
+        return parse_json(line, finite=False)
+    except ValueError as error:
         raise DataError(
-            f"{path}: line {number} is no JSON ({quoted(reason, 80)[1:-1]}); a .jsonl or .json "
+            f"{path}: line {number} is no JSON ({quoted(str(error), 80)[1:-1]}); a .jsonl or .json "
             "file has one object a line"
         ) from error
 
