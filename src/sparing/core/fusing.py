@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
+
 _open: ContextVar[bool] = ContextVar("compiled_rows", default=False)
 _compiled: dict[types.CodeType, Callable[..., Tensor]] = {}
 
@@ -33,7 +35,7 @@ def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
     PyTorch guards what they close over. Each kind counts its recompilations for
     itself.
     """
-    if not _open.get() or torch.compiler.is_compiling():
+    if is_traced() or not _open.get():  # the variable itself would break the graph
         return rows
     rows = inspect.unwrap(rows)
     if rows.__code__ not in _compiled:

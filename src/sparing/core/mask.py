@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.tracing import is_traced
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Mask:
 
         Without causality one row serves all queries. Built once for layers of one size and device.
         """
-        state = None if torch.compiler.is_compiling() else self._state()
+        state = None if is_traced() else self._state()
         place = (queries, keys, device, state)
         known = None if state is None else self._opened.get(place)  # once: threads share masks
         if known is not None:

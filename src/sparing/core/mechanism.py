@@ -17,6 +17,7 @@ from sparing.core.fusing import compiled_rows
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.options import option_defaults
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 
@@ -120,7 +121,7 @@ class Mechanism(nn.Module, abc.ABC):
             return self.mix(*streams, mask=mask)
 
     def _runs_compiled(self, tensors: Iterable[Tensor]) -> bool:
-        if not self.compiled or torch.compiler.is_compiling():
+        if not self.compiled or is_traced():
             return False
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         return recorded or self.gains_by_compiling == "always"
@@ -221,7 +222,7 @@ def _keys(tensors: dict[str, Tensor]) -> int:
 
 def _surely_all(flags: Tensor) -> bool:
     """Whether all flags are true, where looking is cheap: on CPU, and not while tracing."""
-    if flags.device.type != "cpu" or torch.compiler.is_compiling():
+    if flags.device.type != "cpu" or is_traced():
         return False
     return bool(flags.all())
 
@@ -233,7 +234,7 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
     """
     total = 0.0
     for tensor in tensors:
-        if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        if tensor.device.type != "cpu" or is_traced():
             return False
         total += tensor.detach().sum(dtype=torch.float32).item()
     return math.isfinite(total)
@@ -245,7 +246,7 @@ def _check_finite(tensors: dict[str, Tensor], mixed: Tensor, looked_at: Iterable
     Sums find trouble cheaply (some kernels give zeros where all scores are NaN, so that the output
     alone does not always tell); the inputs are searched only then.
     """
-    if mixed.device.type != "cpu" or torch.compiler.is_compiling():
+    if mixed.device.type != "cpu" or is_traced():
         return
     if _all_finite(tensors.get(name, mixed) for name in looked_at):
         return

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
 from sparing.mechanisms._shared import wide
 
 
@@ -16,7 +17,7 @@ def first_token(keep: Bool[Tensor, "batch keys"]) -> Int[Tensor, " batch"] | Non
     While exporting the answer is not known, and every row counts as one that may start late.
     """
     first = keep.int().argmax(1)
-    if not torch.compiler.is_compiling() and not bool(first.any()):
+    if not is_traced() and not bool(first.any()):
         return None
     return first
 
@@ -48,7 +49,7 @@ def pooled(
     tokens = stream.shape[2]
     if keep is None:
         keep = torch.ones(1, tokens, dtype=torch.bool, device=stream.device)
-    if torch.compiler.is_compiling():
+    if is_traced():
         # Export takes a size that happens to be one for a constant: there are always two groups.
         index = torch.arange(tokens // stride + 2, device=stream.device).unsqueeze(1) * stride
         index = index + torch.arange(stride, device=stream.device)
@@ -80,7 +81,7 @@ def segment_means(
     differ by one at most, the larger first; a shorter row has as many parts as tokens.
     """
     tokens = stream.shape[2]
-    if torch.compiler.is_compiling():
+    if is_traced():
         real = torch.ones_like(stream[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
         return _masked_means(stream, segments, real)
     if keep is None or bool(keep.all()):

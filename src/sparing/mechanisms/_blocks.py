@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
 from sparing.mechanisms._pieces import (
     AT_ONCE,
     Band,
@@ -78,7 +79,7 @@ def band_attention(
     tokens: pads cost nothing.
     """
     row = Row(q, k, v, keep, columns)
-    if torch.compiler.is_compiling():
+    if is_traced():
         return _without_loops(row, band, dropout)
     pieces = plan(q.shape[2], k.shape[2], band)
     if len(pieces) == 1 and pieces[0].blocks == 1:

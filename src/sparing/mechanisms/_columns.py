@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
 from sparing.mechanisms._pieces import Row
 from sparing.mechanisms._shared import fused_softmax, wide
 
@@ -41,7 +42,7 @@ class Layout:
         In export there are two lines or more at any length: one would be taken for a constant.
         """
         tokens, keep = row.k.shape[2], row.keep
-        traced = torch.compiler.is_compiling()
+        traced = is_traced()
         lines = tokens // stride + 2 if traced else -(-tokens // stride)
         skipped = 0 if traced else (tokens - row.q.shape[2]) // stride
         if keep is not None:
@@ -52,7 +53,7 @@ class Layout:
     @property
     def unmasked(self) -> bool:
         """Whether all tokens are kept; False in export, where a rule must hold for any length."""
-        return self.kept is None and not torch.compiler.is_compiling()
+        return self.kept is None and not is_traced()
 
     @property
     def full(self) -> bool:
@@ -69,7 +70,7 @@ class Layout:
         """A stream of the last tokens by lines, the first ones ``skipped``: a view if that goes."""
         missing = (self.lines - skipped) * self.stride - stream.shape[-2]
         after = self.lines * self.stride - self.tokens
-        if torch.compiler.is_compiling() or missing:
+        if is_traced() or missing:
             stream = F.pad(stream, (0, 0, missing - after, after))
         return stream.unfold(-2, self.stride, self.stride).mT
 
@@ -77,7 +78,7 @@ class Layout:
         """The queries out of what is laid out by lines."""
         start = self.tokens - queries - self.skipped * self.stride
         mixed = mixed.flatten(-3, -2)
-        if torch.compiler.is_compiling():  # export cannot prove that a slice fits
+        if is_traced():  # export cannot prove that a slice fits
             return mixed.index_select(-2, torch.arange(queries, device=mixed.device) + start)
         return mixed[..., start : start + queries, :]
 
@@ -142,7 +143,7 @@ def column_attention(
 
 def _grids(row: Row, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     """Streams by lines, (heads, lines, stride, dim); in export with the batch before them."""
-    traced = torch.compiler.is_compiling()
+    traced = is_traced()
     q, k, v = (part if traced else part[0] for part in (row.q, row.k, row.v))
     return layout.laid(q, layout.skipped), layout.laid(k), layout.laid(v)
 
@@ -158,7 +159,7 @@ def band_and_columns(
     queries, shift = row.q.shape[2], layout.tokens - row.q.shape[2]
     on_cpu = row.q.device.type == "cpu"
     out = row.room() if out is None and on_cpu else out
-    if out is None or not on_cpu or torch.compiler.is_compiling():
+    if out is None or not on_cpu or is_traced():
         whole = _Part.of(layout, layout.skipped, layout.lines)
         mixed = layout.taken(_Merged.of(row, layout).mix(whole, dropout), queries)
         return mixed.to(row.q.dtype).view_as(row.q)
@@ -190,7 +191,7 @@ class _Part:
     @classmethod
     def of(cls, layout: Layout, start: int, stop: int) -> _Part:
         """The part of a layout from one line to another."""
-        reach = stop if layout.causal and not torch.compiler.is_compiling() else layout.lines
+        reach = stop if layout.causal and not is_traced() else layout.lines
         far = None
         if layout.causal or not layout.full:
             far = _bias(layout.column_seen(start, stop, reach))

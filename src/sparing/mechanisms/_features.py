@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import BLOCK, first_tokens, in_blocks
 from sparing.mechanisms._shared import dots
@@ -73,7 +74,7 @@ def hidden_logs(
 def works_in_chunks(*tensors: Tensor) -> bool:
     """Whether temporaries can be thrown away at once: on CPU, without gradients or tracing."""
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return not (recorded or torch.compiler.is_compiling() or tensors[0].device.type != "cpu")
+    return not (recorded or is_traced() or tensors[0].device.type != "cpu")
 
 
 def head_groups(heads: int, tokens: int, count: int) -> Iterator[slice]:

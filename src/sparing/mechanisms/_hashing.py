@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
 from sparing.mechanisms._kernel import rows_at_once
 
 
@@ -34,7 +35,7 @@ def by_heads(
     """
     q = streams[0]
     recorded = torch.is_grad_enabled() and any(stream.requires_grad for stream in streams)
-    if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
+    if is_traced() or recorded or q.device.type != "cpu":
         return mix_rows(*streams, keep, own).to(q.dtype)
     mixed = torch.empty_like(q)
     step = rows_at_once(max(stream.shape[2] for stream in streams), q.shape[3])

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sparing.core.fusing import fused
+from sparing.core.tracing import is_traced
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._recorded import by_hand, mapped, recorded_attend
 from sparing.mechanisms._shared import dots
@@ -46,7 +47,7 @@ def in_cache(
     not hold (other devices), where gradients keep the temporaries anyway, and in export.
     """
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
-    if torch.compiler.is_compiling() or recorded or q.device.type != "cpu":
+    if is_traced() or recorded or q.device.type != "cpu":
         return fused(mix_rows)(q, k, v, keep).to(q.dtype)
     mixed = torch.empty_like(q)
     mix_rows = fused(mix_rows)
@@ -83,7 +84,7 @@ def attend(
         return recorded_attend(queries, keys, v, weights)
     mixed, totals = feature_sums(queries, keys, v, weights, causal=causal)
     totals = _guarded(totals)[..., None]
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if torch.is_grad_enabled() or is_traced():
         return mixed / totals
     return mixed.div_(totals)
 
@@ -145,19 +146,19 @@ def in_blocks(
     In export there are two blocks or more at any length: one would be taken for a constant.
     """
     tokens = tensor.shape[2]
-    if torch.compiler.is_compiling():
+    if is_traced():
         size, blocks = BLOCK, tokens // BLOCK + 2
     else:
         size = min(BLOCK, tokens)
         blocks = -(-tokens // size)
-    if torch.compiler.is_compiling() or blocks * size > tokens:
+    if is_traced() or blocks * size > tokens:
         tensor = F.pad(tensor, (0, 0, 0, blocks * size - tokens), value=fill)
     return tensor.unfold(2, size, size).transpose(-1, -2)
 
 
 def first_tokens(tensor: Float[Tensor, "batch heads tokens ..."], count: int) -> Tensor:
     """The tokens before the filling; in export picked one by one, as a slice would tie sizes."""
-    if torch.compiler.is_compiling():
+    if is_traced():
         return tensor.index_select(2, torch.arange(count, device=tensor.device))
     return tensor[:, :, :count]
 
@@ -167,7 +168,7 @@ def sums_before(
 ) -> Float[Tensor, "batch heads blocks ..."]:
     """What stands before each block, summed: ``old`` and the blocks before it."""
     sums = torch.cat([old[:, :, None], blocks], 2)
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and sums.requires_grad):
+    if is_traced() or (torch.is_grad_enabled() and sums.requires_grad):
         return sums.cumsum(2)[:, :, :-1]
     # cumsum walks through memory in strides; whole states, one added to the next, are faster.
     sums = sums[:, :, :-1]

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sparing.core.mask import Mask
+from sparing.core.tracing import is_traced
 from sparing.core.workload import Workload
 
 _HELD = 1 << 18
@@ -33,7 +34,7 @@ def attend_by_scores(
     the weights of all pieces are kept; an exported program has one piece.
     """
     queries, keys = q.shape[2], k.shape[2]
-    if torch.compiler.is_compiling():
+    if is_traced():
         return _weighted(scores(q, k, slice(None)), v, mask.opened(queries, keys, q.device))
     samples, heads, rows = _sizes(q.shape[0], q.shape[1], queries, keys * numbers_per_pair)
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sparing.core.tracing import is_traced
 from sparing.mechanisms._shared import dots
 
 
@@ -21,7 +22,7 @@ def by_hand(*tensors: Tensor | None) -> bool:
     """
     found = [tensor for tensor in tensors if tensor is not None]
     place = found[0].device.type
-    if torch.compiler.is_compiling() or place not in ("cpu", "cuda"):
+    if is_traced() or place not in ("cpu", "cuda"):
         return False
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
     return recorded and not torch.is_autocast_enabled(place)

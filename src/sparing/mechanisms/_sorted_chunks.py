@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
+
 
 class Chunks:
     """The places of sorted tokens in chunks, each row's own tokens first.
@@ -23,7 +25,7 @@ class Chunks:
         keep: Bool[Tensor, "batch tokens"] | None,
         device: torch.device,
     ) -> None:
-        if torch.compiler.is_compiling():
+        if is_traced():
             # Export takes a size that happens to be one for a constant: there are always two.
             self.size, count = size, tokens // size + 2
         else:
@@ -42,7 +44,7 @@ class Chunks:
             earlier = self.before.unsqueeze(2) * self.size + inside
             self.windows = torch.cat([earlier, self.windows.expand_as(earlier)], 2)
         self.filled: Tensor | None = None
-        if keep is not None or torch.compiler.is_compiling() or tokens % self.size:
+        if keep is not None or is_traced() or tokens % self.size:
             self.filled = self.windows < lengths.unsqueeze(2)
             if count > 1:
                 twice = (self.before == chunks).unsqueeze(2)
@@ -112,6 +114,6 @@ def taken(
     see that the shapes fit then, and indexes.
     """
     rows = stream.flatten(0, 2)
-    if torch.compiler.is_compiling():
+    if is_traced():
         return rows[index]
     return rows.index_select(0, index.flatten()).view(*index.shape, *stream.shape[3:])

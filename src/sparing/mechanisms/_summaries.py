@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.core.tracing import is_traced
 from sparing.mechanisms._alignment import rolled
 from sparing.mechanisms._pieces import Row
 from sparing.mechanisms._shared import fused_softmax
@@ -65,7 +66,7 @@ def fixed_attention(
 
     On CPU without gradients some heads and blocks at a time: what is copied stays in the cache.
     """
-    if torch.compiler.is_compiling():
+    if is_traced():
         return _without_loops(row, fixed, dropout)
     queries, keys, dim = row.q.shape[2], row.k.shape[2], row.q.shape[3]
     on_cpu = row.q.device.type == "cpu"

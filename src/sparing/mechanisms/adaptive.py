@@ -14,6 +14,7 @@ from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.recording import is_heard, report
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._scorer import Scorer, logit, mean_of_real
@@ -118,7 +119,7 @@ class Adaptive(Mechanism):
                 f"adaptive: x must have a token for each query, {q.shape[2]}; got {x.shape[1]}"
             )
         score = self._score(x, mask)
-        looks = q.device.type == "cpu" and not torch.compiler.is_compiling()
+        looks = q.device.type == "cpu" and not is_traced()
         if looks and not bool(score.isfinite().all()):
             return q * score.sum()  # the caller then looks for the culprit in x
         causal = mask.causal and mask.keep is None and q.shape[2] == k.shape[2]
@@ -219,7 +220,7 @@ class Adaptive(Mechanism):
     def _is_recorded(self, *tensors: Tensor) -> bool:
         """Whether one path without looking at the widths is needed: for gradients, or to trace."""
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        return self.training or recorded or torch.compiler.is_compiling()
+        return self.training or recorded or is_traced()
 
     def _masked(
         self,

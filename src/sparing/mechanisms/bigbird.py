@@ -14,6 +14,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pieces import Row, row_by_row
@@ -104,7 +105,7 @@ class Bigbird(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Exact attention over the kept keys of the seen blocks."""
-        if torch.compiler.is_compiling():
+        if is_traced():
             return self._without_loops(q, k, v, mask)
 
         def mix_row(row: Row, out: Tensor | None) -> Tensor:

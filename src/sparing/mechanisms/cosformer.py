@@ -13,6 +13,7 @@ from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import (
@@ -126,7 +127,7 @@ class Cosformer(Mechanism):
             raise UsageError(
                 "cosformer: causal needs Heads(tokens=...): weights depend on the longest row"
             )
-        if torch.compiler.is_compiling() or keys <= tokens:
+        if is_traced() or keys <= tokens:
             return tokens
         longest = keys if mask.keep is None else int(mask.span().max())
         if longest > tokens:

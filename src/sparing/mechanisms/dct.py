@@ -13,6 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._shared import fused_softmax, wide
@@ -67,7 +68,7 @@ class Dct(Mechanism):
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Rows of one length share a matrix; padded rows are cropped, or have a matrix each."""
         keep = mask.keep
-        on_cpu, compiling = q.device.type == "cpu", torch.compiler.is_compiling()
+        on_cpu, compiling = q.device.type == "cpu", is_traced()
         unpadded = keep is None or (
             not compiling and on_cpu and bool(keep[:, 0].all() & keep[:, -1].all())
         )

@@ -14,6 +14,7 @@ from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import (
@@ -172,7 +173,7 @@ class Kerformer(Mechanism):
             raise UsageError("kerformer: se='fixed' needs Heads(tokens=...), the longest sequence")
 
     def _check_length(self, keys: int) -> None:
-        if torch.compiler.is_compiling() or self.se != "fixed":
+        if is_traced() or self.se != "fixed":
             return
         assert self.heads.tokens is not None
         if keys > self.heads.tokens:

@@ -13,6 +13,7 @@ from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import first_token, pooled, rolled
@@ -122,7 +123,7 @@ class Linformer(Mechanism):
         if self._pooled:
             k, filled = pooled(k, keep, self.stride, key)
             v, filled = pooled(v, keep, self.stride, value)
-            needless = keep is None and not torch.compiler.is_compiling()
+            needless = keep is None and not is_traced()
             return fused_softmax(q, k, v, None if needless else filled)
         k, v, keep = self._within_limit(k, v, keep)
         span = None if keep is None else mask.span()
@@ -173,7 +174,7 @@ class Linformer(Mechanism):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Rows may be padded beyond the limit; their own tokens must lie within."""
         limit, keys = self.heads.tokens, k.shape[2]
-        if torch.compiler.is_compiling() or limit is None or keys <= limit:
+        if is_traced() or limit is None or keys <= limit:
             return k, v, keep
         if keep is None or bool(keep[:, limit:].any()):
             raise Unsupported(
@@ -186,7 +187,7 @@ class Linformer(Mechanism):
         self, tokens: int, span: Int[Tensor, " batch"] | None, device: torch.device
     ) -> Bool[Tensor, "#batch 1 1 slots"] | None:
         """No more slots than a row has tokens; None where ``_project`` sees to that alone."""
-        compiling = torch.compiler.is_compiling()
+        compiling = is_traced()
         if span is None and not compiling:
             return None
         slots = torch.arange(self.slots if compiling else min(self.slots, tokens), device=device)
@@ -205,7 +206,7 @@ class Linformer(Mechanism):
         assert matrix is not None
         batch, heads, tokens, dim = stream.shape
         matrix = matrix.to(stream.dtype)
-        if torch.compiler.is_compiling():
+        if is_traced():
             # Taken by index: export cannot prove that a slice fits.
             return matrix[..., torch.arange(tokens, device=stream.device)] @ stream
         matrix = matrix[..., : min(self.slots, tokens), :tokens]

@@ -14,6 +14,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Piece
@@ -84,7 +85,7 @@ class Local(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Each row cropped to its own tokens and cut into blocks: views, one call for most."""
-        if torch.compiler.is_compiling():
+        if is_traced():
             return self._without_loops(q, k, v, mask)
         dropout = self.dropout if self.training else 0.0
         band = Band(_EVERYWHERE, 0 if mask.causal else _EVERYWHERE)

@@ -16,6 +16,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Columns, band_attention, block_for, plan
@@ -186,7 +187,7 @@ class Longformer(Mechanism):
         span: Int[Tensor, " batch"],
     ) -> None:
         """On CPU only: elsewhere the look would stall the device."""
-        if torch.compiler.is_compiling() or real.device.type != "cpu" or bool(real.any(0).all()):
+        if is_traced() or real.device.type != "cpu" or bool(real.any(0).all()):
             return
         longest = int(span.max())
         lost = [g for g, any_row in zip(chosen, real.any(0), strict=True) if not any_row]
@@ -279,7 +280,7 @@ def _placed(
     """Put the global tokens' rows where they stand among the queries."""
     real = real & (places >= 0)
     recorded = mixed.requires_grad or rows.requires_grad
-    if not (torch.compiler.is_compiling() or recorded or mixed.device.type != "cpu"):
+    if not (is_traced() or recorded or mixed.device.type != "cpu"):
         sample, token = real.nonzero().unbind(1)
         mixed[sample, :, places[sample, token]] = rows[sample, :, token]
         return mixed

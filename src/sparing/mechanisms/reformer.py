@@ -13,6 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._hashing import by_heads, coarse_normal
@@ -139,9 +140,9 @@ class Reformer(Mechanism):
         self, q: Tensor, keep: Tensor | None, rotations: Tensor
     ) -> Int[Tensor, "rounds batch heads tokens"]:
         """The bucket of each token in each round, one round where there is one bucket."""
-        tokens, ragged = q.shape[2], keep is not None or torch.compiler.is_compiling()
+        tokens, ragged = q.shape[2], keep is not None or is_traced()
         # While exporting, the length is not known: all rotations are tried, for all rows.
-        columns = self.buckets // 2 if torch.compiler.is_compiling() else self._columns(tokens)
+        columns = self.buckets // 2 if is_traced() else self._columns(tokens)
         codes = torch.zeros_like(q[..., :1], dtype=torch.long)
         if columns:
             turned = q @ rotations[..., :columns].flatten(2).to(q.dtype)

@@ -12,6 +12,7 @@ from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import in_cache, rows_at_once
@@ -130,7 +131,7 @@ class Skyformer(Mechanism):
         keep: Bool[Tensor, "batch keys"] | None,
     ) -> tuple[Float[Tensor, "batch heads sample dim"], Bool[Tensor, "batch sample"] | None]:
         """One real token of each part of a row; and which parts there are (None: all)."""
-        compiling = torch.compiler.is_compiling()
+        compiling = is_traced()
         size = self.landmarks if compiling else min(self.landmarks, q.shape[2] + k.shape[2])
         queries, keys = _real_count(q, keep_queries), _real_count(k, keep)
         total = (queries + keys).unsqueeze(1)

@@ -10,6 +10,7 @@ from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
@@ -108,7 +109,7 @@ class Strided(Mechanism):
         """One set, or both merged, for all heads of the row."""
         dropout = self.dropout if self.training else 0.0
         stride = self.stride
-        traced = torch.compiler.is_compiling()
+        traced = is_traced()
         if self.pattern == "fixed":
             fixed = self._fixed(kind, causal)
 

@@ -25,6 +25,7 @@ from transformers.utils import output_capturing
 
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.mask import Mask
+from sparing.core.tracing import is_traced
 
 NAME = "sparing"
 # What a mechanism cannot honour; transformers passes most of these only to some families.
@@ -148,7 +149,7 @@ def _keep(padding: Tensor | None, keys: int, offset: int) -> Tensor | None:
         padding = F.pad(padding, (0, keys + offset - padding.shape[1]))
     if offset or padding.shape[1] > keys:
         padding = padding[:, offset : offset + keys]
-    if not torch.compiler.is_compiling() and bool(padding.all()):
+    if not is_traced() and bool(padding.all()):
         return None
     return padding
 
