@@ -138,6 +138,11 @@ class Mechanism(nn.Module, abc.ABC):
         if {"k", "v"} <= tensors.keys() and tensors["v"].shape != tensors["k"].shape:
             k, v = tuple(tensors["k"].shape), tuple(tensors["v"].shape)
             raise UsageError(f"{_name(self)}: k and v differ in shape: {k} and {v}")
+        if "x" in tensors and tensors["x"].shape[1] != keys:
+            raise UsageError(
+                f"{_name(self)}: x must have a token for each key, {keys}; got "
+                f"{tensors['x'].shape[1]}"
+            )
         if mask.keep is not None and tuple(mask.keep.shape) != (q.shape[0], keys):
             raise UsageError(
                 f"{_name(self)}: Mask.keep must be (batch, keys) = ({q.shape[0]}, {keys}); got "

@@ -29,7 +29,8 @@ def rolled(stream: Tensor, first: Int[Tensor, " batch"]) -> Tensor:
     """
     dimension = 1 if stream.ndim == 2 else 2
     tokens = stream.shape[dimension]
-    index = (torch.arange(tokens, device=stream.device) + first.unsqueeze(1)) % tokens
+    index = torch.arange(tokens, device=stream.device) + first.unsqueeze(1)
+    index = index.where(index < tokens, index - tokens)  # ONNX has no remainder by a free size
     if stream.ndim == 4:
         index = index[:, None, :, None].expand_as(stream)
     return stream.gather(dimension, index)
@@ -43,6 +44,7 @@ def pooled(
 ) -> tuple[Float[Tensor, "batch heads groups dim"], Bool[Tensor, "#batch 1 1 groups"]]:
     """The mean of each ``stride`` tokens, or their sum under a kernel; and which groups hold any.
 
+    At least in float32: a score sums products of its features, and would multiply their rounding.
     A group with fewer real tokens than ``stride`` is scaled up, so that a kernel of 1 / stride
     gives the mean there too.
     """
@@ -67,7 +69,7 @@ def pooled(
     if kernel is not None:
         parts, scale = parts * kernel.to(parts.dtype).unsqueeze(1), scale * stride
     mixed = parts.sum(3) * scale[:, None, :, None]
-    return mixed.to(stream.dtype), (counts > 0)[:, None, None]
+    return mixed, (counts > 0)[:, None, None]
 
 
 def segment_means(

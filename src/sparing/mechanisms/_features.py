@@ -17,7 +17,7 @@ from torch import Tensor
 from sparing.core.tracing import is_traced
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import BLOCK, first_tokens, in_blocks
-from sparing.mechanisms._shared import dots
+from sparing.mechanisms._shared import dots, largest_until
 
 GROUP = 16
 """Blocks whose pairs are looked at at once."""
@@ -210,7 +210,7 @@ def _read_block(
     size, dtype = keys.shape[-2], keys.dtype
     base = torch.maximum(before.reference, logs.detach().amax(-1))[..., None]
     own, past = (logs - base).to(dtype), (before.reference[..., None] - base).to(dtype)
-    reference = torch.maximum(own.detach().cummax(-1).values, past)
+    reference = torch.maximum(largest_until(own, -1), past)
     future = torch.ones(size, size, dtype=torch.bool, device=v.device).triu(1)
     weights = own[..., None, :] - reference[..., None]
     weights = weights.masked_fill(future, HIDDEN).exp()
@@ -279,7 +279,7 @@ def _all_before(early: _Sums, blocks: _Sums) -> _Sums:
         )
     ]
     values, features, weight, references = parts
-    reference = references.cummax(2).values
+    reference = largest_until(references, 2)
     scales = references[:, :, None] - reference[..., None]
     future = torch.ones_like(scales[0, 0], dtype=torch.bool).triu(1)
     scales = scales.masked_fill(future, HIDDEN).to(values.dtype).exp()
@@ -290,7 +290,7 @@ def _all_before(early: _Sums, blocks: _Sums) -> _Sums:
 def _guarded(totals: Tensor, least: Tensor) -> Tensor:
     """Denominators, moved off zero without changing their sign."""
     least = least.clamp_min(torch.finfo(totals.dtype).tiny)
-    return totals.where(totals.abs() >= least, least.copysign(totals))
+    return totals.where(totals.abs() >= least, least.where(totals >= 0, -least))
 
 
 def feature_cost(

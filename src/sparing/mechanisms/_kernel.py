@@ -183,7 +183,7 @@ def positive(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def _positive(x: Tensor) -> Tensor:
-    return x.clamp(LEAST_EXPONENT, 0).exp_() + x.relu()
+    return x.clamp(LEAST_EXPONENT, 0.0).exp_() + x.relu()
 
 
 def _guarded(sums: Tensor) -> Tensor:

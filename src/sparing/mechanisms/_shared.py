@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from sparing.core.tracing import is_traced
 
 
 def fused_softmax(
@@ -27,9 +29,48 @@ def fused_softmax(
         allowed = allowed | ~allowed.any(-1, keepdim=True)
         if 2 < allowed.ndim < q.ndim:  # on CPU other masks than of two or all axes are not fused
             allowed = allowed.reshape((1,) * (q.ndim - allowed.ndim) + allowed.shape)
+    if q.ndim == 5 and is_traced():
+        return _as_four(q, k, v, allowed, dropout)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=allowed, dropout_p=dropout, is_causal=causal
     )
+
+
+def _as_four(
+    q: Float[Tensor, "batch heads blocks queries dim"],
+    k: Float[Tensor, "batch heads blocks keys dim"],
+    v: Float[Tensor, "batch heads blocks keys dim"],
+    allowed: Bool[Tensor, "#batch #heads #blocks queries keys"] | None,
+    dropout: float,
+) -> Float[Tensor, "batch heads blocks queries dim"]:
+    """``fused_softmax`` over blocks for graphs: ONNX knows attention over four axes alone."""
+    batch, blocks = q.shape[0], q.shape[2]
+    q, k, v = (part.transpose(1, 2).flatten(0, 1) for part in (q, k, v))
+    if allowed is not None:
+        allowed = allowed.expand(batch, -1, blocks, -1, -1).transpose(1, 2).flatten(0, 1)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
+    return mixed.unflatten(0, (batch, blocks)).transpose(1, 2)
+
+
+def largest_until(
+    values: Float[Tensor, "*rows tokens"] | Float[Tensor, "*rows"], axis: int
+) -> Tensor:
+    """The running maximum along an axis, without gradients; for ONNX by comparing all pairs."""
+    values = values.detach()
+    if not torch.onnx.is_in_onnx_export():
+        return values.cummax(axis).values
+    rows = values.movedim(axis, -1)
+    future = torch.ones_like(rows[..., None] == rows[..., None, :]).triu(1)
+    pairs = rows[..., None, :].masked_fill(future, torch.finfo(rows.dtype).min)
+    return pairs.amax(-1).movedim(-1, axis)
+
+
+def stable_order(codes: Int[Tensor, "*rows tokens"]) -> Int[Tensor, "*rows tokens"]:
+    """Tokens by code and then by position; ONNX has no stable sort, but needs none without ties."""
+    if not torch.onnx.is_in_onnx_export():
+        return codes.sort(dim=-1, stable=True).indices
+    tokens = codes.shape[-1]
+    return (codes * tokens + torch.arange(tokens, device=codes.device)).sort(dim=-1).indices
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from sparing.core.tracing import is_traced
+from sparing.mechanisms._shared import stable_order
 
 
 class Chunks:
@@ -48,7 +49,8 @@ class Chunks:
             self.filled = self.windows < lengths.unsqueeze(2)
             if count > 1:
                 twice = (self.before == chunks).unsqueeze(2)
-                self.filled[:, :, : self.size] &= ~twice
+                earlier_half = torch.arange(2 * self.size, device=device) < self.size
+                self.filled = self.filled & ~(twice & earlier_half)
 
 
 class Order:
@@ -64,7 +66,7 @@ class Order:
         self.codes = codes
         self.chunks = chunks
         rows = torch.arange(batch * heads, device=codes.device).view(batch, heads, 1)
-        order = codes.sort(dim=-1, stable=True).indices
+        order = stable_order(codes)
         places = torch.arange(tokens, device=codes.device).expand_as(order)
         self._places = torch.empty_like(order).scatter_(-1, order, places)
         self.places = self._places + rows * (chunks.own.shape[0] * chunks.size)

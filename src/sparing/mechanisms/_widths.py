@@ -125,10 +125,10 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, reach: Reach, scale: float) -> Tens
         )
     allowed, queries, keys = reach.allowed, q.shape[2], k.shape[2]
     step = max(16, _SCORES_AT_ONCE // (q.shape[0] * q.shape[1] * keys))
-    out = v.new_empty(*q.shape[:3], v.shape[3])
+    out, keys_wide = v.new_empty(*q.shape[:3], v.shape[3]), wide(k)
     for start in range(0, queries, step):
         part = slice(start, start + step)
-        scores = wide((q[:, :, part] * scale) @ k.mT)
+        scores = (wide(q[:, :, part]) * scale) @ keys_wide.mT
         if reach.causal:
             rows = torch.arange(queries, device=q.device)[part, None]
             scores.masked_fill_(torch.arange(keys, device=q.device) > rows, -torch.inf)

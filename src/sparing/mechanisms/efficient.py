@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sparing.core.errors import require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import (
@@ -24,7 +25,7 @@ from sparing.mechanisms._kernel import (
     state,
     sums_before,
 )
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms._shared import dots, largest_until, wide
 
 NORMALISATIONS = ("softmax", "scaling")
 
@@ -35,6 +36,11 @@ _HEADROOM = 60.0
 # finite: of a sum over keys, and of one block's reference over the last one's (in float64).
 _LEAST_TOTAL = {torch.float32: -75.0, torch.float64: -300.0}
 _LEAST_SCALE = -400.0
+# Shares of a feature in a query that rounding hides.
+_LEAST_SHARE = 1e-8
+
+_State = tuple[Tensor, Tensor, Tensor]
+"""For each feature its largest key so far, the sum of exp(key - largest), and that of values."""
 
 
 class Efficient(Mechanism):
@@ -55,9 +61,9 @@ class Efficient(Mechanism):
     What differs: the causal form, which the paper does not have and its authors call impossible:
     each feature has a denominator of its own, summed up to i, so that g_c becomes g_ic. (Dividing
     once by q_i . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64
-    tokens, keys relative to the largest so far in their feature. float32 is right as long as no
-    key in a block lies more than about 130 above the largest one until then; beyond, a feature
-    whose past underflows counts for less, and nothing becomes infinite.
+    tokens, keys relative to the largest so far in their feature. Where a key lies more than about
+    130 above the largest one until then, and so float32 could not hold both, sums go token by token
+    on CPU; in graphs and on other devices the queries in between become NaN.
     """
 
     traits = Traits(
@@ -155,10 +161,87 @@ def _past(
     old_keys = (old_k - references[:, :, :1]).exp()
     sums, totals = _states(references, old_keys, old_v, keys, v)
     totals = keys.cumsum(3).add_(totals[:, :, :, None])
-    queries = _shares(in_blocks(q), totals.clamp_min(math.exp(_LEAST_TOTAL[totals.dtype])))
+    q, smallest = in_blocks(q), math.exp(_LEAST_TOTAL[totals.dtype])
+    lost = _lost(totals, smallest, k, references)
+    if lost is not None and not is_traced() and q.device.type == "cpu":
+        mixed = _token_by_token(q.softmax(-1), k, v, (old_k, old_v))
+        return first_tokens(mixed.flatten(2, 3), count)
+    queries = _shares(q, totals.clamp_min(smallest))
+    if lost is not None:  # a share too small to show may stand on anything
+        queries = queries.masked_fill(lost & (q.softmax(-1) > _LEAST_SHARE), torch.nan)
     # Weights of the future may be infinite: they are selected away, not multiplied.
     weights = (queries @ keys.transpose(-1, -2)).tril()
     return first_tokens((weights @ v).add_(queries @ sums).flatten(2, 3), count)
+
+
+def _lost(
+    totals: Float[Tensor, "batch heads blocks size dim"],
+    smallest: float,
+    k: Float[Tensor, "batch heads blocks size dim"],
+    references: Float[Tensor, "batch heads groups dim"],
+) -> Bool[Tensor, "batch heads blocks size dim"] | None:
+    """Features whose keys so far vanish beside a later one of their block; None if there are none.
+
+    Whether there are any is looked at on CPU, and not while tracing. Before the first real key
+    nothing can vanish.
+    """
+    looks = totals.device.type == "cpu" and not is_traced()
+    last = references[:, :, -1:]
+    if looks and bool(
+        (totals.detach().amin() >= smallest) & ((last - references).amax() < -_LEAST_SCALE)
+    ):
+        return None
+    real = torch.finfo(k.dtype).min / 4
+    started = (k[..., :1] > real).int().cumsum(3) > 0
+    started = started | (references[:, :, :-1, None, :1] > real)
+    far = (references[:, :, :-1] > real) & (last - references[:, :, :-1] >= -_LEAST_SCALE)
+    lost = started & ((totals.detach() < smallest) | far[:, :, :, None])
+    return lost if not looks or bool(lost.any()) else None
+
+
+def _token_by_token(
+    shares: Float[Tensor, "batch heads blocks size dim"],
+    k: Float[Tensor, "batch heads blocks size dim"],
+    v: Float[Tensor, "batch heads blocks size dim"],
+    old: tuple[Float[Tensor, "batch heads early dim"], Float[Tensor, "batch heads early dim"]],
+) -> Float[Tensor, "batch heads blocks size dim"]:
+    """The causal form for keys of any spread: sums relative to the largest key so far, always.
+
+    The sums before each block come from one loop over the blocks, those inside from one loop over
+    the places in a block: far slower than one reference for a block, and never wrong.
+    """
+    before = [_absorbed(_nothing(k[:, :, 0, 0], v[:, :, 0, 0]), *old)]
+    for block in range(k.shape[2] - 1):
+        before.append(_absorbed(before[-1], k[:, :, block], v[:, :, block]))
+    reference, total, values = (torch.stack(parts, 2) for parts in zip(*before, strict=True))
+    state, mixed = (reference, total, values), []
+    for place in range(k.shape[3]):
+        own = slice(place, place + 1)
+        state = _absorbed(state, k[:, :, :, own], v[:, :, :, own])
+        quotients = shares[:, :, :, place] / state[1].masked_fill(state[1] == 0, 1)
+        mixed.append(dots(state[2].mT, quotients))
+    return torch.stack(mixed, 3)
+
+
+def _nothing(k: Float[Tensor, "*rows dim"], v: Float[Tensor, "*rows dim"]) -> _State:
+    """The state before any key."""
+    reference = torch.full_like(k, torch.finfo(k.dtype).min)
+    return reference, torch.zeros_like(k), k.new_zeros(*k.shape, v.shape[-1])
+
+
+def _absorbed(
+    state: _State, k: Float[Tensor, "*rows tokens dim"], v: Float[Tensor, "*rows tokens dim"]
+) -> _State:
+    """The state with more keys; hidden ones, the least number there is, change nothing."""
+    if not k.shape[-2]:
+        return state
+    before, total, values = state
+    reference = torch.maximum(before, k.detach().amax(-2))
+    scale = (before - reference).exp()
+    weights = (k - reference[..., None, :]).exp()
+    weights = weights.masked_fill(k <= torch.finfo(k.dtype).min / 4, 0)
+    values = values * scale[..., None] + weights.mT @ v
+    return reference, total * scale + weights.sum(-2), values
 
 
 def _shares(q: Tensor, totals: Tensor) -> Tensor:
@@ -179,7 +262,7 @@ def _references(old: Tensor, blocks: Tensor) -> Float[Tensor, "batch heads group
     old, blocks = old.detach(), blocks.detach()
     least = torch.finfo(old.dtype).min
     first = torch.full_like(blocks[:, :, 0, 0], least) if old.shape[2] == 0 else old.amax(2)
-    largest = torch.cat([first[:, :, None], blocks.amax(3)], 2).cummax(2).values
+    largest = largest_until(torch.cat([first[:, :, None], blocks.amax(3)], 2), 2)
     return largest.clamp_min(least / 2) - _HEADROOM
 
 

@@ -17,7 +17,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import first_token, pooled, rolled
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms._shared import fused_softmax, wide
 
 SHARING = ("none", "headwise", "kv", "layerwise")
 PROJECTION = ("learned", "random", "mean_pool", "convolution")
@@ -120,25 +120,28 @@ class Linformer(Mechanism):
         if keep is not None and first is not None:
             k, v, keep = rolled(k, first), rolled(v, first), rolled(keep, first)
         key, value = self._projections()
+        dtype, q = q.dtype, wide(q)
         if self._pooled:
             k, filled = pooled(k, keep, self.stride, key)
             v, filled = pooled(v, keep, self.stride, value)
             needless = keep is None and not is_traced()
-            return fused_softmax(q, k, v, None if needless else filled)
+            return fused_softmax(q, k, v, None if needless else filled).to(dtype)
         k, v, keep = self._within_limit(k, v, keep)
         span = None if keep is None else mask.span()
         allowed = self._as_many_as_tokens(k.shape[2], span, k.device)
-        return fused_softmax(q, self._project(k, key), self._project(v, value), allowed)
+        mixed = fused_softmax(q, self._project(k, key), self._project(v, value), allowed)
+        return mixed.to(dtype)
 
     def cost(self, work: Workload) -> Cost:
         """Two projections of the keys, two products with the slots."""
         slots = -(-work.keys // self.stride) if self._pooled else min(self.slots, work.keys)
         values = work.rows * work.keys * work.dim
+        tokens = work.queries if work.element_bytes >= 4 else max(3 * work.queries, work.keys)
         projections = 0 if self._pooled else 4 * values * slots
         return Cost(
             matmul_flops=projections + 4 * work.rows * work.queries * slots * work.dim,
             other_flops=4 * work.rows * work.queries * slots + (4 * values if self._pooled else 0),
-            peak_bytes=work.rows * (work.queries + 2 * slots) * work.dim * work.element_bytes,
+            peak_bytes=work.rows * (tokens + 2 * slots) * work.dim * max(4, work.element_bytes),
             params=sum(parameter.numel() for parameter in self.parameters()),
         )
 
@@ -202,9 +205,13 @@ class Linformer(Mechanism):
     def _project(
         self, stream: Float[Tensor, "batch heads tokens dim"], matrix: Tensor | None
     ) -> Float[Tensor, "batch heads slots dim"]:
-        """The slots of one stream, in whichever way copies neither the stream nor the matrix."""
+        """The slots of one stream, in whichever way copies neither the stream nor the matrix.
+
+        At least in float32, as half precision would round what thousands of tokens add up to.
+        """
         assert matrix is not None
         batch, heads, tokens, dim = stream.shape
+        stream = wide(stream)
         matrix = matrix.to(stream.dtype)
         if is_traced():
             # Taken by index: export cannot prove that a slice fits.

@@ -112,10 +112,6 @@ class Longformer(Mechanism):
         band = Band(self.radius, 0 if mask.causal else self.radius, block_for(q))
         if not self._chosen(mask.causal):
             return band_attention(q, k, v, mask.keep, band, dropout)
-        if self.own_projections and x.shape[1] != k.shape[2]:
-            raise UsageError(
-                f"longformer: x must have a token for each key, {k.shape[2]}; got {x.shape[1]}"
-            )
         places, real = self._places(k, mask)
         columns = _columns(q, k, v, self.radius, places, real, mask.causal)
         mixed = band_attention(q, k, v, mask.keep, band, dropout, columns)

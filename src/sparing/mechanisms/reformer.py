@@ -185,8 +185,13 @@ class Reformer(Mechanism):
             scores = scores.masked_fill_(apart, -math.inf)
         if chunks.filled is not None:
             scores = scores.masked_fill_(~chunks.filled[:, None, :, None], -math.inf)
-        own = scores[..., -chunks.size :].diagonal(dim1=-2, dim2=-1)
-        own.fill_(_SELF_SCORE)
+        if is_traced():  # a graph for ONNX knows no view that is written to
+            size, window = scores.shape[-2:]
+            own = torch.ones(size, window, dtype=torch.bool, device=scores.device)
+            own = own.triu(window - size).tril(window - size)
+            scores = scores.masked_fill(own, _SELF_SCORE)
+        else:
+            scores[..., -chunks.size :].diagonal(dim1=-2, dim2=-1).fill_(_SELF_SCORE)
         largest = scores.detach().amax(-1, keepdim=True)
         weights = scores.sub_(largest).exp_()
         sums, parts = weights.sum(-1, keepdim=True), weights @ taken(v, order.keys)

@@ -16,7 +16,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import in_cache, rows_at_once
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms._shared import stable_order, wide
 
 INVERSE = ("exact", "iterative")
 _PLACE_BITS = 31
@@ -191,7 +191,7 @@ def _at_rank(
     """The real tokens at these places of their order; any other where there is none."""
     place = rank.clamp(0, stream.shape[2] - 1)
     if keep is not None:
-        place = (~keep).int().argsort(dim=1, stable=True).gather(1, place)
+        place = stable_order((~keep).int()).gather(1, place)
     index = place[:, None, :, None].expand(-1, stream.shape[1], -1, stream.shape[3])
     return stream.gather(2, index)
 
