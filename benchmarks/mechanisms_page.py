@@ -44,6 +44,7 @@ FLAGS = {
     "random": "random",
     "differentiable": "true gradient",
     "exportable": "export",
+    "onnx": "ONNX",
 }
 
 
@@ -221,9 +222,17 @@ def _matrix(families: dict[str, list[str]]) -> str:
     explain = (
         "*Arm*: a study of all mechanisms takes it up. *Exact*: equals dense softmax attention. "
         "*Permutable*: the order of the keys does not matter. *Random*: draws numbers when it is "
-        "made. With other options a mechanism may do more or less; the instance's traits say so."
+        "made. *Export*: `torch.export` at one length runs at another. *ONNX*: what "
+        "`torch.onnx.export(dynamo=True)` writes gives the same answers in onnxruntime, for any "
+        "batch, length and padding. With other options a mechanism may do more or less; the "
+        "instance's traits say so."
     )
-    heads = ["Mechanism", "Year", "Arm", *(title.capitalize() for title in FLAGS.values())]
+    heads = [
+        "Mechanism",
+        "Year",
+        "Arm",
+        *(title[0].upper() + title[1:] for title in FLAGS.values()),
+    ]
     lines = []
     for name in (name for names in families.values() for name in names):
         traits = mechanism_class(name).traits

@@ -27,11 +27,13 @@ HEADS = {
     "random": "rand",
     "differentiable": "grad",
     "exportable": "export",
+    "onnx": "onnx",
 }
 LEGEND = (
     "With default options. pads: honours padding; cross: other queries than keys;",
     "len: any length; exact: equals softmax; perm: the order of keys is nothing;",
-    "rand: draws numbers when built; grad: true gradients; export: torch.export.",
+    "rand: draws numbers when built; grad: true gradients; export: torch.export at",
+    "any length; onnx: torch.onnx.export(dynamo=True), the same in onnxruntime.",
 )
 
 

@@ -14,8 +14,10 @@ class Traits:
     ``Heads.tokens``); exact: equals softmax(q k^T / sqrt(dim)) v; permutable: permuting the keys
     with their values changes nothing; random: draws random numbers at construction;
     differentiable: gradients are the true ones (otherwise only finite); exportable:
-    ``torch.export`` at one length runs at another. ``family`` groups it in lists and tables (one of
-    ``FAMILIES``); ``arm`` says that a study of all mechanisms takes it up.
+    ``torch.export`` at one length runs at another; onnx: what ``torch.onnx.export(dynamo=True)``
+    writes gives the same answers in onnxruntime, for any batch, length and padding. ``family``
+    groups it in lists and tables (one of ``FAMILIES``); ``arm`` says that a study of all mechanisms
+    takes it up.
     """
 
     paper: str
@@ -31,6 +33,7 @@ class Traits:
     random: bool = False
     differentiable: bool = True
     exportable: bool = True
+    onnx: bool = True
 
 
 FAMILIES: tuple[str, ...] = (
@@ -55,4 +58,5 @@ FLAGS: tuple[str, ...] = (
     "random",
     "differentiable",
     "exportable",
+    "onnx",
 )

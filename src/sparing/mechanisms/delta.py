@@ -52,6 +52,7 @@ class Delta(Mechanism):
         causal=True,
         differentiable=False,
         exportable=False,
+        onnx=False,
     )
 
     def __init__(self, heads: Heads, *, threshold: float = 0.1) -> None:
@@ -66,6 +67,7 @@ class Delta(Mechanism):
             permutable=lossless,
             differentiable=lossless,
             exportable=lossless,
+            onnx=lossless,
         )
 
     def mix(
