@@ -81,6 +81,13 @@ def test_what_gains_by_training_alone_runs_plain_without_gradients(monkeypatch):
     assert opened
 
 
+def test_a_graph_never_reads_whether_rows_are_compiled(monkeypatch):
+    """Reading a context variable would break the graph of a compiled model in two."""
+    monkeypatch.setattr(fusing, "is_traced", lambda: True)
+    monkeypatch.setattr(fusing, "_open", None)
+    assert fusing.fused(torch.exp) is torch.exp
+
+
 def test_closures_share_one_compiled_function():
     made = sparing.compiled(mechanism("linear", Heads(2, 8)))
     with torch.no_grad():

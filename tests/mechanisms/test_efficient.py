@@ -178,3 +178,43 @@ def test_memory_layout_follows_the_queries():
 def test_an_option_that_cannot_be():
     with pytest.raises(UsageError, match="one of softmax, scaling"):
         built(normalisation="layer")
+
+
+@pytest.mark.parametrize("scale", [50, 1000])
+@pytest.mark.parametrize("rise", [-30, 0, 30])
+@pytest.mark.parametrize("tokens", [17, 150])
+def test_causal_is_right_for_keys_of_any_spread(scale, rise, tokens):
+    q, k, v = drawn(tokens, batch=2, keys=scale)
+    k = k + torch.linspace(0, rise * scale, tokens, dtype=k.dtype)[:, None]
+    keep = torch.ones(2, tokens, dtype=torch.bool)
+    keep[0, :5] = keep[1, 9:12] = False
+    hidden = k.masked_fill(~keep[:, None, :, None], -1e300)
+    wanted = explicit(q, hidden, v).where(keep[:, None, :, None], 0)
+    for dtype, bound in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        streams = [stream.to(dtype) for stream in (q, k, v)]
+        answer = built()(*streams, mask=CAUSAL).double()
+        exact = explicit(q, streams[1].double(), v)
+        assert (answer - exact).norm() < bound * exact.norm()
+        padded = built()(*streams, mask=Mask(keep, causal=True)).double()
+        padded = padded.where(keep[:, None, :, None], 0)
+        if dtype == torch.float64:
+            assert (padded - wanted).norm() < bound * wanted.norm()
+
+
+def test_gradients_are_right_for_keys_of_any_spread():
+    streams = [stream.requires_grad_() for stream in drawn(20, keys=600.0)]
+    weights = torch.randn(1, 2, 20, 8, dtype=torch.float64)
+    answers = (built()(*streams, mask=CAUSAL), explicit(*streams))
+    slopes = [torch.autograd.grad((answer * weights).sum(), streams) for answer in answers]
+    torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-9)
+
+
+def test_a_graph_shows_what_it_cannot_hold_as_nan():
+    q, k, v = drawn(20, dtype=torch.float32)
+    k[..., 9, 3] = 200.0
+    rows = torch.vmap(lambda *row: built()(*(part[None] for part in row), mask=CAUSAL)[0])
+    answer, exact = rows(q, k, v), built()(q, k, v, mask=CAUSAL)
+    lost = answer.isnan().any(-1)
+    assert lost[..., :9].all()
+    assert not lost[..., 9:].any()
+    torch.testing.assert_close(answer[..., 9:, :], exact[..., 9:, :])

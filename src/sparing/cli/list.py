@@ -19,21 +19,21 @@ KINDS = {
 }
 HEADS = {
     "causal": "causal",
-    "padding": "pads",
+    "padding": "pad",
     "cross": "cross",
     "any_length": "len",
     "exact": "exact",
     "permutable": "perm",
     "random": "rand",
     "differentiable": "grad",
-    "exportable": "export",
+    "exportable": "exp",
     "onnx": "onnx",
 }
 LEGEND = (
-    "With default options. pads: honours padding; cross: other queries than keys;",
+    "With default options. pad: honours padding; cross: other queries than keys;",
     "len: any length; exact: equals softmax; perm: the order of keys is nothing;",
-    "rand: draws numbers when built; grad: true gradients; export: torch.export at",
-    "any length; onnx: torch.onnx.export(dynamo=True), the same in onnxruntime.",
+    "rand: draws numbers when built; grad: true gradients; exp: torch.export at any",
+    "length; onnx: torch.onnx.export(dynamo=True), the same answers in onnxruntime.",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import torch
@@ -53,6 +54,7 @@ class Skyformer(Mechanism):
         family="low-rank",
         cross=True,
         random=True,
+        onnx=False,
     )
 
     def __init__(
@@ -70,6 +72,7 @@ class Skyformer(Mechanism):
         self.landmarks = landmarks
         self.ridge = ridge
         self.inverse = inverse
+        self.traits = dataclasses.replace(type(self).traits, onnx=inverse != "exact")
         self.iterations = iterations
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)

@@ -1,0 +1,117 @@
+"""A swapped model that was traced unpadded keeps the mask when it is padded later."""
+
+from __future__ import annotations
+
+import warnings
+
+import jaxtyping
+import pytest
+import torch
+
+import sparing
+from sparing.core.catalogue import MECHANISMS, mechanism_class
+from tests.transfer.families import build
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:There is a performance drop"),  # vmap's loop over kernels
+]
+FAST = ("linear", "softmax", "window")
+MAPPED = ("kerformer", "linear", "linformer", "softmax", "window")
+
+
+@pytest.fixture(autouse=True)
+def _unchecked_shapes():
+    """Traced sizes are tensors, which the checks of annotations do not take."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+class Logits(torch.nn.Module):
+    """A model as a module from two tensors to one."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids, keep):
+        return self.model(input_ids=ids, attention_mask=keep, return_dict=False)[0]
+
+
+def swapped(family, mechanism):
+    model = build(family)
+    model.config.use_cache = False
+    sparing.swap(model, mechanism)
+    return Logits(model).eval()
+
+
+def batch():
+    ids = torch.randint(5, 50, (2, 16), generator=torch.Generator().manual_seed(1))
+    keep = torch.ones(2, 16, dtype=torch.long)
+    keep[0, 4:6] = keep[1, 10:] = 0
+    return ids, keep
+
+
+def require_same(answer, wanted, keep):
+    torch.testing.assert_close(answer * keep[..., None], wanted * keep[..., None])
+
+
+def trace(module, *example):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sizes become constants: known
+        return torch.jit.trace(module, example, check_trace=False)
+
+
+def cases():
+    for family in ("bert", "gpt2", "llama"):
+        for name in MECHANISMS.names():
+            if family == "bert" or mechanism_class(name).traits.causal:
+                marks = () if name in FAST else (pytest.mark.slow,)
+                yield pytest.param(family, name, marks=marks, id=f"{family}-{name}")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("family", "name"), list(cases()))
+def test_a_trace_keeps_the_mask(family, name):
+    module = swapped(family, name)
+    ids, keep = batch()
+    wanted = module(ids, keep)
+    for example in (torch.ones_like(keep), keep):
+        require_same(trace(module, ids, example)(ids, keep), wanted, keep)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MAPPED)
+def test_vmap_over_a_batch_gives_the_batch(name):
+    module = swapped("bert", name)
+    ids, keep = batch()
+    mapped = torch.vmap(lambda row, real: module(row[None], real[None])[0])
+    require_same(mapped(ids, keep), module(ids, keep), keep)
+
+
+ONNX = [
+    pytest.param(
+        family, name, marks=() if (family, name) == ("bert", "linear") else pytest.mark.slow
+    )
+    for family in ("bert", "gpt2", "llama")
+    for name in ("linear", "softmax", "window", "uniform")
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("family", "name"), ONNX)
+def test_the_exporter_of_traces_keeps_the_mask(family, name, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module = swapped(family, name).float()
+    ids, keep = batch()
+    path = str(tmp_path / "model.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = ["ids", "keep"]
+        example = (ids, torch.ones_like(keep))
+        torch.onnx.export(module, example, path, dynamo=False, input_names=names)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, {"ids": ids.numpy(), "keep": keep.numpy()})
+    require_same(torch.from_numpy(answer), module(ids, keep), keep)
