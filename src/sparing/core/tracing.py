@@ -14,6 +14,6 @@ def is_traced() -> bool:
     """
     return (
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         or torch._C._are_functorch_transforms_active()
     )

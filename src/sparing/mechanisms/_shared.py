@@ -49,7 +49,7 @@ def _as_four(
     if allowed is not None:
         allowed = allowed.expand(batch, -1, blocks, -1, -1).transpose(1, 2).flatten(0, 1)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
-    return mixed.unflatten(0, (batch, blocks)).transpose(1, 2)
+    return mixed.reshape(batch, blocks, *mixed.shape[1:]).transpose(1, 2)
 
 
 def largest_until(
