@@ -1,0 +1,131 @@
+"""Model folders with any content are opened or refused in a line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+import sparing
+from tests.fuzz.harness import (
+    CHANGES,
+    CUTS,
+    TEXTS,
+    command,
+    fuzzed,
+    spoilt_bytes,
+    spoilt_tree,
+    survives,
+    text_of,
+)
+
+KINDS = ("swapped", "adaptive", "dense")
+WEIGHTS = "model.safetensors"
+
+
+@cache
+def _files(kind):
+    """The files of a tiny saved model."""
+    from tests.transfer.classifiers import dense
+
+    model = dense("bert")
+    model = model.float()
+    if kind == "swapped":
+        sparing.swap(model, "linear")
+    if kind == "adaptive":
+        model = sparing.adapt(model)
+    with tempfile.TemporaryDirectory() as place:
+        model.save_pretrained(place)
+        return {file.name: file.read_bytes() for file in Path(place).iterdir()}
+
+
+def _write(place, kind):
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for name, content in _files(kind).items():
+        (place / name).write_bytes(content)
+
+
+def _own(config, changes):
+    """Changes of what sparing itself writes into the configuration."""
+    own = config.get("sparing") or {}
+    return {**config, "sparing": spoilt_tree(own, changes)}
+
+
+@fuzzed(
+    5,
+    0.07,
+    kind=st.sampled_from(KINDS),
+    changes=CHANGES,
+    ours=st.booleans(),
+    cuts=st.just([]) | st.just([]) | st.lists(CUTS, max_size=2),
+)
+def test_configurations(folder, kind, changes, ours, cuts):
+    """config.json with other values, or damaged."""
+    place = folder / "model"
+    _write(place, kind)
+    config = json.loads((place / "config.json").read_text())
+    spoilt = _own(config, changes) if ours else spoilt_tree(config, changes)
+    text = spoilt_bytes(text_of(spoilt).encode(), cuts)
+    (place / "config.json").write_bytes(text)
+    survives(lambda: sparing.load(place), kind=kind, changes=changes, ours=ours, cuts=cuts)
+
+
+@fuzzed(
+    5,
+    0.05,
+    kind=st.sampled_from(KINDS),
+    changes=CHANGES,
+    cuts=st.just([]) | st.lists(CUTS, max_size=2),
+    length=st.sampled_from([None, None, None, 0, 1, 2**40, 2**63]),
+)
+def test_weights(folder, kind, changes, cuts, length):
+    """The header of the weights with other values, or damaged bytes."""
+    place = folder / "model"
+    _write(place, kind)
+    content = (place / WEIGHTS).read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    if cuts:
+        content = spoilt_bytes(content, cuts)
+    else:
+        header = text_of(spoilt_tree(json.loads(content[8 : 8 + size]), changes)).encode()
+        content = struct.pack("<Q", len(header)) + header + content[8 + size :]
+    if length is not None:
+        content = struct.pack("<Q", length) + content[8:]
+    (place / WEIGHTS).write_bytes(content)
+    inputs = {"kind": kind, "changes": changes, "cuts": cuts, "length": length}
+    survives(lambda: sparing.load(place), **inputs)
+
+
+@fuzzed(
+    2,
+    0.03,
+    kind=st.sampled_from(KINDS),
+    changes=CHANGES,
+    file=st.sampled_from(["config.json", "tokenizer_config.json", "vocab.txt", "tokenizer.json"]),
+    verb=st.sampled_from(["swap", "advise", "measure", "evaluate"]),
+    words=TEXTS,
+)
+def test_commands_on_models(folder, kind, changes, file, verb, words):
+    """Commands that open a model whose folder holds odd files; none of them gets to work."""
+    place = folder / "model"
+    _write(place, kind)
+    if file == "config.json":
+        config = json.loads((place / file).read_text())
+        (place / file).write_text(text_of(spoilt_tree(config, changes)))
+    elif file.endswith(".txt"):
+        (place / file).write_text(f"[PAD]\n[UNK]\n{words}\n", encoding="utf-8")
+    else:
+        (place / file).write_text(text_of(spoilt_tree({"tokenizer_class": "E"}, changes)))
+    arguments = {
+        "swap": ["swap", "model", "no-such-mechanism", "--output-dir", "out"],
+        "advise": ["advise", "model", "--texts", "no-such-file"],
+        "measure": ["measure", "model", "--tokens", "0"],
+        "evaluate": ["evaluate", "model", "--task", "no-such-task"],
+    }
+    command(arguments[verb], folder)

@@ -1,0 +1,117 @@
+"""Run folders with any content are reported and merged, or refused in a line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+
+from hypothesis import strategies as st
+
+from tests.fuzz.harness import (
+    CHANGES,
+    CUTS,
+    TEXTS,
+    command,
+    fuzzed,
+    spoilt_bytes,
+    spoilt_tree,
+    text_of,
+)
+from tests.report.records import CLAIMS, GOALS, config, records, write_run
+
+ARMS = ("softmax", "linear")
+FILES = st.sampled_from(["config.json", "records.jsonl", "records.jsonl", "goals.json"])
+OTHER = st.sampled_from(["failed.json", "answers.safetensors", ".lock", "models/x", "figures"])
+
+
+@cache
+def _files():
+    """The files of a small run of compare, and of one that can be merged."""
+    import tempfile
+    from pathlib import Path
+
+    from sparing.studies import kerformer
+    from tests.studies.test_merge import WHOLE
+
+    found = {}
+    for kind in ("compare", "kerformer"):
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "run"
+            if kind == "compare":
+                made = [*records(ARMS, seeds=2), *CLAIMS]
+                write_run(folder, config(ARMS, 2), made, GOALS, [{"cell": "a", "error": "b"}])
+            else:
+                kerformer.run(WHOLE, folder, minutes=0.0)
+            found[kind] = {
+                file.relative_to(folder).as_posix(): file.read_bytes()
+                for file in folder.rglob("*")
+                if file.is_file() and not file.name.startswith("report")
+            }
+    return found
+
+
+def _write(place, kind):
+    shutil.rmtree(place, ignore_errors=True)
+    for name, content in _files()[kind].items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content)
+
+
+def _spoil(place, name, changes, cuts):
+    """Change values, or bytes where there are cuts."""
+    file = place / name
+    content = file.read_bytes() if file.is_file() else b"{}"
+    if cuts:
+        content = spoilt_bytes(content, cuts)
+    elif name.endswith(".jsonl"):
+        rows = content.decode().splitlines() or ["{}"]
+        for number, change in enumerate(changes):
+            at = change[0][0] * 7 % len(rows)
+            steps = change[0][1:] or [number]
+            rows[at] = text_of(spoilt_tree(json.loads(rows[at]), [(steps, *change[1:])]))
+        content = "\n".join([*rows, ""]).encode()
+    else:
+        content = text_of(spoilt_tree(json.loads(content), changes)).encode()
+    if not file.is_dir():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
+@fuzzed(
+    2,
+    0.03,
+    kind=st.sampled_from(["compare", "compare", "kerformer"]),
+    name=FILES | OTHER,
+    changes=CHANGES,
+    cuts=st.just([]) | st.lists(CUTS, max_size=2),
+    as_json=st.booleans(),
+)
+def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json):
+    """``sparing report`` on a folder with one damaged file."""
+    place = folder / "run"
+    _write(place, kind)
+    _spoil(place, name, changes, cuts)
+    command(["report", "run", *(["--json"] if as_json else [])], folder)
+
+
+@fuzzed(
+    4,
+    0.04,
+    name=FILES | OTHER,
+    changes=CHANGES,
+    cuts=st.just([]) | st.lists(CUTS, max_size=2),
+    study=st.sampled_from(["", "", "compare", "slim"]) | TEXTS,
+    second=st.booleans(),
+)
+def test_runs_are_merged(folder, name, changes, cuts, study, second):
+    """``sparing merge`` of two folders, one of them damaged."""
+    shutil.rmtree(folder / "whole", ignore_errors=True)
+    for place in ("first", "second"):
+        _write(folder / place, "kerformer")
+    place = folder / ("second" if second else "first")
+    if study:
+        told = json.loads((place / "config.json").read_text())
+        (place / "config.json").write_text(text_of({**told, "study": study}))
+    _spoil(place, name, changes, cuts)
+    command(["merge", "first", "second", "--output-dir", "whole"], folder)
