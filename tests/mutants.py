@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "studies/_analysis.py": ("report/test_verdict.py",),
         "studies/_goals.py": ("studies/test_analysis.py", "studies/test_slim_choose.py"),
     },
-    "masks": {"core/mask.py": ("core/test_core.py", "core/test_compiling.py")},
+    "masks": {"core/mask.py": ()},
     "merging": {"studies/_merge.py": ()},
     "shares": {"studies/_cells.py": ("studies/test_shares.py", "studies/test_analysis.py")},
     "packing": {"layers/packing.py": ("layers/test_encoder.py",)},

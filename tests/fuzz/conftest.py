@@ -10,7 +10,6 @@ from jaxtyping import config
 
 from tests.fuzz.harness import WRITES
 
-
 # Imported before anything is tried: what a first import takes is no part of an input's time.
 HEAVY = (
     *("transformers.trainer", "datasets", "scipy.stats", "sklearn.datasets", "matplotlib.figure"),

@@ -66,6 +66,10 @@ def fuzzed(few: int, share: float, **strategies: Any) -> Callable[[Any], Any]:
     def decorate(check: Callable[..., None]) -> Any:
         many = pytest.param(max(1, round(INPUTS * share)), marks=pytest.mark.slow, id="many")
 
+        # a file that a library leaves open after an error is no finding
+        @pytest.mark.filterwarnings(
+            "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+        )
         @pytest.mark.parametrize("count", [pytest.param(few, id="few"), many])
         def test(count: int, tmp_path: Path) -> None:
             @settings(

@@ -8,6 +8,7 @@ import io
 import shutil
 import struct
 import tarfile
+import warnings
 import zipfile
 
 import numpy as np
@@ -133,7 +134,8 @@ def test_arrays(folder, arrays, cuts):
         "class_names": np.array(list("abcdefghij")),
     }
     for name, (kind, shape, value) in arrays.items():
-        with np.errstate(all="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             made[name] = np.full(shape, value).astype(kind if kind != "M8[D]" else "i8")
         if kind == "M8[D]":
             made[name] = made[name].astype(kind)

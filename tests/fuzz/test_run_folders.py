@@ -61,7 +61,7 @@ def _write(place, kind):
 def _spoil(place, name, changes, cuts):
     """Change values, or bytes where there are cuts."""
     file = place / name
-    content = file.read_bytes() if file.is_file() else b"{}"
+    content = (file.read_bytes() if file.is_file() else b"") or b"{}"
     if cuts:
         content = spoilt_bytes(content, cuts)
     elif name.endswith(".jsonl"):
