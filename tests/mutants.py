@@ -306,6 +306,7 @@ def main() -> int:
     log = given.resume or Path(tempfile.mkdtemp(prefix="mutants-")) / "mutants.jsonl"
     known = read_log(log)
     wanted = [m for m in chosen if not given.files or m["file"] in given.files]
+    wanted.sort(key=lambda m: given.files.index(m["file"]) if given.files else 0)
     todo: dict[str, list[dict[str, Any]]] = {}
     for mutant in wanted:
         if known.get(key_of(mutant), {}).get("result") not in (KILLED, TIMED_OUT):

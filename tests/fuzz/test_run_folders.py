@@ -79,7 +79,7 @@ def _spoil(place, name, changes, cuts):
 
 
 @fuzzed(
-    2,
+    1,
     0.03,
     kind=st.sampled_from(["compare", "compare", "kerformer"]),
     name=FILES | OTHER,

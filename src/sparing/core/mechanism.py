@@ -152,6 +152,8 @@ class Mechanism(nn.Module, abc.ABC):
 
     def _check_stream(self, name: str, tensor: Tensor, q: Tensor) -> None:
         heads = self.heads
+        if not isinstance(tensor, Tensor):
+            raise UsageError(f"{_name(self)}: {name} must be a tensor, not {type(tensor).__name__}")
         if name == "x":
             fits = tensor.ndim == 3 and tensor.shape[2] == heads.width
             wanted = f"(batch, tokens, {heads.width})"
