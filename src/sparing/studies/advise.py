@@ -36,7 +36,7 @@ from sparing.studies._advice_words import Decision, Found, Table, decide, notes,
 from sparing.studies._cells import latency_records
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from torch import nn
 
 SECONDS = {"parts": 12.0, "padding": 30.0, "curves": 4.0, "whole": 10.0}
 ROUNDS = {"parts": 20, "padding": 8, "curves": 12, "whole": 20}
@@ -134,7 +134,7 @@ class Advice:
 
 
 def run(
-    model: str | PreTrainedModel,
+    model: str | nn.Module,
     options: Options,
     *,
     texts: Path | Sequence[str] | None = None,
