@@ -37,14 +37,15 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Judge a saved model on a task: its metrics with intervals, and on how many examples."""
-    from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
+    from sparing.studies._fit import require_fit, require_head
     from sparing.studies._task import load_for, task_of, with_warning
     from sparing.train import evaluate
     from sparing.transfer.opening import open_model
 
     given: dict[str, Any] = {}
     model = open_model(path)
+    require_head(model, path)
     task = task or task_of(path)
     if not task:
         raise UsageError(f"{path} does not say what it was trained for: name a --task")

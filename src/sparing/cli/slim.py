@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sparing.cli._finish import finish_study
+from sparing.cli._plan import show_plan
 from sparing.cli._shared import Json, progress_bar, verb
 from sparing.core.errors import UsageError
 
@@ -18,7 +19,9 @@ OWN = ("model", "task", "speed", "floor", "epsilon", "epochs", "seed")  # said o
 @verb
 def run(
     model: Annotated[str, typer.Argument(help="A BERT or ViT classifier's folder, bert or vit.")],
-    task: Annotated[str, typer.Option(help="A task, such as sst2.")] = "digits",
+    task: Annotated[
+        str, typer.Option(help="A task, such as sst2; without it what the model was trained for.")
+    ] = "",
     speed: Annotated[float, typer.Option(help="Wanted: so many times the fastest dense form.")] = 2,
     floor: Annotated[float, typer.Option(help="Wanted: this share of the dense score.")] = 0.995,
     epsilon: Annotated[
@@ -30,6 +33,9 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/slim-TASK.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the steps and about how long they take; run none.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="path=value, such as task_options.examples=20000."),
@@ -39,7 +45,9 @@ def run(
     """Make a classifier faster: cut, distil, choose by measured speed, calibrate, verify, save."""
     from sparing.cli._settings import apply
     from sparing.studies import slim
+    from sparing.studies._fit import task_for
 
+    task = task or task_for(model)
     options = replace(
         slim.BUDGETS["quick" if quick else "standard"],
         model=model,
@@ -53,6 +61,9 @@ def run(
         options = replace(options, epochs=epochs)
     options = apply(options, _checked(settings or []))
     folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
+    if plan:
+        show_plan(slim.plan(options, folder, data=data), as_json)
+        return
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

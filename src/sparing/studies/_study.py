@@ -16,6 +16,7 @@ from sparing import __version__
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.measure.machine import commit, machine, machine_id
+from sparing.studies import _run
 from sparing.studies._goals import GoalResult
 from sparing.studies._run import DATA, Failure
 
@@ -87,6 +88,12 @@ def _weights(models: Iterable[str]) -> dict[str, str]:
             known = f"the model {folder.resolve().name}"  # two may have one name
             found[known] = found.get(known, "") + told.hexdigest()
     return found
+
+
+def require_same(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise ``UsageError`` where a folder holds another run, or something else than a run."""
+    _run._refuse_strangers(folder)
+    _run._require_same(folder, dict(config), by_task=False)
 
 
 def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:
