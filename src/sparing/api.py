@@ -1,21 +1,66 @@
-"""The Python twins of the command line: a study, its page, and a table in the notebook."""
+"""The Python twins of the command line: they take paths and names, or the objects themselves.
+
+A model may be a transformers model (or what wraps one), a tokenizer transformers' own, and a task a
+``datasets.Dataset`` or ``DatasetDict`` with train, validation and test. What a run must read again
+another day is written into its folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from sparing.core.errors import UsageError, nearest
 from sparing.core.progress import Progress
-from sparing.core.record import Record
-from sparing.report import table_html, write_report
-from sparing.studies._study import StudyResult
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
+    from sparing.outcome import Outcome
+    from sparing.studies._evaluation import Scores
     from sparing.studies.advise import Advice
+    from sparing.transfer.pruning import PruneReport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PRUNING_EXAMPLES = 512
+
+
+def _checked(study: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse a misspelt setting with the nearest name; ``study`` has ``Options`` of more names."""
+
+    def checked(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def called(*args: P.args, **settings: P.kwargs) -> R:
+            known = _settings_of(function, study)
+            for name in settings:
+                if name not in known:
+                    raise UsageError(
+                        f"{function.__name__} has no setting {name!r}{nearest(name, known)}"
+                    )
+            return function(*args, **settings)
+
+        return called
+
+    return checked
+
+
+def _settings_of(function: Callable[..., Any], study: str) -> list[str]:
+    kinds = inspect.Parameter
+    known = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)
+    ]
+    if study:
+        import importlib
+
+        options = importlib.import_module(study).Options
+        known += [field.name for field in fields(options) if field.repr]
+    return list(dict.fromkeys(known))
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -27,36 +72,21 @@ def _silent(fraction: float, text: str) -> None:
     """No progress is shown unless the caller gives a way to."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A study's result with its page; in a notebook it shows as its table."""
-
-    study: StudyResult
-    pages: dict[str, Path]
-
-    @property
-    def records(self) -> list[Record]:
-        """Everything measured, and what was computed from it."""
-        return self.study.records
-
-    def _repr_html_(self) -> str:
-        failed = [vars(failure) for failure in self.study.failures]
-        return table_html(self.study.records, self.study.config, failed)
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
-def finish(result: StudyResult) -> Outcome:
-    """Write the page of a finished study."""
-    return Outcome(result, write_report(result.folder))
-
-
+@_checked("sparing.studies.compare")
 def compare(
-    task: str = "digits",
+    task: Any = "digits",
     mechanisms: str | Sequence[str] = ("softmax", "linformer", "kerformer"),
     *,
     seeds: int | Sequence[int] = 5,
+    epochs: int = 0,
     output_dir: str | Path | None = None,
     data: str | Path | None = None,
-    model: str = "",
+    model: Any = "",
+    tokenizer: Any = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     on_progress: Progress = _silent,
     overwrite: bool = False,
@@ -64,35 +94,43 @@ def compare(
 ) -> Outcome:
     """Train and measure several attentions on one task and say which to use.
 
-    ``seeds`` is how many, or which; ``options`` are the mechanisms' own, by name; ``settings`` are
-    further fields of ``sparing.studies.compare.Options``. Records, page and figures lie in
-    ``output_dir`` (``runs/compare-TASK`` unless given); the same call again goes on from there.
+    ``task`` is a name, a path or a data set; ``model`` a name, a path or a model. ``seeds`` is how
+    many, or which; ``epochs`` those of training (0: the recipe's); ``options`` are the mechanisms'
+    own, by name; ``settings`` are further fields of ``sparing.studies.compare.Options``. Records,
+    page and figures are in ``output_dir`` (``runs/compare-TASK`` unless given); the same call again
+    goes on from there. Raises ``UsageError`` for unknown names and what does not fit.
 
         outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
     """
+    from sparing.outcome import finish
     from sparing.studies import compare as study
+    from sparing.studies._given import Given
 
+    folder = _path(output_dir) or Path("runs") / f"compare-{_name_of(task)}"
+    read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
     chosen = study.Options(
-        task=task,
+        task=read.task,
         mechanisms=_names(mechanisms),
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        model=model,
+        model=read.model,
         options=options or {},
+        task_options=read.options,
         **settings,
     )
-    folder = (
-        Path(output_dir) if output_dir is not None else Path("runs") / f"compare-{Path(task).name}"
-    )
-    place = None if data is None else Path(data)
+    if epochs and chosen.recipe is not None:
+        chosen = replace(chosen, recipe=replace(chosen.recipe, epochs=epochs))
+    place = _path(data)
     return finish(
         study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
     )
 
 
+@_checked("sparing.studies.slim")
 def slim(
-    model: str | Path,
-    task: str,
+    model: Any,
+    task: Any = "",
     *,
+    tokenizer: Any = None,
     speed: float = 2.0,
     floor: float = 0.995,
     epsilon: float = 0.0,
@@ -102,37 +140,51 @@ def slim(
     on_progress: Progress = _silent,
     overwrite: bool = False,
     **settings: Any,
-) -> StudyResult:
+) -> Outcome:
     """Make a BERT- or ViT-family classifier faster: cut, distil, choose, calibrate, verify, save.
 
-    ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first, or
-    ``bert`` or ``vit``; it is never written to. ``speed`` is the wanted factor over the fastest
-    dense form on the task's own inputs, ``floor`` the share of its score to keep, ``epsilon`` the
-    share of answers that may differ (0: what comes, bounded); ``settings`` are further fields of
-    ``sparing.studies.slim.Options``. The result lies in ``output_dir`` (``runs/slim-TASK`` unless
-    given): ``model/``, report.html, records. The same call again goes on.
+    ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
+    ``bert`` or ``vit``, or a classifier itself; it is never changed. ``task`` is a name, a path or
+    a data set (what the folder's training was on, unless given). ``speed`` is the wanted factor
+    over the fastest dense form on the task's own inputs, ``floor`` the share of its score to keep,
+    ``epsilon`` the share of answers that may differ (0: what comes, bounded); ``settings`` are
+    further fields of ``sparing.studies.slim.Options``. The result is in ``output_dir``
+    (``runs/slim-TASK`` unless given): ``model/``, report.html, records. The same call again goes
+    on. Raises ``UsageError`` or ``Unsupported`` before data is read where the model tells why.
 
-        sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
-        model = sparing.load("runs/slim-sst2/model")
+        outcome = sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
+        model = sparing.load(outcome.model)
         model.budget = 0.5
     """
+    from sparing.outcome import finish
     from sparing.studies import slim as study
+    from sparing.studies._fit import task_for
+    from sparing.studies._given import Given
 
-    wanted: dict[str, Any] = {"model": str(model), "task": task, "speed": speed, "floor": floor}
+    if not isinstance(model, str | Path):
+        from sparing.transfer.families import require_classifier
+        from sparing.transfer.unwrapping import unwrapped
+
+        require_classifier(unwrapped(model, merged=True))
+    if isinstance(task, str) and not task:
+        task = task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
+    folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(task)}"
+    read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
     budget = study.BUDGETS["quick" if quick else "standard"]
-    options = replace(budget, **wanted, epsilon=epsilon, **settings)
-    folder = (
-        Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{Path(task).name}"
+    wanted: dict[str, Any] = {"model": read.model, "task": read.task, "task_options": read.options}
+    wanted |= {"speed": float(speed), "floor": floor, "epsilon": epsilon}
+    chosen = replace(budget, **wanted, **settings)
+    place = _path(data)
+    return finish(
+        study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
     )
-    place = None if data is None else Path(data)
-    result = study.run(options, folder, data=place, on_progress=on_progress, overwrite=overwrite)
-    write_report(result.folder)
-    return result
 
 
+@_checked()
 def advise(
-    model: str | Path | PreTrainedModel,
+    model: Any,
     *,
+    tokenizer: Any = None,
     tokens: int | None = None,
     batch: int = 1,
     texts: str | Path | Sequence[str] | None = None,
@@ -147,13 +199,15 @@ def advise(
 
     ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
     transformers model, which is left as it is. ``tokens`` is the length to advise on (512, or all
-    that the model reads); ``texts`` a file with one text a line, or the texts; ``mechanisms`` all
-    unless given; ``lengths`` those of the curves (64 to 4,096 unless given); ``threads`` PyTorch's
-    own count unless given; ``quick`` halves the rounds. Only ``output_dir`` is written to.
+    that the model reads); ``texts`` a file with one text a line, or the texts (a data set's column
+    is such a list), which ``tokenizer`` reads where the model has none beside it; ``mechanisms``
+    all unless given; ``lengths`` those of the curves (64 to 4,096 unless given); ``threads``
+    PyTorch's own count unless given; ``quick`` halves the rounds. Only ``output_dir`` is written.
 
-        print(sparing.advise("my-model", tokens=256, texts="texts.txt").recommendation)
+        print(sparing.advise("my-model", tokens=256, texts="texts.txt"))
     """
     from sparing.studies import advise as study
+    from sparing.transfer.unwrapping import tokenizer_in
 
     chosen = study.Options(
         tokens=tokens,
@@ -167,6 +221,106 @@ def advise(
         str(model) if isinstance(model, Path) else model,
         chosen,
         texts=Path(texts) if isinstance(texts, str) else texts,
-        output_dir=None if output_dir is None else Path(output_dir),
+        tokenizer=tokenizer if tokenizer is not None else tokenizer_in(model),
+        output_dir=_path(output_dir),
         on_progress=on_progress,
     )
+
+
+@_checked()
+def evaluate(
+    model: Any,
+    task: Any = "",
+    *,
+    tokenizer: Any = None,
+    split: str = "test",
+    data: str | Path | None = None,
+    task_options: Mapping[str, Any] | None = None,
+    on_progress: Progress = _silent,
+) -> Scores:
+    """Evaluate a model on a task: its metrics, each with its 95 % interval over examples.
+
+    ``model`` is a path, a hub name or a model; ``task`` a name, a path or a data set, of which one
+    without splits is evaluated on whole (the task of the model's training, unless given). Nothing
+    is written. Raises ``UsageError`` where they do not fit each other.
+
+        print(sparing.evaluate("my-fine-tuned-bert", "sst2"))
+    """
+    from sparing.studies._evaluation import evaluate_fitting
+    from sparing.studies._fit import require_head, task_for
+    from sparing.studies._given import Given, opened_model
+
+    opened, name, origin = opened_model(model, "evaluate")
+    require_head(opened, name)
+    if isinstance(task, str) and not task:
+        task = task_for(origin or name)
+    with TemporaryDirectory() as place:
+        read = Given(task, model, tokenizer, Path(place), dict(task_options or {}))
+        loaded = read.load(origin, _path(data), alone=True)
+        return evaluate_fitting(opened, name, loaded, split, on_progress, (read.task, origin))
+
+
+@_checked()
+def prune(
+    model: Any,
+    heads: float | Mapping[int, Iterable[int]],
+    batches: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    task: Any = None,
+    tokenizer: Any = None,
+    examples: int = PRUNING_EXAMPLES,
+    step: float = 0.1,
+    loss: Any = None,
+    data: str | Path | None = None,
+    task_options: Mapping[str, Any] | None = None,
+    output_dir: str | Path | None = None,
+    on_progress: Progress | None = None,
+) -> PruneReport:
+    """Remove heads from a model, in place and for good; see ``sparing.transfer.pruning.prune``.
+
+    ``heads`` names them, ``{0: [1, 5]}``, or is the share to be gone. Importance is measured on
+    ``batches``, or on so many ``examples`` of a ``task``: a name, a path or a data set. A model
+    that is given as a path is read from there, and the pruned one is written to ``output_dir``, a
+    new folder. Raises ``UsageError`` and ``Unsupported`` for what cannot be removed.
+
+        sparing.prune("my-fine-tuned-bert", 0.3, task="sst2", output_dir="pruned")
+    """
+    from sparing.cli._saving import require_new, save_model
+    from sparing.studies._fit import require_fit
+    from sparing.studies._given import Given, opened_model
+    from sparing.transfer.gradual import labelled_batches
+    from sparing.transfer.pruning import prune as remove
+
+    folder = _path(output_dir)
+    if isinstance(model, str | Path) and folder is None:
+        raise UsageError("prune: a model that is read from a path needs an output_dir to go to")
+    if task is not None and batches is not None:
+        raise UsageError("prune takes batches or a task, one of the two")
+    if folder is not None:
+        require_new(folder)
+    target, name, origin = (
+        opened_model(model, "prune") if task is not None or folder else (model, "", "")
+    )
+    if task is not None:
+        with TemporaryDirectory() as place:
+            read = Given(task, model, tokenizer, Path(place), dict(task_options or {}))
+            loaded, _ = read.load(origin, _path(data))
+        require_fit(target, loaded, name)
+        batches = labelled_batches(loaded, examples)
+    whole = target if isinstance(model, str | Path) else model
+    report = remove(whole, heads, batches, step=step, loss=loss, on_progress=on_progress)
+    if folder is not None and isinstance(model, str | Path):
+        save_model(target, str(model), folder)
+    elif folder is not None:
+        target.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+    return report
+
+
+def _name_of(task: Any) -> str:
+    """What a run's folder is called after: the task's name, or the data set's."""
+    if isinstance(task, str | Path):
+        return Path(task).name
+    first = next(iter(task.values()), None) if isinstance(task, Mapping) else task
+    return str(getattr(getattr(first, "info", None), "dataset_name", None) or "dataset")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import sparing
-from sparing.cli.evaluate import wilson
+from sparing.studies._evaluation import wilson
 from sparing.cli.train import _mean
 from tests.cli.conftest import SMALL
 

@@ -23,6 +23,7 @@ from sparing.studies._run import DATA, Failure
 if TYPE_CHECKING:
     from sparing.tasks import Task
 
+SHOWN_GOALS = 30
 WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -46,6 +47,28 @@ class StudyResult:
             "failed": [vars(failure) for failure in self.failures],
             "records": len(self.records),
         }
+
+    def goal_lines(self) -> list[str]:
+        """The goals as aligned text: name, target, value, interval, whether it is met."""
+        rows = [("goal", "target", "value", "interval", "met"), *map(_goal_row, self.goals)]
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        cells = [[text.ljust(width) for text, width in zip(r, widths, strict=True)] for r in rows]
+        return ["  ".join(row).rstrip() for row in cells] if self.goals else []
+
+    def __str__(self) -> str:
+        """The goals and the folder, in 40 lines at most."""
+        lines = self.goal_lines()
+        if len(lines) > SHOWN_GOALS:
+            lines = [*lines[:SHOWN_GOALS], f"and {len(lines) - SHOWN_GOALS} goals more"]
+        lines += [f"failed: {failure.cell}" for failure in self.failures[:5]]
+        return "\n".join([*lines, f"{self.name} in {self.folder}"])
+
+
+def _goal_row(goal: GoalResult) -> tuple[str, str, str, str, str]:
+    value = "not measured" if goal.value is None else f"{goal.value:.3f}"
+    interval = f"{goal.interval[0]:.3f} to {goal.interval[1]:.3f}" if goal.interval else ""
+    met = goal.met if isinstance(goal.met, str) else "yes" if goal.met else "no"
+    return goal.name, f"{goal.target:g} {goal.unit}", value, interval, met
 
 
 def base_config(

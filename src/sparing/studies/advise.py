@@ -138,15 +138,16 @@ def run(
     options: Options,
     *,
     texts: Path | Sequence[str] | None = None,
+    tokenizer: Any = None,
     output_dir: Path | None = None,
     on_progress: Progress = lambda fraction, text: None,
 ) -> Advice:
     """Measure one model and say what to do.
 
     ``model`` is a folder, a hub name, a built-in model (bert, vit: base size, random weights) or a
-    model itself, swapped or not; ``texts`` a file with one text a line, or the texts. Raises
-    ``UsageError``, ``DataError`` or ``CheckpointError`` for what cannot be read, before anything is
-    measured.
+    model itself, swapped or not; ``texts`` a file with one text a line, or the texts, which
+    ``tokenizer`` reads (the one beside the model unless given). Raises ``UsageError``,
+    ``DataError`` or ``CheckpointError`` for what cannot be read, before anything is measured.
     """
     if output_dir is not None:
         _require_own(output_dir)
@@ -155,7 +156,7 @@ def run(
     subject = open_subject(model, options.tokens)
     tokens = resolve_tokens(subject, options.tokens)
     chosen = candidates(subject, options.mechanisms)
-    tokenised = None if lines is None else tokenise(subject, lines, tokens)
+    tokenised = None if lines is None else tokenise(subject, lines, tokens, tokenizer)
     advice = _measure(subject, tokens, chosen, tokenised, options, on_progress)
     if output_dir is not None:
         write(advice, output_dir)

@@ -79,6 +79,9 @@ def _inner(model: Any, merged: bool) -> Any:
     if _is_of(model, "peft", "PeftModel"):
         if merged:
             raise Unsupported(_unmerged(type(model).__name__))
+        config = getattr(model, "active_peft_config", None)
+        if getattr(config, "is_prompt_learning", False):
+            raise Unsupported(f"{type(model).__name__} adds learned prompts outside of its model")
         return model.get_base_model()
     if _is_of(model, SENTENCES):
         paths = _outermost(model) if isinstance(model, nn.Module) else []
