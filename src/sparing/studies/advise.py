@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 SECONDS = {"parts": 12.0, "padding": 30.0, "curves": 4.0, "whole": 10.0}
 ROUNDS = {"parts": 20, "padding": 8, "curves": 12, "whole": 20}
 FEWEST_ROUNDS = 5
+SHOWN_ROWS, MOST_LINES = 9, 40  # of a table, of the whole as text
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,14 @@ class Advice:
             "machine": self.machine,
             "records": [asdict(record) for record in self.records],
         }
+
+    def __str__(self) -> str:
+        """The recommendation, the tables and the notes as text, in 40 lines at most."""
+        lines = [self.recommendation]
+        for table in self.tables:
+            lines += ["", table.title, *_text_table(table, SHOWN_ROWS)]
+        lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines[:MOST_LINES])
 
     def _repr_html_(self) -> str:
         """The recommendation and the tables; every text is escaped."""
@@ -313,6 +322,18 @@ def _plain_whole(whole: WholeModel) -> dict[str, Any]:
         "swapped_layers": whole.swapped_layers,
         "left_layers": whole.left_layers,
     }
+
+
+def _text_table(table: Table, most: int) -> list[str]:
+    """Aligned columns, of so many rows at most."""
+    rows = [table.heads, *table.rows[:most]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    left = len(table.rows) - most
+    return lines if left <= 0 else [*lines, f"and {left} more: see to_dict()"]
 
 
 def _html_table(table: Table) -> str:

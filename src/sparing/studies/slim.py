@@ -64,6 +64,7 @@ def run(
         records = opened.records()
         if not failures:
             save(steps, opened, options.model)
+            steps.engines.drop()
         goals = _judge(records, options)
         write_goals(folder, goals)
         return StudyResult("slim", folder, opened.config, records, goals, list(failures))
