@@ -68,6 +68,13 @@ def test_a_finished_run_is_not_repeated(command, compared):
     assert shown.code == 0
     assert "The page:" in shown.out
     assert "window: accuracy less dense" in shown.out
+    found = command(*SMALL_COMPARE, "--output-dir", folder, "--json").json
+    assert found["answer"] in " ".join(shown.out.split())
+    assert (found["folder"], found["page"]) == (str(folder), str(folder / "report.html"))
+    answer, page = found["answer"].split(":")[0], (folder / "report.md").read_text()
+    assert answer in page
+    assert "subset False" not in page
+    assert "data: as published" in page
     assert _finished(folder) == before
 
 
