@@ -95,34 +95,27 @@ def compare(
     """Train and measure several attentions on one task and say which to use.
 
     ``task`` is a name, a path or a data set; ``model`` a name, a path or a model. ``seeds`` is how
-    many, or which; ``epochs`` those of training (0: the recipe's); ``options`` are the mechanisms'
-    own, by name; ``settings`` are further fields of ``sparing.studies.compare.Options``. Records,
-    page and figures are in ``output_dir`` (``runs/compare-TASK`` unless given); the same call again
-    goes on from there. Raises ``UsageError`` for unknown names and what does not fit.
+    many, or which; ``epochs`` 0 takes the recipe's; ``options`` are the mechanisms' own, by name;
+    ``settings`` are further fields of ``sparing.studies.compare.Options``. All is written to
+    ``output_dir`` (``runs/compare-TASK``); the same call again goes on from there. Raises
+    ``UsageError`` for unknown names and what does not fit.
 
         outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
     """
-    from sparing.outcome import finish
     from sparing.studies import compare as study
-    from sparing.studies._given import Given
 
     folder = _path(output_dir) or Path("runs") / f"compare-{_name_of(task)}"
-    read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
-    chosen = study.Options(
-        task=read.task,
-        mechanisms=_names(mechanisms),
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        model=read.model,
-        options=options or {},
-        task_options=read.options,
-        **settings,
-    )
+    read = _read(task, model, tokenizer, folder, settings)
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    arms: dict[str, Any] = {
+        "mechanisms": _names(mechanisms),
+        "seeds": tuple(numbers),
+        "options": options or {},
+    }
+    chosen = study.Options(**read, **arms, **settings)
     if epochs and chosen.recipe is not None:
         chosen = replace(chosen, recipe=replace(chosen.recipe, epochs=epochs))
-    place = _path(data)
-    return finish(
-        study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
-    )
+    return _run(study, chosen, folder, data, on_progress, overwrite)
 
 
 @_checked("sparing.studies.slim")
@@ -144,40 +137,27 @@ def slim(
     """Make a BERT- or ViT-family classifier faster: cut, distil, choose, calibrate, verify, save.
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
-    ``bert`` or ``vit``, or a classifier itself; it is never changed. ``task`` is a name, a path or
-    a data set (what the folder's training was on, unless given). ``speed`` is the wanted factor
-    over the fastest dense form on the task's own inputs, ``floor`` the share of its score to keep,
-    ``epsilon`` the share of answers that may differ (0: what comes, bounded); ``settings`` are
-    further fields of ``sparing.studies.slim.Options``. The result is in ``output_dir``
-    (``runs/slim-TASK`` unless given): ``model/``, report.html, records. The same call again goes
-    on. Raises ``UsageError`` or ``Unsupported`` before data is read where the model tells why.
+    ``bert`` or ``vit``, or a classifier itself, which is not changed. ``task`` is a name, a path or
+    a data set (unless given that of the folder's training). ``speed`` is the wanted factor over the
+    fastest dense form, ``floor`` the share of its score to keep, ``epsilon`` the share of answers
+    that may differ (0: what comes, bounded); ``settings`` are further fields of
+    ``sparing.studies.slim.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``, the page
+    and records; the same call again goes on. Raises ``UsageError`` for what does not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
         model = sparing.load(outcome.model)
         model.budget = 0.5
     """
-    from sparing.outcome import finish
     from sparing.studies import slim as study
-    from sparing.studies._fit import task_for
-    from sparing.studies._given import Given
 
     if not isinstance(model, str | Path):
-        from sparing.transfer.families import require_classifier
-        from sparing.transfer.unwrapping import unwrapped
-
-        require_classifier(unwrapped(model, merged=True))
-    if isinstance(task, str) and not task:
-        task = task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
+        _require_classifier(model)
+    task = _task_of(model) if isinstance(task, str) and not task else task
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(task)}"
-    read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
-    budget = study.BUDGETS["quick" if quick else "standard"]
-    wanted: dict[str, Any] = {"model": read.model, "task": read.task, "task_options": read.options}
-    wanted |= {"speed": float(speed), "floor": floor, "epsilon": epsilon}
-    chosen = replace(budget, **wanted, **settings)
-    place = _path(data)
-    return finish(
-        study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
-    )
+    read = _read(task, model, tokenizer, folder, settings)
+    wanted: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
+    chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **wanted, **settings)
+    return _run(study, chosen, folder, data, on_progress, overwrite)
 
 
 @_checked()
@@ -199,27 +179,23 @@ def advise(
 
     ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
     transformers model, which is left as it is. ``tokens`` is the length to advise on (512, or all
-    that the model reads); ``texts`` a file with one text a line, or the texts (a data set's column
-    is such a list), which ``tokenizer`` reads where the model has none beside it; ``mechanisms``
-    all unless given; ``lengths`` those of the curves (64 to 4,096 unless given); ``threads``
-    PyTorch's own count unless given; ``quick`` halves the rounds. Only ``output_dir`` is written.
+    that the model reads); ``texts`` a file with one text a line, or the texts, for ``tokenizer`` or
+    the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096) and ``threads``
+    have defaults; ``quick`` halves the rounds. Only ``output_dir`` is written.
 
         print(sparing.advise("my-model", tokens=256, texts="texts.txt"))
     """
     from sparing.studies import advise as study
     from sparing.transfer.unwrapping import tokenizer_in
 
-    chosen = study.Options(
-        tokens=tokens,
-        batch=batch,
-        mechanisms=_names(mechanisms),
-        lengths=tuple(lengths),
-        thread_count=threads,
-        quick=quick,
-    )
+    own: dict[str, Any] = {
+        "mechanisms": _names(mechanisms),
+        "lengths": tuple(lengths),
+        "thread_count": threads,
+    }
     return study.run(
         str(model) if isinstance(model, Path) else model,
-        chosen,
+        study.Options(tokens=tokens, batch=batch, quick=quick, **own),
         texts=Path(texts) if isinstance(texts, str) else texts,
         tokenizer=tokenizer if tokenizer is not None else tokenizer_in(model),
         output_dir=_path(output_dir),
@@ -247,13 +223,12 @@ def evaluate(
         print(sparing.evaluate("my-fine-tuned-bert", "sst2"))
     """
     from sparing.studies._evaluation import evaluate_fitting
-    from sparing.studies._fit import require_head, task_for
+    from sparing.studies._fit import require_head
     from sparing.studies._given import Given, opened_model
 
     opened, name, origin = opened_model(model, "evaluate")
     require_head(opened, name)
-    if isinstance(task, str) and not task:
-        task = task_for(origin or name)
+    task = _task_of(origin or model) if isinstance(task, str) and not task else task
     with TemporaryDirectory() as place:
         read = Given(task, model, tokenizer, Path(place), dict(task_options or {}))
         loaded = read.load(origin, _path(data), alone=True)
@@ -279,43 +254,59 @@ def prune(
     """Remove heads from a model, in place and for good; see ``sparing.transfer.pruning.prune``.
 
     ``heads`` names them, ``{0: [1, 5]}``, or is the share to be gone. Importance is measured on
-    ``batches``, or on so many ``examples`` of a ``task``: a name, a path or a data set. A model
-    that is given as a path is read from there, and the pruned one is written to ``output_dir``, a
-    new folder. Raises ``UsageError`` and ``Unsupported`` for what cannot be removed.
+    ``batches``, or on ``examples`` of a ``task``: a name, a path or a data set. A model that is
+    given as a path needs a new ``output_dir``. Raises ``UsageError`` for what cannot be removed.
 
         sparing.prune("my-fine-tuned-bert", 0.3, task="sst2", output_dir="pruned")
     """
-    from sparing.cli._saving import require_new, save_model
-    from sparing.studies._fit import require_fit
-    from sparing.studies._given import Given, opened_model
-    from sparing.transfer.gradual import labelled_batches
+    from sparing.cli._saving import require_new
+    from sparing.studies._given import opened_model
     from sparing.transfer.pruning import prune as remove
 
-    folder = _path(output_dir)
-    if isinstance(model, str | Path) and folder is None:
+    folder, read = _path(output_dir), isinstance(model, str | Path)
+    if read and folder is None:
         raise UsageError("prune: a model that is read from a path needs an output_dir to go to")
     if task is not None and batches is not None:
         raise UsageError("prune takes batches or a task, one of the two")
     if folder is not None:
         require_new(folder)
-    target, name, origin = (
-        opened_model(model, "prune") if task is not None or folder else (model, "", "")
-    )
+    target = opened_model(model, "prune")[0] if read else model
     if task is not None:
-        with TemporaryDirectory() as place:
-            read = Given(task, model, tokenizer, Path(place), dict(task_options or {}))
-            loaded, _ = read.load(origin, _path(data))
-        require_fit(target, loaded, name)
-        batches = labelled_batches(loaded, examples)
-    whole = target if isinstance(model, str | Path) else model
-    report = remove(whole, heads, batches, step=step, loss=loss, on_progress=on_progress)
-    if folder is not None and isinstance(model, str | Path):
-        save_model(target, str(model), folder)
-    elif folder is not None:
-        target.save_pretrained(folder)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+        loading = (task, tokenizer, task_options or {}, _path(data))
+        batches = _batches(target, str(model) if read else "", loading, examples)
+    report = remove(target, heads, batches, step=step, loss=loss, on_progress=on_progress)
+    if folder is not None:
+        _save(target, str(model) if read else "", tokenizer, folder)
     return report
+
+
+def _batches(
+    model: Any, path: str, loading: tuple[Any, Any, Mapping[str, Any], Path | None], examples: int
+) -> list[dict[str, Any]]:
+    """Training examples of a task for a model that fits it."""
+    from sparing.studies._fit import require_fit
+    from sparing.studies._given import Given, opened_model
+    from sparing.transfer.gradual import labelled_batches
+
+    task, tokenizer, options, data = loading
+    inner, name, origin = opened_model(model, "prune")
+    with TemporaryDirectory() as place:
+        given = Given(task, model, tokenizer, Path(place), options)
+        loaded, _ = given.load(path or origin, data)
+    require_fit(inner, loaded, path or name)
+    return labelled_batches(loaded, examples)
+
+
+def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
+    """Write a pruned model with what it came with, or with the tokenizer that was given."""
+    from sparing.cli._saving import save_model
+
+    if path:
+        save_model(model, path, folder)
+    else:
+        model.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
 
 
 def _name_of(task: Any) -> str:
@@ -324,3 +315,45 @@ def _name_of(task: Any) -> str:
         return Path(task).name
     first = next(iter(task.values()), None) if isinstance(task, Mapping) else task
     return str(getattr(getattr(first, "info", None), "dataset_name", None) or "dataset")
+
+
+def _task_of(model: Any) -> str:
+    """The task of the training that left a model; ``UsageError`` where nothing tells it."""
+    from sparing.studies._fit import task_for
+
+    return task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
+
+
+def _require_classifier(model: Any) -> None:
+    from sparing.transfer.families import require_classifier
+    from sparing.transfer.unwrapping import unwrapped
+
+    require_classifier(unwrapped(model, merged=True))
+
+
+def _read(
+    task: Any, model: Any, tokenizer: Any, folder: Path, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """A run's task, model and options of the task; objects are written into its folder."""
+    from sparing.studies._given import Given
+
+    read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
+    return {"task": read.task, "model": read.model, "task_options": read.options}
+
+
+def _run(
+    study: Any,
+    options: Any,
+    folder: Path,
+    data: str | Path | None,
+    on_progress: Progress,
+    overwrite: bool,
+) -> Outcome:
+    from sparing.outcome import finish
+
+    given: dict[str, Any] = {
+        "data": _path(data),
+        "on_progress": on_progress,
+        "overwrite": overwrite,
+    }
+    return finish(study.run(options, folder, **given))

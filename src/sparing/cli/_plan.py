@@ -35,6 +35,6 @@ def show_plan(plan: Plan, as_json: bool) -> None:
     import torch
 
     worker = "the accelerator" if torch.accelerator.is_available() else "one core"
-    left = plan.minutes_left
-    amount = f"{left / 60:.1f} hours" if left >= 60 else f"{left:.0f} minutes"
+    minutes = plan.minutes_left
+    amount = f"{minutes / 60:.1f} hours" if minutes >= 60 else f"{minutes:.0f} minutes"
     print(f"about {amount} of {worker} left; estimated by {plan.basis}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,27 +43,41 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Make a classifier faster: cut, distil, choose by measured speed, calibrate, verify, save."""
-    from sparing.cli._settings import apply
-    from sparing.studies import slim
-    from sparing.studies._fit import task_for
-
-    task = task or task_for(model)
-    options = replace(
-        slim.BUDGETS["quick" if quick else "standard"],
-        model=model,
-        task=task,
-        speed=speed,
-        floor=floor,
-        epsilon=epsilon,
-        seed=seed,
-    )
-    if epochs:
-        options = replace(options, epochs=epochs)
-    options = apply(options, _checked(settings or []))
+    task = task or _task_of(model)
+    wanted = {"model": model, "task": task, "speed": speed, "floor": floor, "epsilon": epsilon}
+    options = _options(quick, {**wanted, "seed": seed}, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
     if plan:
-        show_plan(slim.plan(options, folder, data=data), as_json)
-        return
+        _show(options, folder, data, as_json)
+    else:
+        _run(options, folder, data, overwrite, as_json)
+
+
+def _task_of(model: str) -> str:
+    from sparing.studies._fit import task_for
+
+    return task_for(model)
+
+
+def _options(quick: bool, wanted: dict[str, Any], epochs: int, settings: list[str]) -> Any:
+    from sparing.cli._settings import apply
+    from sparing.studies import slim
+
+    budget = slim.BUDGETS["quick" if quick else "standard"]
+    options = replace(budget, **wanted, epochs=epochs or budget.epochs)
+    return apply(options, _checked(settings))
+
+
+def _show(options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
+    from sparing.studies import slim
+
+    show_plan(slim.plan(options, folder, data=data), as_json)
+
+
+def _run(options: Any, folder: Path, data: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Slim, with its progress and its end."""
+    from sparing.studies import slim
+
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

@@ -71,8 +71,7 @@ def swap(
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
     """
-    model = unwrapped(model, changed=True)
-    found = find_layers(model)
+    found = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
     own = [layer for layer in found if layer.index is not None]
     if layers is not None or not isinstance(mechanism, str):
