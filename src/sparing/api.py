@@ -259,17 +259,13 @@ def prune(
 
         sparing.prune("my-fine-tuned-bert", 0.3, task="sst2", output_dir="pruned")
     """
-    from sparing.cli._saving import require_new
     from sparing.studies._given import opened_model
     from sparing.transfer.pruning import prune as remove
 
-    folder, read = _path(output_dir), isinstance(model, str | Path)
-    if read and folder is None:
-        raise UsageError("prune: a model that is read from a path needs an output_dir to go to")
+    read = isinstance(model, str | Path)
+    folder = _new_folder(output_dir, required=read)
     if task is not None and batches is not None:
         raise UsageError("prune takes batches or a task, one of the two")
-    if folder is not None:
-        require_new(folder)
     target = opened_model(model, "prune")[0] if read else model
     if task is not None:
         loading = (task, tokenizer, task_options or {}, _path(data))
@@ -278,6 +274,18 @@ def prune(
     if folder is not None:
         _save(target, str(model) if read else "", tokenizer, folder)
     return report
+
+
+def _new_folder(output_dir: str | Path | None, *, required: bool) -> Path | None:
+    """The folder, which must be new; ``UsageError`` where a model from a path has none to go to."""
+    from sparing.cli._saving import require_new
+
+    folder = _path(output_dir)
+    if folder is not None:
+        require_new(folder)
+    elif required:
+        raise UsageError("prune: a model that is read from a path needs an output_dir to go to")
+    return folder
 
 
 def _batches(
