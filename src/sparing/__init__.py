@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparing.api import advise as advise
     from sparing.api import compare as compare
+    from sparing.api import evaluate as evaluate
+    from sparing.api import prune as prune
     from sparing.api import slim as slim
     from sparing.core.catalogue import mechanism as mechanism
     from sparing.core.compiling import compiled as compiled
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from sparing.transfer.patching import keep_all_patches as keep_all_patches
     from sparing.transfer.patching import select_patches as select_patches
     from sparing.transfer.positions import lengthen as lengthen
-    from sparing.transfer.pruning import prune as prune
     from sparing.transfer.swap import swap as swap
     from sparing.transfer.swap import unswap as unswap
 
@@ -58,13 +59,14 @@ _HOMES = {
     "advise": "sparing.api",
     "compare": "sparing.api",
     "compiled": "sparing.core.compiling",
+    "evaluate": "sparing.api",
     "fit_budget": "sparing.transfer.fitting",
     "fit_confidence": "sparing.transfer.confidence",
     "keep_all_patches": "sparing.transfer.patching",
     "lengthen": "sparing.transfer.positions",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
-    "prune": "sparing.transfer.pruning",
+    "prune": "sparing.api",
     "record": "sparing.core.recording",
     "select_patches": "sparing.transfer.patching",
     "slim": "sparing.api",

@@ -1,21 +1,65 @@
-"""The Python twins of the command line: a study, its page, and a table in the notebook."""
+"""The Python twins of the command line: they take paths and names, or the objects themselves.
+
+A model may be a transformers model (or what wraps one), a tokenizer transformers' own, and a task a
+``datasets.Dataset`` or ``DatasetDict`` with train, validation and test. What a run must read again
+another day is written into its folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from sparing.core.errors import UsageError, nearest
+from sparing.core.folder import Folder
 from sparing.core.progress import Progress
-from sparing.core.record import Record
-from sparing.report import table_html, write_report
-from sparing.studies._study import StudyResult
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
+    from sparing.outcome import Outcome
+    from sparing.studies._evaluation import Scores
     from sparing.studies.advise import Advice
+    from sparing.transfer.pruning import PruneReport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PRUNING_EXAMPLES = 512
+
+
+def _checked(study: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse a misspelt setting with the nearest name; ``study`` has ``Options`` of more names."""
+
+    def checked(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def called(*args: P.args, **settings: P.kwargs) -> R:
+            known = _settings_of(function, study)
+            for name in settings:
+                if name not in known:
+                    raise UsageError(
+                        f"{function.__name__} has no setting {name!r}{nearest(name, known)}"
+                    )
+            return function(*args, **settings)
+
+        return called
+
+    return checked
+
+
+def _settings_of(function: Callable[..., Any], study: str) -> list[str]:
+    kinds = inspect.Parameter
+    known = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)
+    ]
+    if study:
+        options = Folder("sparing.studies", "study").load(study).Options
+        known += [field.name for field in fields(options) if field.repr]
+    return list(dict.fromkeys(known))
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -27,36 +71,21 @@ def _silent(fraction: float, text: str) -> None:
     """No progress is shown unless the caller gives a way to."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A study's result with its page; in a notebook it shows as its table."""
-
-    study: StudyResult
-    pages: dict[str, Path]
-
-    @property
-    def records(self) -> list[Record]:
-        """Everything measured, and what was computed from it."""
-        return self.study.records
-
-    def _repr_html_(self) -> str:
-        failed = [vars(failure) for failure in self.study.failures]
-        return table_html(self.study.records, self.study.config, failed)
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
-def finish(result: StudyResult) -> Outcome:
-    """Write the page of a finished study."""
-    return Outcome(result, write_report(result.folder))
-
-
+@_checked("compare")
 def compare(
-    task: str = "digits",
+    task: Any = "digits",
     mechanisms: str | Sequence[str] = ("softmax", "linformer", "kerformer"),
     *,
     seeds: int | Sequence[int] = 5,
+    epochs: int = 0,
     output_dir: str | Path | None = None,
     data: str | Path | None = None,
-    model: str = "",
+    model: Any = "",
+    tokenizer: Any = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     on_progress: Progress = _silent,
     overwrite: bool = False,
@@ -64,35 +93,36 @@ def compare(
 ) -> Outcome:
     """Train and measure several attentions on one task and say which to use.
 
-    ``seeds`` is how many, or which; ``options`` are the mechanisms' own, by name; ``settings`` are
-    further fields of ``sparing.studies.compare.Options``. Records, page and figures lie in
-    ``output_dir`` (``runs/compare-TASK`` unless given); the same call again goes on from there.
+    ``task`` is a name, a path or a data set; ``model`` a name, a path or a model. ``seeds`` is how
+    many, or which; ``epochs`` 0 takes the recipe's; ``options`` are the mechanisms' own, by name;
+    ``settings`` are further fields of ``sparing.studies.compare.Options``. All is written to
+    ``output_dir`` (``runs/compare-TASK``); the same call again goes on from there. Raises
+    ``UsageError`` for unknown names and what does not fit.
 
         outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
     """
     from sparing.studies import compare as study
 
-    chosen = study.Options(
-        task=task,
-        mechanisms=_names(mechanisms),
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        model=model,
-        options=options or {},
-        **settings,
-    )
-    folder = (
-        Path(output_dir) if output_dir is not None else Path("runs") / f"compare-{Path(task).name}"
-    )
-    place = None if data is None else Path(data)
-    return finish(
-        study.run(chosen, folder, data=place, on_progress=on_progress, overwrite=overwrite)
-    )
+    folder = _path(output_dir) or Path("runs") / f"compare-{_name_of(task)}"
+    read = _read(task, model, tokenizer, folder, settings)
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    arms: dict[str, Any] = {
+        "mechanisms": _names(mechanisms),
+        "seeds": tuple(numbers),
+        "options": options or {},
+    }
+    chosen = study.Options(**read, **arms, **settings)
+    if epochs and chosen.recipe is not None:
+        chosen = replace(chosen, recipe=replace(chosen.recipe, epochs=epochs))
+    return _run(study, chosen, folder, data, on_progress, overwrite)
 
 
+@_checked("slim")
 def slim(
-    model: str | Path,
-    task: str,
+    model: Any,
+    task: Any = "",
     *,
+    tokenizer: Any = None,
     speed: float = 2.0,
     floor: float = 0.995,
     epsilon: float = 0.0,
@@ -102,37 +132,38 @@ def slim(
     on_progress: Progress = _silent,
     overwrite: bool = False,
     **settings: Any,
-) -> StudyResult:
+) -> Outcome:
     """Make a BERT- or ViT-family classifier faster: cut, distil, choose, calibrate, verify, save.
 
-    ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first, or
-    ``bert`` or ``vit``; it is never written to. ``speed`` is the wanted factor over the fastest
-    dense form on the task's own inputs, ``floor`` the share of its score to keep, ``epsilon`` the
-    share of answers that may differ (0: what comes, bounded); ``settings`` are further fields of
-    ``sparing.studies.slim.Options``. The result lies in ``output_dir`` (``runs/slim-TASK`` unless
-    given): ``model/``, report.html, records. The same call again goes on.
+    ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
+    ``bert`` or ``vit``, or a classifier itself, which is not changed. ``task`` is a name, a path or
+    a data set (unless given that of the folder's training). ``speed`` is the wanted factor over the
+    fastest dense form, ``floor`` the share of its score to keep, ``epsilon`` the share of answers
+    that may differ (0: what comes, bounded); ``settings`` are further fields of
+    ``sparing.studies.slim.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``, the page
+    and records; the same call again goes on. Raises ``UsageError`` for what does not fit.
 
-        sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
-        model = sparing.load("runs/slim-sst2/model")
+        outcome = sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
+        model = sparing.load(outcome.model)
         model.budget = 0.5
     """
     from sparing.studies import slim as study
 
-    wanted: dict[str, Any] = {"model": str(model), "task": task, "speed": speed, "floor": floor}
-    budget = study.BUDGETS["quick" if quick else "standard"]
-    options = replace(budget, **wanted, epsilon=epsilon, **settings)
-    folder = (
-        Path(output_dir) if output_dir is not None else Path("runs") / f"slim-{Path(task).name}"
-    )
-    place = None if data is None else Path(data)
-    result = study.run(options, folder, data=place, on_progress=on_progress, overwrite=overwrite)
-    write_report(result.folder)
-    return result
+    if not isinstance(model, str | Path):
+        _require_classifier(model)
+    task = _task_of(model) if isinstance(task, str) and not task else task
+    folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(task)}"
+    read = _read(task, model, tokenizer, folder, settings)
+    wanted: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
+    chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **wanted, **settings)
+    return _run(study, chosen, folder, data, on_progress, overwrite)
 
 
+@_checked()
 def advise(
-    model: str | Path | PreTrainedModel,
+    model: Any,
     *,
+    tokenizer: Any = None,
     tokens: int | None = None,
     batch: int = 1,
     texts: str | Path | Sequence[str] | None = None,
@@ -147,26 +178,189 @@ def advise(
 
     ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
     transformers model, which is left as it is. ``tokens`` is the length to advise on (512, or all
-    that the model reads); ``texts`` a file with one text a line, or the texts; ``mechanisms`` all
-    unless given; ``lengths`` those of the curves (64 to 4,096 unless given); ``threads`` PyTorch's
-    own count unless given; ``quick`` halves the rounds. Only ``output_dir`` is written to.
+    that the model reads); ``texts`` a file with one text a line, or the texts, for ``tokenizer`` or
+    the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096) and ``threads``
+    have defaults; ``quick`` halves the rounds. Only ``output_dir`` is written.
 
-        print(sparing.advise("my-model", tokens=256, texts="texts.txt").recommendation)
+        print(sparing.advise("my-model", tokens=256, texts="texts.txt"))
     """
     from sparing.studies import advise as study
+    from sparing.transfer.unwrapping import tokenizer_in
 
-    chosen = study.Options(
-        tokens=tokens,
-        batch=batch,
-        mechanisms=_names(mechanisms),
-        lengths=tuple(lengths),
-        thread_count=threads,
-        quick=quick,
-    )
+    own: dict[str, Any] = {
+        "mechanisms": _names(mechanisms),
+        "lengths": tuple(lengths),
+        "thread_count": threads,
+    }
     return study.run(
         str(model) if isinstance(model, Path) else model,
-        chosen,
+        study.Options(tokens=tokens, batch=batch, quick=quick, **own),
         texts=Path(texts) if isinstance(texts, str) else texts,
-        output_dir=None if output_dir is None else Path(output_dir),
+        tokenizer=tokenizer if tokenizer is not None else tokenizer_in(model),
+        output_dir=_path(output_dir),
         on_progress=on_progress,
     )
+
+
+@_checked()
+def evaluate(
+    model: Any,
+    task: Any = "",
+    *,
+    tokenizer: Any = None,
+    split: str = "test",
+    data: str | Path | None = None,
+    task_options: Mapping[str, Any] | None = None,
+    on_progress: Progress = _silent,
+) -> Scores:
+    """Evaluate a model on a task: its metrics, each with its 95 % interval over examples.
+
+    ``model`` is a path, a hub name or a model; ``task`` a name, a path or a data set, of which one
+    without splits is evaluated on whole (the task of the model's training, unless given). Nothing
+    is written. Raises ``UsageError`` where they do not fit each other.
+
+        print(sparing.evaluate("my-fine-tuned-bert", "sst2"))
+    """
+    from sparing.studies._evaluation import evaluate_fitting
+    from sparing.studies._fit import require_head
+    from sparing.studies._given import Given, opened_model
+
+    opened, name, origin = opened_model(model, "evaluate")
+    require_head(opened, name)
+    task = _task_of(origin or model) if isinstance(task, str) and not task else task
+    with TemporaryDirectory() as place:
+        read = Given(task, model, tokenizer, Path(place), dict(task_options or {}))
+        loaded = read.load(origin, _path(data), alone=True)
+        return evaluate_fitting(opened, name, loaded, split, on_progress, (read.task, origin))
+
+
+@_checked()
+def prune(
+    model: Any,
+    heads: float | Mapping[int, Iterable[int]],
+    batches: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    task: Any = None,
+    tokenizer: Any = None,
+    examples: int = PRUNING_EXAMPLES,
+    step: float = 0.1,
+    loss: Any = None,
+    data: str | Path | None = None,
+    task_options: Mapping[str, Any] | None = None,
+    output_dir: str | Path | None = None,
+    on_progress: Progress | None = None,
+) -> PruneReport:
+    """Remove heads from a model, in place and for good; see ``sparing.transfer.pruning.prune``.
+
+    ``heads`` names them, ``{0: [1, 5]}``, or is the share to be gone. Importance is measured on
+    ``batches``, or on ``examples`` of a ``task``: a name, a path or a data set. A model that is
+    given as a path needs a new ``output_dir``. Raises ``UsageError`` for what cannot be removed.
+
+        sparing.prune("my-fine-tuned-bert", 0.3, task="sst2", output_dir="pruned")
+    """
+    from sparing.studies._given import opened_model
+    from sparing.transfer.pruning import prune as remove
+
+    read = isinstance(model, str | Path)
+    folder = _new_folder(output_dir, required=read)
+    if task is not None and batches is not None:
+        raise UsageError("prune takes batches or a task, one of the two")
+    target = opened_model(model, "prune")[0] if read else model
+    if task is not None:
+        loading = (task, tokenizer, task_options or {}, _path(data))
+        batches = _batches(target, str(model) if read else "", loading, examples)
+    report = remove(target, heads, batches, step=step, loss=loss, on_progress=on_progress)
+    if folder is not None:
+        _save(target, str(model) if read else "", tokenizer, folder)
+    return report
+
+
+def _new_folder(output_dir: str | Path | None, *, required: bool) -> Path | None:
+    """The folder, which must be new; ``UsageError`` where a model from a path has none to go to."""
+    from sparing.cli._saving import require_new
+
+    folder = _path(output_dir)
+    if folder is not None:
+        require_new(folder)
+    elif required:
+        raise UsageError("prune: a model that is read from a path needs an output_dir to go to")
+    return folder
+
+
+def _batches(
+    model: Any, path: str, loading: tuple[Any, Any, Mapping[str, Any], Path | None], examples: int
+) -> list[dict[str, Any]]:
+    """Training examples of a task for a model that fits it."""
+    from sparing.studies._fit import require_fit
+    from sparing.studies._given import Given, opened_model
+    from sparing.transfer.gradual import labelled_batches
+
+    task, tokenizer, options, data = loading
+    inner, name, origin = opened_model(model, "prune")
+    with TemporaryDirectory() as place:
+        given = Given(task, model, tokenizer, Path(place), options)
+        loaded, _ = given.load(path or origin, data)
+    require_fit(inner, loaded, path or name)
+    return labelled_batches(loaded, examples)
+
+
+def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
+    """Write a pruned model with what it came with, or with the tokenizer that was given."""
+    from sparing.cli._saving import save_model
+
+    if path:
+        save_model(model, path, folder)
+    else:
+        model.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
+def _name_of(task: Any) -> str:
+    """What a run's folder is called after: the task's name, or the data set's."""
+    if isinstance(task, str | Path):
+        return Path(task).name
+    first = next(iter(task.values()), None) if isinstance(task, Mapping) else task
+    return str(getattr(getattr(first, "info", None), "dataset_name", None) or "dataset")
+
+
+def _task_of(model: Any) -> str:
+    """The task of the training that left a model; ``UsageError`` where nothing tells it."""
+    from sparing.studies._fit import task_for
+
+    return task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
+
+
+def _require_classifier(model: Any) -> None:
+    from sparing.transfer.families import require_classifier
+    from sparing.transfer.unwrapping import unwrapped
+
+    require_classifier(unwrapped(model, merged=True))
+
+
+def _read(
+    task: Any, model: Any, tokenizer: Any, folder: Path, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """A run's task, model and options of the task; objects are written into its folder."""
+    from sparing.studies._given import Given
+
+    read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
+    return {"task": read.task, "model": read.model, "task_options": read.options}
+
+
+def _run(
+    study: Any,
+    options: Any,
+    folder: Path,
+    data: str | Path | None,
+    on_progress: Progress,
+    overwrite: bool,
+) -> Outcome:
+    from sparing.outcome import finish
+
+    given: dict[str, Any] = {
+        "data": _path(data),
+        "on_progress": on_progress,
+        "overwrite": overwrite,
+    }
+    return finish(study.run(options, folder, **given))

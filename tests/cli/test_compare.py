@@ -68,7 +68,27 @@ def test_a_finished_run_is_not_repeated(command, compared):
     assert shown.code == 0
     assert "The page:" in shown.out
     assert "window: accuracy less dense" in shown.out
+    found = command(*SMALL_COMPARE, "--output-dir", folder, "--json").json
+    assert found["answer"] in " ".join(shown.out.split())
+    assert (found["folder"], found["page"]) == (str(folder), str(folder / "report.html"))
+    answer, page = found["answer"].split(":")[0], (folder / "report.md").read_text()
+    assert answer in page
+    assert "subset False" not in page
+    assert "data: as published" in page
     assert _finished(folder) == before
+
+
+def test_its_plan_says_what_is_done(command, compared, tmp_path):
+    folder, _ = compared
+    planned = command(*SMALL_COMPARE, "--output-dir", folder, "--plan", "--json").json
+    assert all(cell["done"] for cell in planned["cells"])
+    assert {cell["key"] for cell in planned["cells"]} == set(_finished(folder))
+    assert (planned["minutes_left"], planned["basis"]) == (0, "what finished cells took")
+    anew = command(*SMALL_COMPARE, "--output-dir", tmp_path / "new", "--plan")
+    assert (anew.code, "minutes of one core left" in anew.out) == (0, True)
+    assert not (tmp_path / "new").exists()
+    other = command(*SMALL_COMPARE, "--set", "margin=0.5", "--output-dir", folder, "--plan")
+    assert (other.code, "holds another run" in other.error) == (2, True)
 
 
 def test_other_settings_are_another_run(command, compared):

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import sparing
-from sparing.cli.evaluate import wilson
 from sparing.cli.train import _mean
+from sparing.studies._evaluation import wilson
 from tests.cli.conftest import SMALL
 
 

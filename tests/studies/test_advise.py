@@ -619,3 +619,32 @@ def test_marks_inside_of_a_text_do_not_end_it(tmp_path):
     file = tmp_path / "texts.txt"
     file.write_bytes("one text\u2028still it\x85and here\r\nsecond\n".encode())
     assert padding.read_texts(file) == ["one text\u2028still it\x85and here", "second"]
+
+
+def test_it_prints_as_few_lines_of_text(advice):
+    text = str(advice[0])
+    lines = text.splitlines()
+    assert lines[0] == advice[0].recommendation
+    assert len(lines) <= 40
+    assert "Where the time goes" in text
+    assert not any(word in text for word in ("Advice(", "Record(", "Part("))
+
+
+def test_a_model_that_cannot_be_swapped_says_so_once():
+    from transformers import T5Config, T5EncoderModel
+
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    model = T5EncoderModel(T5Config(vocab_size=90, **sizes)).eval()
+    advice = sparing.advise(model, tokens=16, **QUICK)
+    assert not any("mechanism" in table.heads for table in advice.tables)
+    assert sum("cannot" in line for line in str(advice).splitlines()[1:]) == 1
+
+
+def test_a_tokenizer_may_be_given(folder):
+    from transformers import AutoTokenizer
+
+    subject = open_subject(build("bert"))
+    own = AutoTokenizer.from_pretrained(folder)
+    assert padding.tokenise(subject, TEXTS, 16, own).lengths == [
+        len(own(text)["input_ids"]) for text in TEXTS
+    ]

@@ -13,9 +13,12 @@ from safetensors.torch import load_file
 
 import sparing
 from sparing.core.errors import UsageError
-from sparing.studies import _slim_aware, slim
+from sparing.core.record import Record
+from sparing.outcome import finish
+from sparing.studies import _slim_aware, _slim_saving, slim
 from sparing.studies import _slim_cells as cells
 from sparing.studies._run import Run
+from sparing.studies._slim_engines import Engines
 from sparing.studies._slim_options import LONG_SHARES
 from sparing.studies._slim_polish import attempts
 from sparing.train import evaluate
@@ -234,6 +237,77 @@ def test_the_card_tells_speed_score_and_guarantee(done):
     assert f"{bound.value:.1%}" in card
     assert "| slim | eager | 1 |" in card
     assert "sparing.load" in card
+
+
+def test_the_card_scores_all_forms_on_the_same_inputs(done):
+    card = (done.folder / "model" / "README.md").read_text()
+    whole = of_name(done, "whole_score", arm="slim", judged=True)[0]
+    timed = of_name(done, "score", arm="slim", batch=1)[0]
+    assert timed.count < whole.count
+    assert f"(all {whole.count} test inputs)" in card
+    row = next(line for line in card.splitlines() if line.startswith("| slim | eager | 1 |"))
+    assert row.split("|")[-2].strip() == f"{whole.value:.4f}"
+    gap = of_name(done, "whole_difference", arm="slim", judged=True)[0]
+    assert f"{100 * gap.value:+.1f} points" in card
+    assert str(done.config["machine"]["cpu"]) in card
+    assert done.config["machine_id"] not in card
+
+
+def _latency(arm, batch, cell):
+    labels = {"arm": arm, "engine": "onnxruntime", "batch": batch, "of": "mean"}
+    return Record("latency_ms", 3.0, "ms", "measured", labels, cell=cell)
+
+
+def test_the_card_gives_no_milliseconds_of_another_step():
+    records = [_latency(arm, 1, "verify/batch-1") for arm in ("dense", "slim")]
+    rows = [*records, _latency("slim int8", 1, "int8")]
+    shown = [line.split("|")[4].strip() for line in _slim_saving._rows(rows)]
+    assert shown == ["3", "3", ""]
+    assert _slim_saving._has_later(rows)
+    assert not _slim_saving._has_later(records)
+
+
+def test_a_finished_run_keeps_no_engines(done, tmp_path):
+    assert not (done.folder / "engines").exists()
+    folder, elsewhere = tmp_path / "engines", tmp_path / "elsewhere"
+    for place in (folder / "dense", folder / "trial-0", elsewhere):
+        place.mkdir(parents=True)
+        (place / "segment-0.onnx").touch()
+    (folder / "trial-0" / "mine.txt").touch()
+    (folder / "link").symlink_to(elsewhere)
+    task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
+    engines = Engines(task, folder, 1, False)
+    engines.drop()
+    left = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    assert {"trial-0", "trial-0/mine.txt", "link"} <= left
+    assert not any(
+        path.startswith("dense") or path.endswith("0/segment-0.onnx")
+        for path in left
+        if not path.startswith("link")
+    )
+    assert (elsewhere / "segment-0.onnx").exists()
+
+
+def test_a_finished_run_is_read_back_by_the_same_call(done, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("it was done again")
+
+    monkeypatch.setattr("sparing.studies._slim_models.train", never)
+    again = slim.run(SMALL, done.folder)
+    assert (again.failures, len(again.records)) == ([], len(done.records))
+    assert all(cell.done for cell in slim.plan(SMALL, done.folder).cells)
+
+
+def test_an_outcome_says_where_the_model_lies(done):
+    outcome = finish(done)
+    text = str(outcome)
+    assert text.startswith(outcome.answer)
+    assert outcome.answer.split(":")[0] in (done.folder / "report.md").read_text()
+    assert f"The model: {done.folder / 'model'}" in text
+    assert len(text.splitlines()) <= 40
+    assert outcome.to_dict()["model"] == str(done.folder / "model")
+    page = (done.folder / "report.md").read_text()
+    assert "subset False" not in page
 
 
 def test_goals_are_judged_by_their_intervals(done):

@@ -1,4 +1,4 @@
-"""How a verb that ran a study ends: its page, its goals, its exit code."""
+"""How a verb that ran a study ends: its answer, its page, its goals, its exit code."""
 
 from __future__ import annotations
 
@@ -14,33 +14,19 @@ if TYPE_CHECKING:
 
 
 def finish_study(result: StudyResult, as_json: bool) -> None:
-    """Write the page, print goals and place, and leave with what they call for."""
-    from sparing.report import write_report
+    """Write the page, print answer, goals and folders, and leave with what they call for."""
+    from sparing.outcome import finish
 
-    pages = write_report(result.folder)
+    outcome = finish(result)
     if as_json:
-        emit({**result.to_dict(), "pages": {name: str(path) for name, path in pages.items()}})
+        emit(outcome.to_dict())
     else:
-        _print(result)
-        print(f"\nThe page: {pages['html']}")
+        answer = ["", outcome.answer] if outcome.answer else []
+        busy = [result.disturbance] if result.disturbance else []
+        print(*busy, *result.goal_lines(), *answer, "", *outcome.places(), sep="\n")
     for failure in result.failures:
         print(f"sparing: cell {failure.cell} failed: {failure.error}", file=sys.stderr)
     if result.failures:
         raise typer.Exit(CELLS_FAILED)
     if any(goal.required and goal.met is not True for goal in result.goals):
         raise typer.Exit(GOAL_MISSED)
-
-
-def _print(result: StudyResult) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    if result.disturbance:
-        print(result.disturbance)
-    table = Table("goal", "target", "value", "interval", "met", box=None)
-    for goal in result.goals:
-        value = "not measured" if goal.value is None else f"{goal.value:.3f}"
-        interval = f"{goal.interval[0]:.3f} to {goal.interval[1]:.3f}" if goal.interval else ""
-        met = goal.met if isinstance(goal.met, str) else "yes" if goal.met else "no"
-        table.add_row(goal.name, f"{goal.target:g} {goal.unit}", value, interval, met)
-    Console().print(table)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from sparing.tasks import Task
-
 SHOWN_TEXTS = 64
 TEXTS_A_BATCH = 8
 
@@ -55,28 +53,6 @@ def tokenizer_of(name: str) -> Any:
     return None
 
 
-def token_limit(model: PreTrainedModel) -> int | None:
-    """The longest sequence that the model takes: its positions, or what mechanisms were built for.
-
-    None where nothing bounds it, or where its attention layers cannot be found.
-    """
-    from sparing.core.errors import Unsupported
-    from sparing.core.mechanism import Mechanism
-    from sparing.transfer import layers
-
-    try:
-        found = [layer for layer in layers.find_layers(model) if layer.index is not None]
-    except Unsupported:
-        found = []
-    limits = [layers.token_limit(model, layer) for layer in found]
-    limits += [
-        module.heads.tokens
-        for module in model.modules()
-        if isinstance(module, Mechanism) and not module.traits.any_length
-    ]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def random_inputs(
     model: PreTrainedModel, batch: int, tokens: int, seed: int = 0
 ) -> dict[str, Tensor]:
@@ -85,6 +61,8 @@ def random_inputs(
     Raises ``UsageError`` when the model reads something else, or fewer tokens.
     """
     import torch
+
+    from sparing.studies._fit import token_limit
 
     generator = torch.Generator().manual_seed(seed)
     config, name = model.config, model.main_input_name
@@ -137,6 +115,8 @@ def text_batches(
     Raises ``DataError`` for a file that cannot be read and ``UsageError`` where the model comes
     without a tokenizer.
     """
+    from sparing.studies._fit import token_limit
+
     try:
         lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -189,39 +169,3 @@ def call_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Callable[[]
             return model(**inputs)
 
     return call
-
-
-def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
-    """Raise ``UsageError`` unless the model reads what the task gives and knows its classes."""
-    from sparing.models._labels import require_order
-    from sparing.models._shape import image_config
-
-    wanted = "pixel_values" if task.kind == "image" else "input_ids"
-    if model.main_input_name != wanted:
-        raise UsageError(
-            f"{name} reads {model.main_input_name}, but task {task.name} gives {wanted}"
-        )
-    sizes = {"num_labels": ("classes", task.classes)}
-    if task.kind == "image":
-        sizes |= {
-            "image_size": ("pixels a side", task.image_size),
-            "patch_size": ("pixels a patch", task.patch_size),
-            "num_channels": ("channels", task.channels),
-        }
-    else:
-        sizes["vocab_size"] = ("token numbers", task.vocabulary)
-    own = {**image_config(model.config).to_dict(), "num_labels": model.config.num_labels}
-    for field, (words, size) in sizes.items():
-        found = own.get(field, size)
-        larger_is_fine = field == "vocab_size" and task.tokenizer is not None
-        if found < size or (found != size and not larger_is_fine):
-            raise UsageError(f"{name} has {found} {words}, but task {task.name} has {size}")
-    if task.words is not None and task.tokenizer is None:
-        task.words.require_same(Path(name).expanduser())
-    if task.answer == "class":
-        require_order(model.config.id2label, task.labels, name)
-    limit = token_limit(model)
-    if task.kind == "tokens" and limit is not None and task.tokens > limit:
-        raise UsageError(
-            f"{name} reads at most {limit} tokens, but task {task.name} has up to {task.tokens}"
-        )

@@ -117,18 +117,24 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from sparing.cli._time_left import TimeLeft
+
+    left = TimeLeft()
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _plain_lines()
+        yield left.added_to(_plain_lines())
         return
     columns = (
         TextColumn("{task.description:<32.32}"),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
     )
-    with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda fraction, text: bar.update(task, completed=fraction, description=text)
+    rest = (TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, *rest, console=console) as bar:
+        task = bar.add_task("", total=1.0, left="")
+        yield lambda fraction, text: bar.update(
+            task, completed=fraction, description=text, left=left(fraction)
+        )
 
 
 def _plain_lines() -> Callable[[float, str], None]:

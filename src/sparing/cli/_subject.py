@@ -136,7 +136,7 @@ def cores(
 
 def models(name: str, against: str, tokens: int | None, how: How) -> Subject:
     """A model beside another one, or beside itself with its own dense attention."""
-    from sparing.cli._models import token_limit
+    from sparing.studies._fit import token_limit
     from sparing.transfer.opening import open_model
     from sparing.transfer.swap import is_swapped, unswap
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sparing.cli._finish import finish_study
+from sparing.cli._plan import show_plan
 from sparing.cli._shared import Json, progress_bar, seed_list, verb, words
 
 
@@ -24,6 +25,9 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/compare-TASK.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the cells and about how long they take; run none.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.linformer.slots=32."),
@@ -44,6 +48,9 @@ def run(
         options = replace(options, recipe=replace(options.recipe, epochs=epochs))
     options = apply(options, settings or [])
     folder = output_dir or Path("runs") / f"compare-{Path(task).name}"
+    if plan:
+        show_plan(compare.plan(options, folder, data=data), as_json)
+        return
     with progress_bar(quiet=as_json) as show:
         result = compare.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

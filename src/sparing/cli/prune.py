@@ -101,12 +101,13 @@ def _prune(
     settings: Sequence[str],
     as_json: bool,
 ) -> None:
-    from sparing.cli._models import require_fit
     from sparing.cli._settings import apply
+    from sparing.studies._fit import require_fit, require_head
     from sparing.studies._task import load_for
     from sparing.transfer.opening import open_model
 
     opened, pruned = open_model(model), open_model(model)
+    require_head(opened, model)
     nothing: dict[str, Any] = {}
     loaded, options = load_for(task, apply(nothing, settings), model, data)
     require_fit(opened, loaded, model)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sparing.cli._finish import finish_study
+from sparing.cli._plan import show_plan
 from sparing.cli._shared import Json, progress_bar, verb
 from sparing.core.errors import UsageError
 
@@ -18,7 +19,9 @@ OWN = ("model", "task", "speed", "floor", "epsilon", "epochs", "seed")  # said o
 @verb
 def run(
     model: Annotated[str, typer.Argument(help="A BERT or ViT classifier's folder, bert or vit.")],
-    task: Annotated[str, typer.Option(help="A task, such as sst2.")] = "digits",
+    task: Annotated[
+        str, typer.Option(help="A task, such as sst2; without it what the model was trained for.")
+    ] = "",
     speed: Annotated[float, typer.Option(help="Wanted: so many times the fastest dense form.")] = 2,
     floor: Annotated[float, typer.Option(help="Wanted: this share of the dense score.")] = 0.995,
     epsilon: Annotated[
@@ -30,6 +33,9 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/slim-TASK.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the steps and about how long they take; run none.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="path=value, such as task_options.examples=20000."),
@@ -37,22 +43,41 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Make a classifier faster: cut, distil, choose by measured speed, calibrate, verify, save."""
+    task = task or _task_of(model)
+    wanted = {"model": model, "task": task, "speed": speed, "floor": floor, "epsilon": epsilon}
+    options = _options(quick, {**wanted, "seed": seed}, epochs, settings or [])
+    folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
+    if plan:
+        _show(options, folder, data, as_json)
+    else:
+        _run(options, folder, data, overwrite, as_json)
+
+
+def _task_of(model: str) -> str:
+    from sparing.studies._fit import task_for
+
+    return task_for(model)
+
+
+def _options(quick: bool, wanted: dict[str, Any], epochs: int, settings: list[str]) -> Any:
     from sparing.cli._settings import apply
     from sparing.studies import slim
 
-    options = replace(
-        slim.BUDGETS["quick" if quick else "standard"],
-        model=model,
-        task=task,
-        speed=speed,
-        floor=floor,
-        epsilon=epsilon,
-        seed=seed,
-    )
-    if epochs:
-        options = replace(options, epochs=epochs)
-    options = apply(options, _checked(settings or []))
-    folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
+    budget = slim.BUDGETS["quick" if quick else "standard"]
+    options = replace(budget, **wanted, epochs=epochs or budget.epochs)
+    return apply(options, _checked(settings))
+
+
+def _show(options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
+    from sparing.studies import slim
+
+    show_plan(slim.plan(options, folder, data=data), as_json)
+
+
+def _run(options: Any, folder: Path, data: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Slim, with its progress and its end."""
+    from sparing.studies import slim
+
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from sparing.cli._finish import finish_study
-from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli._plan import show_plan
+from sparing.cli._shared import Json, progress_bar, verb
 from sparing.core.errors import UsageError, option_form
 
 
@@ -92,27 +93,4 @@ def _show(
     """The cells and about how long they take."""
     if not hasattr(module, "plan"):
         raise UsageError(f"{name} tells no plan; its cells are kept as they finish")
-    plan = module.plan(options, place, data=data).only(cells)
-    if as_json:
-        emit(plan.to_dict())
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("cells", "of them done", "minutes left", "most in one", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for key, found in plan.groups().items():
-        left = [cell.minutes for cell in found if not cell.done]
-        done = str(len(found) - len(left))
-        most = f"{max(left):.1f}" if left else ""
-        table.add_row(f"{key} ({len(found)})", done, f"{sum(left):.1f}", most)
-    Console().print(table)
-    for why in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
-        count = sum(cell.idle == why for cell in plan.cells)
-        print(f"{count} cells are left out, since little can be decided there: {why}")
-    import torch
-
-    worker = "the accelerator" if torch.accelerator.is_available() else "one core"
-    hours = plan.minutes_left / 60
-    print(f"about {hours:.1f} hours of {worker} left; estimated by {plan.basis}")
+    show_plan(module.plan(options, place, data=data).only(cells), as_json)

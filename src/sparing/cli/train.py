@@ -180,11 +180,12 @@ def _refuse_strangers(folder: Path) -> None:
 
 def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model of one seed, and what its swap did: the report and the distance from before."""
-    from sparing.cli._models import require_fit, saved_entry
+    from sparing.cli._models import saved_entry
     from sparing.core.catalogue import allow, mechanism_class
     from sparing.core.options import option_defaults
     from sparing.models import build_model
     from sparing.studies._arms import fitted_options
+    from sparing.studies._fit import require_fit, require_reads
     from sparing.train.room import fitting_batch, require_room
     from sparing.transfer.opening import open_model, require_finite
     from sparing.transfer.swap import swap
@@ -197,6 +198,7 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
     else:
         built = build_model(plan.model, task, seed=seed, **plan.sizes)
         model = require_finite(built, plan.model)
+        require_reads(model, task, plan.model)
     if not plan.mechanism:
         return model, {}
     allow(plan.mechanism)
@@ -224,7 +226,7 @@ def _first_batches(task: Task, most: int) -> list[dict[str, Any]]:
 
 
 def _teacher(plan: Plan, task: Task) -> PreTrainedModel | None:
-    from sparing.cli._models import require_fit
+    from sparing.studies._fit import require_fit
     from sparing.transfer.opening import open_model
 
     if not plan.distil_from:

@@ -46,7 +46,10 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
         raise CheckpointError(f"the model at {path!r} is damaged: {_first_line(error)}") from error
     except (ValueError, RuntimeError) as error:
         wanted = "gives no first and last tokens" if task.answer == "span" else "is no classifier"
-        raise UsageError(f"{path!r} {wanted}: {_first_line(error)}") from error
+        kind = getattr(config, "model_type", "") or "an unknown type"
+        raise UsageError(
+            f"{path!r} {wanted}: transformers has none of type {kind} for {task.kind}s"
+        ) from error
     return model
 
 

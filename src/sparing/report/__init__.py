@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparing.report.answer import answer_of as answer_of
     from sparing.report.page import table_html as table_html
     from sparing.report.page import write_report as write_report
     from sparing.report.tables import table_columns as table_columns
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from sparing.report.verdict import decide as decide
 
 _HOMES = {
+    "answer_of": ("sparing.report.answer", "answer_of"),
     "decide": ("sparing.report.verdict", "decide"),
     "table_columns": ("sparing.report.tables", "table_columns"),
     "table_html": ("sparing.report.page", "table_html"),

@@ -17,6 +17,7 @@ from sparing.report.run import Run
 from sparing.report.tables import crossing_words, dense_name
 
 Texts = tuple[str, ...]
+_PUBLISHED = {True: "a subset of what was published", False: "as published"}
 _LONGEST_HEAD_NOTE = 18
 MANY_ROWS = 26
 """Longer tables are folded up under a line that sums them up."""
@@ -243,7 +244,10 @@ def _claimed(results: Results, record: Record | None) -> str:
 def facts(run: Run, results: Results) -> list[tuple[str, str]]:
     """Task, model, machine and versions as pairs of words."""
     config = run.config
-    found: list[tuple[str, Any]] = [("task", config["task"]), ("model", config["model"])]
+    task = {key: value for key, value in config["task"].items() if key not in ("subset", "notes")}
+    found: list[tuple[str, Any]] = [("task", task), ("model", config["model"])]
+    if isinstance(config["task"].get("subset"), bool):
+        found.append(("data", _PUBLISHED[config["task"]["subset"]]))
     found += [("baseline", f"{results.baseline} ({dense_name(config)})")]
     if results.baseline != "softmax":
         found[-1] = ("baseline", results.baseline)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from sparing.report import content, wording
 from sparing.report.content import Block
@@ -201,23 +200,17 @@ def loading(results: SlimResults) -> list[Snippet]:
 def facts(results: SlimResults) -> list[tuple[str, str]]:
     """What was asked for, then task, model, machine and versions."""
     run = results.run
-    task: dict[str, Any] = {
-        key: value for key, value in run.config["task"].items() if key not in ("subset", "notes")
-    }
-    data = {True: "a subset of what was published", False: "as published"}
-    subset = run.config["task"].get("subset")
     asked = [
         ("target", f"{times(results.speed)} at {per_cent(results.floor)} of the dense score"),
         ("widths tried", _shares(results.identity.get("widths"))),
         ("tokens tried", _shares(results.identity.get("tokens"))),
         ("seed", str(results.identity.get("seed", ""))),
         ("timed with", _threads(run)),
-        ("data", data.get(subset, "") if isinstance(subset, bool) else ""),
     ]
     epsilon = results.option("epsilon", 0.0)
     if epsilon:
         asked.insert(1, ("disagreement asked for", f"at most {per_cent(epsilon)}"))
-    rest = content.facts(replace(run, config={**run.config, "task": task}), results.all)
+    rest = content.facts(run, results.all)
     known = [(key, value) for key, value in asked if value]
     return [*known, *(pair for pair in rest if pair[0] != "baseline")]
 

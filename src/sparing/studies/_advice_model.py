@@ -20,6 +20,7 @@ from sparing.models._shape import image_config
 from sparing.transfer.layers import AttentionLayer, find_layers, token_limit
 from sparing.transfer.opening import open_model
 from sparing.transfer.swap import is_swapped, unswap
+from sparing.transfer.unwrapping import require_transformers
 
 Inputs = dict[str, Tensor]
 DEFAULT_TOKENS = 512
@@ -62,14 +63,17 @@ class Subject:
         )
 
 
-def open_subject(model: str | PreTrainedModel, tokens: int | None = None) -> Subject:
+def open_subject(model: str | torch.nn.Module, tokens: int | None = None) -> Subject:
     """Open a folder, a hub name, a built-in model (``bert`` or ``vit`` of base size), or take one.
 
     A model given as an object is left as it is: a copy of its modules shares its weights. Raises
     ``UsageError`` where there is no such model and ``CheckpointError`` for damaged files.
     """
-    name = model if isinstance(model, str) else model.name_or_path or type(model).__name__
-    opened = _open(model, tokens) if isinstance(model, str) else sharing_copy(model)
+    if isinstance(model, str):
+        name, opened = model, _open(model, tokens)
+    else:
+        inner = require_transformers(model, "advise")
+        name, opened = inner.name_or_path or type(inner).__name__, sharing_copy(inner)
     opened.eval()
     as_given = None
     if is_swapped(opened):

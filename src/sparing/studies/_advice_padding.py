@@ -86,7 +86,7 @@ def read_texts(path: Path) -> list[str]:
     return texts
 
 
-def tokenise(subject: Subject, texts: Sequence[str], tokens: int) -> Texts:
+def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any = None) -> Texts:
     """The texts as the model's own tokenizer gives them, cut to ``tokens``.
 
     Raises ``UsageError`` for a model of images, one without a tokenizer, and a tokenizer with more
@@ -94,7 +94,7 @@ def tokenise(subject: Subject, texts: Sequence[str], tokens: int) -> Texts:
     """
     if subject.reads != "tokens":
         raise UsageError(f"--texts is for models of tokens; {subject.name} reads images")
-    tokenizer = tokenizer_of(subject.name)
+    tokenizer = tokenizer or tokenizer_of(subject.name)
     with quiet():
         ids = tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]
     kept = tuple(tuple(text) for text in ids if text)

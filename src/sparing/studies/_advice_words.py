@@ -168,9 +168,11 @@ def _on_whole(whole: WholeModel, found: Found, most: str) -> tuple[Decision, str
 
 def tables(found: Found) -> tuple[Table, ...]:
     """Where the time goes, padding, the mechanisms, and the whole model."""
-    shown = [_parts_table(found), _mechanisms_table(found)]
+    shown = [_parts_table(found)]
     if found.padding is not None:
-        shown.insert(1, _padding_table(found.padding, found.disturbance))
+        shown.append(_padding_table(found.padding, found.disturbance))
+    if not found.subject.obstacle:  # else the notes say once why none can serve
+        shown.append(_mechanisms_table(found))
     if found.whole is not None:
         shown.append(_whole_table(found.whole, found.disturbance))
     return tuple(shown)

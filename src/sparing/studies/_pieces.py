@@ -37,11 +37,12 @@ Keyed = TypeVar("Keyed", Cell, PlannedCell)
 class Plan:
     """All cells of a run in their order; minutes are estimates but of those that are done.
 
-    ``basis`` says what the estimates rest on.
+    ``basis`` says what the estimates rest on; ``notes`` are what is to be known besides.
     """
 
     cells: tuple[PlannedCell, ...]
     basis: str
+    notes: tuple[str, ...] = ()
 
     @property
     def minutes_left(self) -> float:
@@ -62,7 +63,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         cells = [asdict(cell) for cell in self.cells]
-        return {"minutes_left": self.minutes_left, "basis": self.basis, "cells": cells}
+        facts = {"minutes_left": self.minutes_left, "basis": self.basis}
+        return {**facts, "notes": list(self.notes), "cells": cells}
 
 
 def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Run = Callable[[Mapping[str, Tensor]], Tensor]
 """Inputs to logits."""
 Runs = dict[str, Run]
+EXPORTED = (".onnx", ".onnx.data", "chain.json")
 
 
 def has_onnx() -> bool:
@@ -82,6 +83,23 @@ class Engines:
         return export_chain(
             segments(model), self.example(), place, threshold=plan.threshold, longest=self.longest
         )
+
+    def drop(self) -> None:
+        """Remove every exported file: what a finished run serves is in its model's folder.
+
+        Files of another kind, links and folders that are not empty afterwards stay.
+        """
+        if self.folder.is_symlink() or not self.folder.is_dir():
+            return
+        for path in sorted(self.folder.rglob("*"), key=lambda path: -len(path.parts)):
+            if path.is_symlink() or self.folder.resolve() not in path.resolve().parents:
+                continue
+            if path.is_file() and path.name.endswith(EXPORTED):
+                path.unlink()
+            elif path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
     @property
     def longest(self) -> int | None:

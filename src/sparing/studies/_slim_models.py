@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparing.core.errors import UsageError
-from sparing.core.reading import parse_json, read_plain
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models._labels import require_order
+from sparing.models._shape import image_config
+from sparing.studies._fit import configuration, is_classifier, require_kind, require_reads
+from sparing.studies._probe import Shape, shape_of
 from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train._surroundings import generators_kept
@@ -85,32 +87,42 @@ class Models:
         """Whether the source answers the task already, so that it is the dense model as it is."""
         if self.source in names():
             return False
-        try:
-            config = parse_json(
-                read_plain(Path(self.source).expanduser() / "config.json"), finite=False
-            )
-        except (OSError, ValueError):
-            return False
-        kinds = config.get("architectures") or [""]
-        named = str(kinds[0]).endswith(("ForSequenceClassification", "ForImageClassification"))
-        # transformers leaves num_labels out of the file and writes the names of the classes
-        own = named and len(config.get("id2label") or "01") == self.task.classes
+        own = self.own_classes == self.task.classes
         if own:
-            require_order(config.get("id2label"), self.task.labels, self.source)
+            require_order(configuration(self.source).get("id2label"), self.task.labels, self.source)
         return own
+
+    @cached_property
+    def own_classes(self) -> int:
+        """How many classes the source tells apart; 0 where it is no classifier yet."""
+        if self.source in names() or not is_classifier(self.source):
+            return 0
+        # transformers leaves num_labels out of the file and writes the names of the classes
+        return len(configuration(self.source).get("id2label") or "01")
+
+    @property
+    def new_head(self) -> str:
+        """What is said where the source has other classes than the task; else empty."""
+        if not self.own_classes or self.fine_tuned:
+            return ""
+        return (
+            f"{Path(self.source).name} has {self.own_classes} classes and the task "
+            f"{self.task.classes}: a new head is fine-tuned first"
+        )
 
     def require_source(self) -> None:
         """Raise ``UsageError`` or ``Unsupported`` for a source that cannot be made faster here."""
+        require_kind(self.source, self.task)
+        self.shape  # noqa: B018  # opens the source and checks it
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The sizes of the dense model; raises what ``require_source`` raises."""
         with generators_kept():
             own = self.fine_tuned
             model = open_model(self.source) if own else build_model(self.source, self.task)
-        require_classifier(model)
-        wanted = "pixel_values" if self.task.kind == "image" else "input_ids"
-        if model.main_input_name != wanted:
-            raise UsageError(
-                f"{self.source} reads {model.main_input_name}, but task {self.task.name} gives "
-                f"{wanted}"
-            )
+        require_reads(require_classifier(model), self.task, self.source)
+        return shape_of(image_config(model.config))
 
     def dense(self) -> PreTrainedModel:
         """The dense model; raises ``UsageError`` before it has been trained."""

@@ -15,7 +15,15 @@ from sparing.export.folder import DESCRIPTION
 from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops
 from sparing.studies._run import Run
-from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
+from sparing.studies._slim_cells import (
+    DENSE,
+    OURS,
+    Steps,
+    chosen_plan,
+    final_plan,
+    front_of,
+    points_of,
+)
 from sparing.studies._slim_engines import has_onnx
 from sparing.studies._slim_int8 import int8_folder
 from sparing.transfer.adaptive import AdaptiveClassifier
@@ -33,6 +41,10 @@ model = sparing.load("model")  # the chosen widths
 wide = sparing.load("model/any-budget")  # all widths, not polished
 wide.budget = 0.5  # any share of the dense model's arithmetic that the frontier offers
 ```"""
+LATER = (
+    " Forms without milliseconds were timed later, beside a dense form that ran then: only their "
+    "speeds compare with the rest."
+)
 ANY_BUDGET = "any-budget"
 INT8 = "onnx-int8"
 INT8_LOADING = f"""```python
@@ -122,12 +134,14 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         f"distilling. It runs {width}; {leaves}.",
         "",
         "| form | engine | batch | milliseconds | speed over the fastest dense | "
-        f"{task.metric} (test) |",
+        f"{task.metric} ({_scored_on(records)}) |",
         "| --- | --- | --- | --- | --- | --- |",
         *_rows(records),
         "",
-        f"Machine: {run.config['machine_id']}, {steps.engines.thread_count} thread; commit "
-        f"{run.config['commit']}. Intervals are 95 % over test inputs.",
+        *_difference_lines(records),
+        f"Machine: {run.config['machine'].get('cpu') or 'unknown processor'}, "
+        f"{steps.engines.thread_count} thread; commit {run.config['commit']}. Intervals are 95 % "
+        f"over test inputs.{LATER if _has_later(records) else ''}",
         "",
         _guarantee(bound),
         "",
@@ -182,19 +196,69 @@ def _int8_lines(records: list[Record]) -> list[str]:
 
 def _rows(records: list[Record]) -> list[str]:
     rows = []
-    for mean in records:
-        if mean.name != "latency_ms" or mean.labels["of"] != "mean":
-            continue
+    for mean in _timed(records):
         key = {name: mean.labels[name] for name in ("arm", "engine", "batch")}
         speed = _find(records, "speed_up", key)
-        score = _find(records, "score", key)
         factor = "1" if speed is None else _interval(speed)
-        value = score.value if score is not None and score.value is not None else float("nan")
+        time = "" if _is_later(records, mean) else f"{mean.value:.3g}"
         rows.append(
-            f"| {key['arm']} | {key['engine']} | {key['batch']} | {mean.value:.3g} | {factor} | "
-            f"{value:.4f} |"
+            f"| {key['arm']} | {key['engine']} | {key['batch']} | {time} | {factor} | "
+            f"{_score(records, key)} |"
         )
     return rows
+
+
+def _timed(records: list[Record]) -> list[Record]:
+    return [r for r in records if r.name == "latency_ms" and r.labels["of"] == "mean"]
+
+
+def _is_later(records: list[Record], mean: Record) -> bool:
+    """Whether a form was timed in another step than the dense forms of its batch size."""
+    batch = mean.labels["batch"]
+    first = next(
+        r for r in _timed(records) if r.labels["batch"] == batch and r.labels["arm"] == DENSE
+    )
+    return mean.cell != first.cell
+
+
+def _has_later(records: list[Record]) -> bool:
+    return any(_is_later(records, mean) for mean in _timed(records))
+
+
+def _whole(records: list[Record], name: str, arm: object) -> Record | None:
+    return _find(records, name, {"arm": arm, "judged": True})
+
+
+def _scored_on(records: list[Record]) -> str:
+    """Which test inputs all scores of the table are of: the whole split, else those timed."""
+    whole = _whole(records, "whole_score", DENSE)
+    if whole is not None:
+        return f"all {whole.count:,} test inputs"
+    timed = next((r for r in records if r.name == "score" and r.labels["split"] == "test"), None)
+    return f"{timed.count:,} timed test inputs" if timed is not None else "test"
+
+
+def _score(records: list[Record], key: Mapping[str, object]) -> str:
+    """A form's score on the inputs that the column is of; one table never mixes two samples."""
+    found = _find(records, "score", key)
+    if _whole(records, "whole_score", DENSE) is not None:
+        eager_int8 = key["engine"] == "torch.ao"  # answers were kept of the chosen INT8 form alone
+        found = None if eager_int8 else _whole(records, "whole_score", key["arm"])
+    return "not measured" if found is None or found.value is None else f"{found.value:.4f}"
+
+
+def _difference_lines(records: list[Record]) -> list[str]:
+    """How far slim's scores are from the dense ones on the whole test split."""
+    lines = []
+    for arm in (OURS, f"{OURS} int8"):
+        gap = _whole(records, "whole_difference", arm)
+        if gap is not None and gap.value is not None and gap.interval is not None:
+            low, high = (100 * end for end in gap.interval)
+            lines.append(
+                f"{arm} less dense on all {gap.count:,} test inputs: {100 * gap.value:+.1f} points "
+                f"(90 % interval {low:+.1f} to {high:+.1f})."
+            )
+    return [*lines, ""] if lines else []
 
 
 def _interval(record: Record) -> str:

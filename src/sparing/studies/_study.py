@@ -17,12 +17,14 @@ from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.measure.load import disturbance_words
 from sparing.measure.machine import commit, machine, machine_id
+from sparing.studies import _run
 from sparing.studies._goals import GoalResult
 from sparing.studies._run import DATA, Failure
 
 if TYPE_CHECKING:
     from sparing.tasks import Task
 
+SHOWN_GOALS = 30
 WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -52,6 +54,28 @@ class StudyResult:
             "failed": [vars(failure) for failure in self.failures],
             "records": len(self.records),
         }
+
+    def goal_lines(self) -> list[str]:
+        """The goals as aligned text: name, target, value, interval, whether it is met."""
+        rows = [("goal", "target", "value", "interval", "met"), *map(_goal_row, self.goals)]
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        cells = [[text.ljust(width) for text, width in zip(r, widths, strict=True)] for r in rows]
+        return ["  ".join(row).rstrip() for row in cells] if self.goals else []
+
+    def __str__(self) -> str:
+        """The goals and the folder, in 40 lines at most."""
+        lines = self.goal_lines()
+        if len(lines) > SHOWN_GOALS:
+            lines = [*lines[:SHOWN_GOALS], f"and {len(lines) - SHOWN_GOALS} goals more"]
+        lines += [f"failed: {failure.cell}" for failure in self.failures[:5]]
+        return "\n".join([*lines, f"{self.name} in {self.folder}"])
+
+
+def _goal_row(goal: GoalResult) -> tuple[str, str, str, str, str]:
+    value = "not measured" if goal.value is None else f"{goal.value:.3f}"
+    interval = f"{goal.interval[0]:.3f} to {goal.interval[1]:.3f}" if goal.interval else ""
+    met = goal.met if isinstance(goal.met, str) else "yes" if goal.met else "no"
+    return goal.name, f"{goal.target:g} {goal.unit}", value, interval, met
 
 
 def base_config(
@@ -94,6 +118,12 @@ def _weights(models: Iterable[str]) -> dict[str, str]:
             known = f"the model {folder.resolve().name}"  # two may have one name
             found[known] = found.get(known, "") + told.hexdigest()
     return found
+
+
+def require_same(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise ``UsageError`` where a folder holds another run, or something else than a run."""
+    _run._refuse_strangers(folder)
+    _run._require_same(folder, dict(config), by_task=False)
 
 
 def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:

@@ -37,11 +37,12 @@ from sparing.studies._advice_words import Decision, Found, Table, decide, notes,
 from sparing.studies._cells import latency_records
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from torch import nn
 
 SECONDS = {"parts": 12.0, "padding": 30.0, "curves": 4.0, "whole": 10.0}
 ROUNDS = {"parts": 20, "padding": 8, "curves": 12, "whole": 20}
 FEWEST_ROUNDS = 5
+SHOWN_ROWS, MOST_LINES = 9, 40  # of a table, of the whole as text
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,14 @@ class Advice:
             "records": [asdict(record) for record in self.records],
         }
 
+    def __str__(self) -> str:
+        """The recommendation, the tables and the notes as text, in 40 lines at most."""
+        lines = [self.recommendation]
+        for table in self.tables:
+            lines += ["", table.title, *_text_table(table, SHOWN_ROWS)]
+        lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines[:MOST_LINES])
+
     def _repr_html_(self) -> str:
         """The recommendation and the tables; every text is escaped."""
         parts = [f"<p><strong>{html.escape(self.recommendation)}</strong></p>"]
@@ -139,19 +148,20 @@ class Advice:
 
 
 def run(
-    model: str | PreTrainedModel,
+    model: str | nn.Module,
     options: Options,
     *,
     texts: Path | Sequence[str] | None = None,
+    tokenizer: Any = None,
     output_dir: Path | None = None,
     on_progress: Progress = lambda fraction, text: None,
 ) -> Advice:
     """Measure one model and say what to do.
 
     ``model`` is a folder, a hub name, a built-in model (bert, vit: base size, random weights) or a
-    model itself, swapped or not; ``texts`` a file with one text a line, or the texts. Raises
-    ``UsageError``, ``DataError`` or ``CheckpointError`` for what cannot be read, before anything is
-    measured.
+    model itself, swapped or not; ``texts`` a file with one text a line, or the texts, which
+    ``tokenizer`` reads (the one beside the model unless given). Raises ``UsageError``,
+    ``DataError`` or ``CheckpointError`` for what cannot be read, before anything is measured.
     """
     if output_dir is not None:
         _require_own(output_dir)
@@ -160,7 +170,7 @@ def run(
     subject = open_subject(model, options.tokens)
     tokens = resolve_tokens(subject, options.tokens)
     chosen = candidates(subject, options.mechanisms)
-    tokenised = None if lines is None else tokenise(subject, lines, tokens)
+    tokenised = None if lines is None else tokenise(subject, lines, tokens, tokenizer)
     with collected() as loads:
         found, records, extra = _measure(subject, tokens, chosen, tokenised, options, on_progress)
     load = worst(loads)
@@ -326,6 +336,18 @@ def _plain_whole(whole: WholeModel) -> dict[str, Any]:
         "swapped_layers": whole.swapped_layers,
         "left_layers": whole.left_layers,
     }
+
+
+def _text_table(table: Table, most: int) -> list[str]:
+    """Aligned columns, of so many rows at most."""
+    rows = [table.heads, *table.rows[:most]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    left = len(table.rows) - most
+    return lines if left <= 0 else [*lines, f"and {left} more: see to_dict()"]
 
 
 def _html_table(table: Table) -> str:

@@ -16,9 +16,12 @@ from sparing.models import default_model, names
 from sparing.studies import _cells
 from sparing.studies._analysis import analyse
 from sparing.studies._arms import DENSE, expand, family_of, resolve_options
+from sparing.studies._expected import of_compare, weighted
+from sparing.studies._fit import require_kind, require_openable_model, require_reads
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._run import Cell, Run, open_run
-from sparing.studies._study import StudyResult, base_config, plain, write_goals
+from sparing.studies._pieces import Plan, plan_by_kind
+from sparing.studies._run import Cell, Run, open_run, standing
+from sparing.studies._study import StudyResult, base_config, plain, require_same, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task
 from sparing.train import Recipe, default_recipe
@@ -133,16 +136,38 @@ def run(
     Finished cells are never repeated. Raises ``UsageError`` for unknown names and for a folder
     that holds another run; a cell that fails is noted in the result, and the others go on.
     """
+    options, config, arms = _begun(options, folder, data)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = opened.do(_cells_of(options, arms), on_progress)
+        return _finish(opened, options, arms.task, failures)
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing.
+
+    Raises what ``run`` would raise before its first cell.
+    """
+    options, config, arms = _begun(options, folder, data)
+    require_same(folder, config)
+    return plan_by_kind(_cells_of(options, arms), *standing(folder), parts=1)
+
+
+def _begun(
+    options: Options, folder: Path, data: Path | None
+) -> tuple[Options, dict[str, Any], _cells.Arms]:
+    """The options as they are for this task, the run's configuration, and the arms."""
+    require_openable_model(options.model)
     task, given = load_for(options.task, options.task_options, options.model, data)
     options = replace(options, model=options.model or default_model(task), task_options=given)
     resolved = resolve_options(options.mechanisms, options.options, task.tokens)
     config = base_config("compare", _identity(options, resolved), [task], [options.model])
     config |= _described(options, task, resolved, folder.name)
     arms = _arms(options, task, resolved, folder, data)
+    require_kind(options.model, task)
+    if options.model not in names():
+        require_reads(arms.build(options.baseline, 0), task, options.model)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
-    with open_run(folder, config, overwrite=overwrite) as opened:
-        failures = opened.do(_cells_of(options, arms), on_progress)
-        return _finish(opened, options, task, failures)
+    return options, config, arms
 
 
 def _arms(
@@ -182,7 +207,16 @@ def _cells_of(options: Options, arms: _cells.Arms) -> list[Cell]:
             assert options.recipe is not None  # set when the options were made
             recipe = replace(options.recipe, seed=seed)
             cells.append(_cells.training_cell(arms, arm, seed, recipe))
-    return cells
+    assert options.recipe is not None
+    seconds = of_compare(
+        arms.shape,
+        arms.task,
+        arms=len(arms.names),
+        rounds=options.rounds,
+        epochs=options.recipe.epochs,
+        energy_s=options.energy_seconds,
+    )
+    return weighted(cells, seconds)
 
 
 def _finish(opened: Run, options: Options, task: Task, failures: list[Any]) -> StudyResult:

@@ -18,8 +18,11 @@ from sparing.core.record import Record
 from sparing.measure.calibration import examples_needed
 from sparing.measure.load import disturbances
 from sparing.studies import _slim_cells as cells
+from sparing.studies._expected import Seconds, of_slim, weighted
+from sparing.studies._fit import refuse_others, require_openable_model
 from sparing.studies._goals import Goal, GoalResult
-from sparing.studies._run import Cell, Run, open_run
+from sparing.studies._pieces import Plan, plan_by_kind
+from sparing.studies._run import Cell, Run, open_run, standing
 from sparing.studies._slim_answers import answer_all
 from sparing.studies._slim_choose import choose_plan
 from sparing.studies._slim_engines import Engines, has_onnx
@@ -32,7 +35,7 @@ from sparing.studies._slim_options import LATER, Options, with_fewer
 from sparing.studies._slim_polish import polish
 from sparing.studies._slim_saving import refuse_model_folder, save
 from sparing.studies._slim_static import train_static
-from sparing.studies._study import StudyResult, base_config, plain, write_goals
+from sparing.studies._study import StudyResult, base_config, plain, require_same, write_goals
 from sparing.studies._task import load_for
 from sparing.tasks import Task
 from sparing.tasks._unlabelled import with_unlabelled
@@ -54,7 +57,36 @@ def run(
     ``UsageError`` for unknown names, a model that does not fit the task, and a folder that holds
     another run or the model itself.
     """
+    config, steps = _begun(options, folder, data)
+    with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
+        if steps.models.new_head:
+            on_progress(0.0, steps.models.new_head)
+        failures = opened.do(_cells_of(steps, opened, options), on_progress)
+        records = opened.records()
+        if not failures:
+            save(steps, opened, options.model)
+            steps.engines.drop()
+        goals = _judge(records, options)
+        write_goals(folder, goals)
+        return StudyResult("slim", folder, opened.config, records, goals, list(failures))
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing.
+
+    Raises what ``run`` would raise before its first step.
+    """
+    config, steps = _begun(options, folder, data)
+    require_same(folder, config)
+    planned = plan_by_kind(_cells_of(steps, Run(folder, config), options), *standing(folder))
+    return replace(planned, notes=tuple(filter(None, [steps.models.new_head])))
+
+
+def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], cells.Steps]:
+    """The run's configuration, and what its steps work on."""
     refuse_model_folder(options.model, folder)
+    require_openable_model(options.model)
+    refuse_others(options.model)
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
         asked = "a number" if task.answer == "number" else "a stretch of its text"
@@ -69,14 +101,7 @@ def run(
     steps.models.require_source()
     config = base_config("slim", plain(identity), [task], [options.model])
     config |= _described(options, steps, folder)
-    with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
-        failures = opened.do(_cells_of(steps, opened, options), on_progress)
-        records = opened.records()
-        if not failures:
-            save(steps, opened, options.model)
-        goals = _judge(records, options)
-        write_goals(folder, goals)
-        return StudyResult("slim", folder, opened.config, records, goals, list(failures))
+    return config, steps
 
 
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> cells.Steps:
@@ -144,7 +169,26 @@ def _cells_of(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
         Cell("survey", lambda: cells.survey_plans(steps)),
         Cell("choose", lambda: choose_plan(steps, opened)),
     ]
-    return [*found, *_later_cells(steps, opened, options)]
+    return weighted([*found, *_later_cells(steps, opened, options)], _expected(steps, options))
+
+
+def _expected(steps: cells.Steps, options: Options) -> Seconds:
+    """How long the steps may take."""
+    models = steps.models
+    epochs = {
+        "dense": 0 if models.fine_tuned else models.dense_recipe.epochs,
+        "distil": models.recipe.epochs,
+        "polish": models.polish_epochs,
+        "int8": options.int8_epochs,
+    }
+    return of_slim(
+        models.shape,
+        steps.task,
+        epochs=epochs,
+        timed=min(steps.timed_examples, len(steps.task.test)),
+        plans=len(steps.variants),
+        front=options.front_plans,
+    )
 
 
 def _later_cells(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
@@ -251,7 +295,7 @@ def _described(options: Options, steps: cells.Steps, folder: Path) -> dict[str, 
             "licence": task.licence,
             "source": task.source,
             "subset": task.subset,
-            "notes": list((taught or task).notes),
+            "notes": [*(taught or task).notes, *filter(None, [steps.models.new_head])],
             "tokens": task.tokens,
             "examples": {name: len(split) for name, split in task.splits.items()},
         },

@@ -28,6 +28,7 @@ from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import entry_of
+from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
 
@@ -297,7 +298,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     """
     from sparing.transfer.conversion import fill, require_classifier
 
-    dense = require_classifier(model)
+    dense = require_classifier(unwrapped(model, merged=True))
     config = copy.deepcopy(dense.config)
     sizes = layer_sizes(config)
     places = range(min(2, len(sizes)), len(sizes) + 1) if exits is None else exits

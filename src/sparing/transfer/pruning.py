@@ -18,6 +18,7 @@ from sparing.transfer.importance import Loss, importance
 from sparing.transfer.layers import HEAD_COUNTS
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import is_swapped, own_configuration, write_entry
+from sparing.transfer.unwrapping import unwrapped
 
 Step = Callable[[float, str], None]
 
@@ -93,6 +94,7 @@ def prune(
     importance of a head is the mean over examples of absolute values, whatever the batch size, and
     heads are removed, not masked.
     """
+    model = unwrapped(model, merged=True, changed=True)
     blocks = find_blocks(model)
     if is_swapped(model):
         raise Unsupported(

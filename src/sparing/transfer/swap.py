@@ -33,6 +33,7 @@ from sparing.transfer.layers import (
 from sparing.transfer.plan import Assignment, Choice, Layers, read_plan, refuse_for_shared
 from sparing.transfer.registry import NAME, LayerState
 from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
+from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
 # Seeds of layers lie so far apart that trainings with other seeds draw nothing that these drew.
@@ -70,7 +71,7 @@ def swap(
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
     """
-    found = find_layers(model)
+    found = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
     own = [layer for layer in found if layer.index is not None]
     if layers is not None or not isinstance(mechanism, str):
@@ -100,6 +101,7 @@ def unswap(model: nn.Module) -> None:
     if not is_swapped(model):
         raise UsageError(f"this {type(model).__name__} is not swapped")
     module: Any
+    model = unwrapped(model)
     assert isinstance(model, PreTrainedModel)
     swapped = [layer for layer in find_layers(model) if NAME in layer.module._modules]
     towers = [

@@ -1,0 +1,40 @@
+"""What ``--plan`` prints: the cells of a run, which are done, and about how long the rest takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparing.cli._shared import emit
+
+if TYPE_CHECKING:
+    from sparing.studies._pieces import Plan
+
+
+def show_plan(plan: Plan, as_json: bool) -> None:
+    """The cells and about how long they take."""
+    if as_json:
+        emit(plan.to_dict())
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("cells", "of them done", "minutes left", "most in one", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key, cells in plan.groups().items():
+        left = [cell.minutes for cell in cells if not cell.done]
+        done = str(len(cells) - len(left))
+        most = f"{max(left):.1f}" if left else ""
+        table.add_row(f"{key} ({len(cells)})", done, f"{sum(left):.1f}", most)
+    Console().print(table)
+    for note in plan.notes:
+        print(note)
+    for why in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
+        count = sum(cell.idle == why for cell in plan.cells)
+        print(f"{count} cells are left out, since little can be decided there: {why}")
+    import torch
+
+    worker = "the accelerator" if torch.accelerator.is_available() else "one core"
+    minutes = plan.minutes_left
+    amount = f"{minutes / 60:.1f} hours" if minutes >= 60 else f"{minutes:.0f} minutes"
+    print(f"about {amount} of {worker} left; estimated by {plan.basis}")

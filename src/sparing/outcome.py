@@ -1,0 +1,87 @@
+"""What a run of ``compare`` or ``slim`` gives back: its answer, its numbers, and where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sparing.report.wording import shortened
+from sparing.studies._study import StudyResult
+
+MOST_LINES = 40
+WIDTH = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome(StudyResult):
+    """A study's result with its page: ``print`` shows the answer, a notebook the table too.
+
+    ``answer`` is the page's first sentence; ``pages`` are its files by name; ``model`` and ``int8``
+    are the folders of the model that ``slim`` made, None where there is none.
+    """
+
+    pages: dict[str, Path]
+    answer: str
+    model: Path | None = None
+    int8: Path | None = None
+
+    @property
+    def study(self) -> Outcome:
+        """The result itself: what is measured and where it lies."""
+        return self
+
+    @property
+    def page(self) -> Path:
+        """The page in HTML."""
+        return self.pages["html"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: a busy machine, the answer and the folders first."""
+        places = {"folder": self.folder, "page": self.page, "model": self.model, "int8": self.int8}
+        known = {name: str(place) for name, place in places.items() if place is not None}
+        pages = {name: str(path) for name, path in self.pages.items()}
+        first = {"disturbance": self.disturbance, "answer": self.answer}
+        return {**first, **known, **super().to_dict(), "pages": pages}
+
+    def places(self) -> list[str]:
+        """Where everything lies, a line each."""
+        named = {"model": self.model, "INT8 model": self.int8, "page": self.page}
+        return [f"The {name}: {place}" for name, place in named.items() if place is not None]
+
+    def __str__(self) -> str:
+        """The answer, the goals and where everything lies, in 40 lines at most."""
+        lines = [self.disturbance] if self.disturbance else []
+        lines += [self.answer, ""] if self.answer else []
+        lines += self.goal_lines()
+        lines += [f"failed: {shortened(f'{f.cell}: {f.error}', WIDTH)}" for f in self.failures[:5]]
+        return "\n".join([*_cut(lines, MOST_LINES - 4), "", *self.places()])
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in {self.folder}: {shortened(self.answer, WIDTH)}>"
+
+    def _repr_html_(self) -> str:
+        from sparing.report import table_html
+
+        failed = [vars(failure) for failure in self.failures]
+        return table_html(self.records, self.config, failed)
+
+
+def finish(result: StudyResult) -> Outcome:
+    """Write the page of a finished study and say what it answers."""
+    from sparing.report import answer_of, write_report
+
+    pages = write_report(result.folder)
+    parts = {field.name: getattr(result, field.name) for field in fields(StudyResult)}
+    model = result.folder / "model" if result.name == "slim" else None
+    model = model if model is not None and (model / "config.json").is_file() else None
+    int8 = None if model is None else model / "onnx-int8"
+    int8 = int8 if int8 is not None and int8.is_dir() else None
+    return Outcome(**parts, pages=pages, answer=answer_of(result.folder), model=model, int8=int8)
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    """The first lines, and how many are left out."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"and {len(lines) - most + 1} lines more: see the page"]

@@ -1,0 +1,149 @@
+"""``sparing slim``: what it refuses, and why, before it reads data; what it plans and prints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    BertTokenizerFast,
+)
+
+from tests.cli.conftest import WORDS
+
+SIZES = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 24,
+}
+KINDS = {
+    "classifier": (BertForSequenceClassification, {}),
+    "three": (BertForSequenceClassification, {"num_labels": 3}),
+    "token": (BertForTokenClassification, {"num_labels": 3}),
+    "several": (BertForSequenceClassification, {"problem_type": "multi_label_classification"}),
+    "number": (BertForSequenceClassification, {"num_labels": 1}),
+    "sentences": (BertModel, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder of small models of each kind, their tokenizers beside them, and texts."""
+    place = tmp_path_factory.mktemp("kinds")
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(WORDS)})
+    torch.manual_seed(0)
+    for name, (kind, more) in KINDS.items():
+        kind(BertConfig(**SIZES, **more)).save_pretrained(place / name)
+        tokenizer.save_pretrained(place / name)
+    (place / "sentences" / "modules.json").write_text("[]")
+    for name, length in (("short", 5), ("long", 40)):
+        lines = [
+            f"{' '.join(['good', 'bad'][n % 2] for _ in range(length))},{n % 2}" for n in range(80)
+        ]
+        (place / f"{name}.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("token", "is a token classifier (BertForTokenClassification); slim takes a classifier"),
+        ("several", "gives several labels"),
+        ("number", "answers with a number"),
+        ("sentences", "is an embedding model"),
+    ],
+)
+def test_the_true_reason_comes_before_data_is_read(command, models, tmp_path, model, reason):
+    ended = command("slim", models / model, "--task", "no-data.csv", "--output-dir", tmp_path / "o")
+    assert ended.code == 2
+    assert reason in ended.error
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("model", ["token", "several"])
+@pytest.mark.parametrize("verb", ["evaluate", "prune"])
+def test_other_verbs_with_a_task_say_it_first_too(command, models, tmp_path, verb, model):
+    rest = ("--heads", "0.5", "--output-dir", tmp_path / "o") if verb == "prune" else ()
+    ended = command(verb, models / model, "--task", "no-data.csv", *rest)
+    assert (ended.code, "asks for" in ended.error or "ask for" in ended.error) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["slim", "compare", "train", "evaluate", "prune"])
+def test_how_many_tokens_a_model_reads_is_said_before_it_begins(command, models, tmp_path, verb):
+    model, task, place = models / "classifier", models / "long.csv", tmp_path / "o"
+    given = {
+        "slim": (model, "--task", task, "--output-dir", place),
+        "compare": (task, "--model", model, "--output-dir", place),
+        "train": (task, "--model", model, "--output-dir", place),
+        "evaluate": (model, "--task", task),
+        "prune": (model, "--task", task, "--heads", "0.5", "--output-dir", place),
+    }
+    ended = command(verb, *given[verb])
+    assert ended.code == 2
+    assert "reads at most 24 tokens, but task long has up to 42" in ended.error
+    assert not place.exists()
+
+
+def test_roberta_has_two_positions_that_no_token_takes(command, models, tmp_path):
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    config = RobertaConfig(**{**SIZES, "max_position_embeddings": 42}, pad_token_id=0)
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(WORDS)})
+    tokenizer.save_pretrained(tmp_path / "model")
+    for verb in (
+        ("slim", tmp_path / "model", "--task", models / "long.csv"),
+        ("compare", models / "long.csv", "--model", tmp_path / "model"),
+    ):
+        ended = command(*verb, "--output-dir", tmp_path / "o")
+        assert "reads at most 41 tokens, but task long has up to 42" in ended.error
+
+
+def test_without_a_task_it_asks_for_one(command, models, trained, tmp_path):
+    ended = command("slim", models / "classifier", "--quick")
+    assert ended.code == 2
+    assert "does not say what it was trained for: give --task" in ended.error
+    ended = command("slim", models / "token")
+    assert "is a token classifier" in ended.error
+    ended = command("slim", trained, "--output-dir", tmp_path / "o")  # trained on digits here
+    assert "carries a swap" in ended.error
+    ended = command("slim", "bert")
+    assert "give --task" in ended.error
+
+
+@pytest.mark.parametrize("verb", ["slim", "compare"])
+def test_a_model_of_texts_and_a_task_of_images(command, models, tmp_path, verb):
+    model = models / "classifier"
+    given = (model, "--task", "digits") if verb == "slim" else ("digits", "--model", model)
+    ended = command(verb, *given, "--output-dir", tmp_path / "o")
+    assert "reads texts, but task digits gives images" in ended.error
+
+
+def test_its_plan_names_the_steps_and_a_new_head(command, models, tmp_path):
+    given = (
+        "slim",
+        models / "three",
+        "--task",
+        models / "short.csv",
+        "--output-dir",
+        tmp_path / "o",
+    )
+    ended = command(*given, "--plan")
+    assert ended.code == 0, ended.err
+    for words in (
+        "distil (1)",
+        "minutes left",
+        "three has 3 classes and the task 2: a new head is",
+    ):
+        assert words in ended.out
+    planned = command(*given, "--plan", "--json").json
+    assert {cell["key"] for cell in planned["cells"]} >= {"dense", "distil", "verify/batch-1"}
+    assert not any(cell["done"] for cell in planned["cells"])
+    assert planned["minutes_left"] > 0
+    assert not (tmp_path / "o").exists()
