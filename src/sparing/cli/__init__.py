@@ -9,12 +9,13 @@ from typing import NoReturn
 import typer
 
 from sparing import __version__
-from sparing.cli._shared import INTERRUPTED, USED_WRONGLY
+from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
 from sparing.core.folder import Folder
 
 EPILOGUE = (
     "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 a required goal was not met, "
-    "4 finished with some cells failed, 130 interrupted."
+    "4 finished with some cells failed, 129 SIGHUP, 130 interrupted, "
+    "141 the reader of the output went away, 143 SIGTERM."
 )
 
 
@@ -59,16 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     # not list(...): once loaded, the verb of that name hides the builtin in this module
     given = None if arguments is None else [*arguments]
+    sys.exit(exit_code(lambda: _run(given)))
+
+
+def _run(given: Sequence[str] | None) -> int:
+    """Parse the arguments, run the verb and give its exit code."""
     try:
         code = application()(given, prog_name="sparing", standalone_mode=False)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except Exception as error:
         # typer has carried a copy of click since some version, so the class has two homes
         if not hasattr(error, "format_message"):
             raise
         message = str(error.format_message()).strip()
-        if message:
-            print(message if "\n" in message else f"sparing: {message}", file=sys.stderr)
-        sys.exit(USED_WRONGLY)
-    sys.exit(code if isinstance(code, int) else 0)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            note(message)
+        else:
+            say(message)
+        return USED_WRONGLY
+    return code if isinstance(code, int) else 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import UsageError, nearest
 from sparing.core.folder import Folder
 from sparing.core.options import hints_of, require_type
+from sparing.core.paths import expanded
 
 if TYPE_CHECKING:
     from sparing.tasks._facts import Facts as Facts
@@ -86,8 +87,8 @@ def _home(
     """The module of a task, and the options that its name stands for."""
     if name.replace("-", "_") in TASKS.names():
         return TASKS.load(name.replace("-", "_")), {}
-    path = Path(name).expanduser()
-    below = None if data is None else Path(data).expanduser() / name
+    path = expanded(name)
+    below = None if data is None else expanded(data) / name
     if below is not None and below.exists() and not path.exists():
         path = below
     if "/" in name or path.exists() or name.endswith(TABLES):

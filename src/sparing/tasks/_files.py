@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparing.core.errors import DataError
+from sparing.core.paths import expanded
 
 
 def given_folder(data: Path | None) -> Path | None:
     """The data folder: ``data``, else the environment variable SPARING_DATA, else none."""
     given = data if data is not None else os.environ.get("SPARING_DATA")
-    return Path(given).expanduser() if given else None
+    return expanded(given) if given else None
 
 
 def data_folder(task: str, data: Path | None, places: Sequence[str], wanted: str) -> Path:

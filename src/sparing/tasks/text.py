@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparing.core.errors import DataError, UsageError, nearest
+from sparing.core.paths import expanded
 from sparing.tasks._facts import Facts
 from sparing.tasks._hub import columns_of, from_hub
 from sparing.tasks._table import Row, Table, lines_of, number_between, read_table, skipped_note
@@ -111,8 +112,8 @@ def _looks_like_hub(source: str) -> bool:
 
 
 def _place(source: str, data: Path | None) -> Path:
-    here = Path(source).expanduser()
-    below = None if data is None else Path(data).expanduser() / source
+    here = expanded(source)
+    below = None if data is None else expanded(data) / source
     return below if below is not None and not here.exists() and below.exists() else here
 
 
