@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn, get_args, get_type_hints
 
 import typer
 
 from sparing import __version__
 from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
+from sparing.core.errors import UsageError
 from sparing.core.folder import Folder
+from sparing.core.paths import expanded
 
 EPILOGUE = (
     "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 a required goal was not met, "
@@ -34,8 +38,41 @@ def application() -> typer.Typer:
     folder = Folder(__name__, "verb")
     for name in folder.names():
         module = folder.load(name)
+        _check_arguments(module.run)
         app.command(name, context_settings=getattr(module, "CONTEXT", None))(module.run)
     return app
+
+
+def _check_arguments(run: Callable[..., object]) -> None:
+    """Let ``_path`` read each path of a verb, and ``_name`` each name that it cannot do without.
+
+    Both refuse what is empty: it comes of a variable that is not set.
+    """
+    verb = inspect.unwrap(run)
+    required = inspect.signature(verb).parameters
+    verb.__annotations__ = get_type_hints(verb, include_extras=True)
+    for name, hint in verb.__annotations__.items():
+        kinds = get_args(hint)
+        for declared in getattr(hint, "__metadata__", ()):
+            if Path in (kinds[0], *get_args(kinds[0])):
+                declared.parser = _path
+            elif kinds[0] is str and required[name].default is inspect.Parameter.empty:
+                declared.parser = _name
+
+
+def _path(text: str | Path) -> Path:
+    if text == "":
+        raise typer.BadParameter("the path is empty; the current folder is .")
+    try:
+        return expanded(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("it is empty")
+    return text
 
 
 def _version(wanted: bool) -> bool:

@@ -15,8 +15,8 @@ LONGEST_NAME = 255  # bytes of one name in a path, on all systems we run on
 def expanded(path: str | os.PathLike[str]) -> Path:
     """The path with ``~`` and ``~user`` replaced by that home.
 
-    Raises ``UsageError`` for a path that cannot be: of an unknown user's home, with a name that is
-    too long for any file, or with a null character.
+    Raises ``UsageError`` for a path that cannot be: of an unknown user's home, through links that
+    lead in a circle, with a name that is too long for any file, or with a null character.
     """
     text = os.fspath(path)
     longest = max((os.fsencode(part) for part in Path(text).parts), key=len, default=b"")
@@ -24,9 +24,14 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         why = "null character" if "\0" in text else f"name of more than {LONGEST_NAME} bytes"
         raise UsageError(f"no such file or folder: {text[:40]!r} has a {why} in it")
     try:
-        return Path(text).expanduser()
+        found = Path(text).expanduser()
     except RuntimeError as error:
         raise UsageError(f"no such file or folder: {text[:40]!r} is of an unknown user") from error
+    try:
+        found.resolve()
+    except (RuntimeError, OSError) as error:
+        raise UsageError(f"no such file or folder: {text[:40]!r} is a circle of links") from error
+    return found
 
 
 def read_regular(path: Path) -> bytes:
