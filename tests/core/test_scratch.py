@@ -36,7 +36,7 @@ def test_what_is_written_moves_and_nothing_else_is_left(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in target.iterdir()] == ["one"]
     assert stat.S_IMODE(target.stat().st_mode) == 0o750
-    with pytest.raises(ValueError, match="no"), scratch_inside(tmp_path, "x" * 255) as part:
+    with pytest.raises(ValueError, match="no"), scratch_inside(tmp_path, "x" * 255) as part:  # noqa: PT012
         (part / "two").write_text("two")
         raise ValueError("no")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
