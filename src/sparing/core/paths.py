@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from pathlib import Path
 
 from sparing.core.errors import UsageError
@@ -32,15 +30,3 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     except (RuntimeError, OSError) as error:
         raise UsageError(f"no such file or folder: {text[:40]!r} is a circle of links") from error
     return found
-
-
-def read_regular(path: Path) -> bytes:
-    """All bytes of a regular file; raises ``OSError`` for a pipe, device, socket or folder.
-
-    Opening one of these may wait for ever, or never come to an end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        return file.read()

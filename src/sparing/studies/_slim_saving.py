@@ -15,6 +15,7 @@ from sparing.core.writing import write_atomically
 from sparing.export.folder import DESCRIPTION
 from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops
+from sparing.studies._owned import drop_folder, require_own
 from sparing.studies._run import Run
 from sparing.studies._slim_cells import OURS, Steps, chosen_plan, final_plan, front_of, points_of
 from sparing.studies._slim_engines import has_onnx
@@ -71,7 +72,8 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         if steps.task.tokenizer is not None:
             steps.task.tokenizer.save_pretrained(part)
         write_atomically(part / "README.md", model_card(run, steps, source))
-        shutil.rmtree(target, ignore_errors=True)
+        require_own(run.folder)
+        drop_folder(target)
         part.replace(target)
     return target
 
