@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ def interrupts_to(target: Interruptible) -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, *SIGNALS)}
-    usual = {
+    usual: dict[int, Any] = {
         number: handler
         for number, handler in before.items()
         if callable(handler) and (number == signal.SIGINT or handler is raise_terminated)
@@ -69,5 +69,5 @@ def interrupts_to(target: Interruptible) -> Iterator[None]:
         yield
     finally:
         restore()
-    for number in arrived:
-        usual[number](number, None)
+    for received in arrived:
+        usual[received](received, None)
