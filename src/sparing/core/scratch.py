@@ -43,9 +43,11 @@ def scratch_inside(parent: Path, name: str) -> Iterator[Path]:
         inner.mkdir()
         yield inner
     finally:
-        shutil.rmtree(outer, ignore_errors=True)
-        if mark >= 0:
-            os.close(mark)
+        try:
+            shutil.rmtree(outer, ignore_errors=True)
+        finally:
+            if mark >= 0:
+                os.close(mark)
 
 
 def _sweep(parent: Path, prefix: str) -> None:
