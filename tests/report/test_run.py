@@ -120,7 +120,7 @@ def test_a_goal_with_a_number_that_is_none_is_named(folder, spoilt):
     goal = {"name": "faster", "target": 1.0, "value": 2.0, "interval": [1.5, 2.5], **spoilt}
     content = json.dumps({"goals": [goal]})
     (folder / "goals.json").write_text(content)
-    with pytest.raises(DataError, match="'faster' has a number that is none|1e400 is too large"):
+    with pytest.raises(DataError, match="'faster' has a number that is none"):
         read_run(folder)
 
 
