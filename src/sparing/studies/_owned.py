@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -50,9 +50,10 @@ FOLDERS = {
 FIGURES = "figures"
 
 
-def require_own(folder: Path) -> None:
-    """Raise ``UsageError`` for a file that no run writes, anywhere in a run's folders."""
-    for name, patterns in FOLDERS.items():
+def require_own(folder: Path, names: Sequence[str] = tuple(FOLDERS)) -> None:
+    """Raise ``UsageError`` for a file that no run writes, in a run's folders of these names."""
+    for name in names:
+        patterns = FOLDERS[name]
         for path in _files(folder / name):
             known = any(fnmatchcase(path.name, each) for each in (*patterns, *UNFINISHED))
             if path.is_symlink() or not (known or _is_scratch(path, folder)):

@@ -72,7 +72,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         if steps.task.tokenizer is not None:
             steps.task.tokenizer.save_pretrained(part)
         write_atomically(part / "README.md", model_card(run, steps, source))
-        require_own(run.folder)
+        require_own(run.folder, ("model",))
         drop_folder(target)
         part.replace(target)
     return target
