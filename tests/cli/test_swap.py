@@ -59,7 +59,7 @@ def test_nothing_is_left_behind_by_a_failed_save(command, bert, tmp_path, monkey
     from transformers import BertForSequenceClassification
 
     def full(self, place, **options):
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         (place / "half").write_text("half")
         raise OSError(28, "No space left on device")
 
@@ -129,13 +129,16 @@ def test_a_mounted_folder_is_filled(tmp_path, monkeypatch, bert):
     from pathlib import Path
 
     from sparing.cli._saving import require_new, save_model
+    from sparing.core.scratch import MARK, MARKED
 
     place = tmp_path / "volume"
-    (place / ".part" / "torn").mkdir(parents=True)  # of a process that was killed
+    left = place / ".model.abc.part"  # of a process that was killed
+    (left / "content").mkdir(parents=True)
+    (left / MARK).write_bytes(MARKED)
     monkeypatch.setattr(Path, "is_mount", lambda self: self == place)
     require_new(place)
     save_model(sparing.load(bert), str(bert), place)
     names = {path.name for path in place.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
-    assert ".part" not in names
+    assert not any(name.endswith(".part") for name in names)
     assert type(sparing.load(place)) is type(sparing.load(bert))

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
+import os
+from dataclasses import replace
 
 import pytest
 
@@ -42,12 +45,42 @@ def test_a_foreign_line_is_named(tmp_path):
         RecordLog(path).read()
 
 
-def test_numbers_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="JSON"):
-        _one(math.nan).to_json()
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.1e30, -1e308, 10**31, 10**400])
+def test_a_number_that_could_not_be_read_back_is_refused(value):
+    for spoilt in (_one(value), replace(_one(), labels={"tokens": value})):
+        with pytest.raises(DataError, match=r"cannot be kept: its (value|label tokens) is "):
+            spoilt.to_json()
 
 
-@pytest.mark.parametrize("spoilt", ["NaN", "Infinity", '"fast"', "[1]"])
+@pytest.mark.parametrize("spoilt", [{"interval": (2.0, 1.0)}, {"count": -1}, {"count": 10**31}])
+def test_a_record_that_is_none_is_refused_when_written(spoilt):
+    with pytest.raises(DataError, match="cannot be kept"):
+        replace(_one(), **spoilt).to_json()
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        *({"interval": (2.0, 1.0)}, {"interval": (1.0, 1e31)}, {"interval": (1.0,)}),
+        *({"count": -1}, {"count": 10**31}, {"count": 1.5}, {"time": 3}, {"labels": []}),
+        *({"labels": {"arm": ["x"]}}, {"labels": {"tokens": 1e31}}, {"name": None}, {"cell": 1}),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, spoilt):
+    path = tmp_path / "records.jsonl"
+    line = json.dumps({**json.loads(_one().to_json()), **spoilt})
+    path.write_text(f"{_one().to_json()}\n{line}\n")
+    with pytest.raises(DataError, match="line 2 is not a record"):
+        RecordLog(path).read()
+
+
+def test_a_pipe_in_place_of_records_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "records.jsonl")
+    with pytest.raises(DataError, match="not a plain file"):
+        RecordLog(tmp_path / "records.jsonl").read()
+
+
+@pytest.mark.parametrize("spoilt", ["NaN", "Infinity", '"fast"', "[1]", "1e31", "9" * 400])
 def test_a_line_with_a_number_that_is_none_is_named(tmp_path, spoilt):
     log = RecordLog(tmp_path / "records.jsonl")
     log.append([_one(), _one(3.25)])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import pytest
 
@@ -74,7 +76,24 @@ def test_a_foreign_or_missing_folder_is_refused(tmp_path):
 def test_a_folder_in_place_of_a_file_is_refused(folder):
     (folder / "records.jsonl").unlink()
     (folder / "records.jsonl").mkdir()
-    with pytest.raises(DataError, match=r"cannot read .*records\.jsonl"):
+    with pytest.raises(DataError, match=r"records\.jsonl"):
+        write_report(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "records.jsonl", "goals.json", "failed.json"])
+@pytest.mark.parametrize("put", ["pipe", "folder", "device", "socket"])
+def test_what_is_no_file_is_refused_and_never_waited_for(folder, name, put):
+    path = folder / name
+    path.unlink(missing_ok=True)
+    if put == "pipe":
+        os.mkfifo(path)
+    elif put == "folder":
+        path.mkdir()
+    elif put == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        os.mknod(path, 0o600 | stat.S_IFSOCK)
+    with pytest.raises(DataError):
         write_report(folder)
 
 
@@ -96,12 +115,12 @@ def test_a_record_that_no_run_wrote_is_refused(folder, spoilt):
         read_run(folder)
 
 
-@pytest.mark.parametrize("spoilt", [{"value": 1e400}, {"interval": [None, 1]}, {"target": []}])
+@pytest.mark.parametrize("spoilt", [{"value": 1e200}, {"interval": [None, 1]}, {"target": []}])
 def test_a_goal_with_a_number_that_is_none_is_named(folder, spoilt):
     goal = {"name": "faster", "target": 1.0, "value": 2.0, "interval": [1.5, 2.5], **spoilt}
-    content = json.dumps({"goals": [goal]}).replace("Infinity", "1e400")
+    content = json.dumps({"goals": [goal]})
     (folder / "goals.json").write_text(content)
-    with pytest.raises(DataError, match=r"'faster' has a number that is none|1e400 is too large"):
+    with pytest.raises(DataError, match="'faster' has a number that is none"):
         read_run(folder)
 
 

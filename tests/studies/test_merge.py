@@ -10,6 +10,7 @@ import pytest
 
 from sparing.cli import main
 from sparing.core.errors import DataError, UsageError
+from sparing.core.scratch import MARK, MARKED
 from sparing.report import write_report
 from sparing.studies import kerformer
 from sparing.studies._ker_cores import CoreOptions
@@ -109,8 +110,9 @@ def test_a_full_disk_leaves_nothing_and_is_told_in_a_line(pieces, tmp_path, monk
 
 
 def test_what_a_killed_merge_left_goes_with_the_next(pieces, tmp_path):
-    left = tmp_path / ".whole.part" / "models" / "stray"
+    left = tmp_path / ".whole.abc.part" / "content" / "models" / "stray"
     left.mkdir(parents=True)
+    (tmp_path / ".whole.abc.part" / MARK).write_bytes(MARKED)
     (left / "result.json").write_text("{}")
     merge([pieces / "a", pieces / "b"], tmp_path / "whole")
     assert [each.name for each in tmp_path.iterdir()] == ["whole"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -26,7 +27,7 @@ SILENT = lambda fraction, text: None  # noqa: E731
 
 
 def _config(**identity):
-    return {"identity": identity, "machine_id": "m", "commit": "c"}
+    return {"study": "compare", "identity": identity, "machine_id": "m", "commit": "c"}
 
 
 def _cell(key, calls, records=1, error=None):
@@ -187,6 +188,67 @@ def test_overwriting_begins_again_with_nothing_of_the_first(tmp_path):
     assert calls == ["one", "one"]
     left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
     assert left == {"config.json", "records.jsonl", "failed.json", "notes.txt"}
+
+
+def test_overwriting_loses_nothing_that_no_run_writes(tmp_path):
+    _do(tmp_path, [_cell("one", [])])
+    outside = tmp_path.parent / "outside.txt"
+    outside.write_text("mine")
+    model = tmp_path / "models" / "linear-0" / "model.safetensors"
+    model.parent.mkdir(parents=True)
+    model.touch()
+    for name in ("models/notes.txt", "models/linear-0/link", "engines/mine.pt", "answers/a.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == "link":
+            path.symlink_to(outside)
+        else:
+            path.write_text("mine")
+        with pytest.raises(UsageError, match=f"{path.name} is not of this run"):
+            _do(tmp_path, [_cell("one", [])], overwrite=True)
+        assert path.exists()
+        assert model.exists()
+        assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 2
+        path.unlink()
+    assert outside.read_text() == "mine"
+
+
+def test_overwriting_drops_the_figures_of_the_page_alone(tmp_path):
+    _do(tmp_path, [_cell("one", [])])
+    (tmp_path / "figures").mkdir()
+    for name in ("crossover.png", "mine.png", "mine.txt"):
+        (tmp_path / "figures" / name).write_text(name)
+    (tmp_path / "report.md").write_text("![lines](figures/crossover.png)")
+    _do(tmp_path, [_cell("one", [])], overwrite=True)
+    left = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert left == ["mine.png", "mine.txt"]
+
+
+@pytest.mark.parametrize("config", [{"identity": {}}, {"identity": {}, "study": "mine"}])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_configuration_without_a_study_is_of_no_run(tmp_path, config, overwrite):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(DataError, match="names no study"):
+        _do(tmp_path, [], overwrite=overwrite)
+    assert (tmp_path / "report.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "config.json"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    _do(tmp_path, [_cell("one", [])])
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="not a plain file"):
+        _do(tmp_path, [_cell("one", [])])
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_a_memory_that_is_full_ends_the_run(tmp_path, error):
+    with pytest.raises(type(error)):
+        _do(tmp_path, [_cell("one", [], error=error), _cell("two", [])])
 
 
 def test_a_number_that_is_not_finite_fails_its_cell_alone(tmp_path):

@@ -212,9 +212,9 @@ CUTS = {
     "while the weights are written": (_checkpoints, "save_file", 0),
     "before the configuration is written": (PreTrainedConfig, "save_pretrained", 0),
     "before the old configuration goes": (Path, "unlink", 0),
-    "before the weights are moved": (Path, "replace", 0),
-    "between weights and configuration": (Path, "replace", 1),
-    "at the end": (Path, "rmdir", 0),
+    "before the weights are moved": (Path, "replace", 1),  # after that of the writing itself
+    "between weights and configuration": (Path, "replace", 2),
+    "at the end": (shutil, "rmtree", 0),
 }
 
 

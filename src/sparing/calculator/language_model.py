@@ -212,11 +212,12 @@ def tune(
 
 def last_sound(folder: Path) -> Path | None:
     """The newest checkpoint whose files can all be read; torn ones are removed."""
-    kept = sorted(folder.glob("checkpoint-*"), key=lambda each: -int(each.name.split("-")[1]))
-    for place in kept:
-        if _is_sound(place):
-            return place
-        shutil.rmtree(place)
+    steps = (path.name.partition("-")[2] for path in folder.glob("checkpoint-*"))
+    for step in sorted((int(text) for text in steps if text.isdigit()), reverse=True):
+        checkpoint = folder / f"checkpoint-{step}"
+        if _is_sound(checkpoint):
+            return checkpoint
+        shutil.rmtree(checkpoint)
     return None
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn, get_args, get_type_hints
 
 import typer
 
 from sparing import __version__
-from sparing.cli._shared import INTERRUPTED, USED_WRONGLY
+from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
+from sparing.core.errors import UsageError
 from sparing.core.folder import Folder
+from sparing.core.paths import expanded
 
 EPILOGUE = (
     "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 a required goal was not met, "
-    "4 finished with some cells failed, 130 interrupted."
+    "4 finished with some cells failed, 129 SIGHUP, 130 interrupted, "
+    "141 the reader of the output went away, 143 SIGTERM."
 )
 
 
@@ -33,8 +38,41 @@ def application() -> typer.Typer:
     folder = Folder(__name__, "verb")
     for name in folder.names():
         module = folder.load(name)
+        _check_arguments(module.run)
         app.command(name, context_settings=getattr(module, "CONTEXT", None))(module.run)
     return app
+
+
+def _check_arguments(run: Callable[..., object]) -> None:
+    """Let ``_path`` read each path of a verb, and ``_name`` each name that it cannot do without.
+
+    Both refuse what is empty: it comes of a variable that is not set.
+    """
+    verb = inspect.unwrap(run)
+    required = inspect.signature(verb).parameters
+    verb.__annotations__ = get_type_hints(verb, include_extras=True)
+    for name, hint in verb.__annotations__.items():
+        kinds = get_args(hint)
+        for declared in getattr(hint, "__metadata__", ()):
+            if Path in (kinds[0], *get_args(kinds[0])):
+                declared.parser = _path
+            elif kinds[0] is str and required[name].default is inspect.Parameter.empty:
+                declared.parser = _name
+
+
+def _path(text: str | Path) -> Path:
+    if text == "":
+        raise typer.BadParameter("the path is empty; the current folder is .")
+    try:
+        return expanded(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("it is empty")
+    return text
 
 
 def _version(wanted: bool) -> bool:
@@ -59,16 +97,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     # not list(...): once loaded, the verb of that name hides the builtin in this module
     given = None if arguments is None else [*arguments]
+    sys.exit(exit_code(lambda: _run(given)))
+
+
+def _run(given: Sequence[str] | None) -> int:
+    """Parse the arguments, run the verb and give its exit code."""
     try:
         code = application()(given, prog_name="sparing", standalone_mode=False)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except Exception as error:
         # typer has carried a copy of click since some version, so the class has two homes
         if not hasattr(error, "format_message"):
             raise
         message = str(error.format_message()).strip()
-        if message:
-            print(message if "\n" in message else f"sparing: {message}", file=sys.stderr)
-        sys.exit(USED_WRONGLY)
-    sys.exit(code if isinstance(code, int) else 0)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            note(message)
+        else:
+            say(message)
+        return USED_WRONGLY
+    return code if isinstance(code, int) else 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sparing.cli._endings import note
+from sparing.core.interrupts import Terminated
 
 if TYPE_CHECKING:
     from sparing.calculator import Calculator
@@ -16,8 +18,10 @@ def show_page(calculator: Calculator, models: Path | None, port: int) -> None:
 
     with serve(voices(calculator, models), port) as server:
         print(f"http://{ADDRESS}:{server.server_address[1]}/", flush=True)
-        print("Ctrl-C ends it.", file=sys.stderr)
+        note("Ctrl-C ends it.")
         try:
             server.serve_forever()
+        except Terminated:
+            raise
         except KeyboardInterrupt:
-            print(file=sys.stderr)
+            note()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
 
-from sparing.cli._shared import CELLS_FAILED, GOAL_MISSED, emit
+from sparing.cli._endings import CELLS_FAILED, GOAL_MISSED, say
+from sparing.cli._shared import emit
 
 if TYPE_CHECKING:
     from sparing.studies._study import StudyResult
@@ -25,7 +25,7 @@ def finish_study(result: StudyResult, as_json: bool) -> None:
         busy = [result.disturbance] if result.disturbance else []
         print(*busy, *result.goal_lines(), *answer, "", *outcome.places(), sep="\n")
     for failure in result.failures:
-        print(f"sparing: cell {failure.cell} failed: {failure.error}", file=sys.stderr)
+        say(f"cell {failure.cell} failed: {failure.error}")
     if result.failures:
         raise typer.Exit(CELLS_FAILED)
     if any(goal.required and goal.met is not True for goal in result.goals):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import CheckpointError, DataError, UsageError
+from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ TEXTS_A_BATCH = 8
 def saved_entry(name: str) -> dict[str, Any]:
     """What a model's folder says of its swap; empty where it is not swapped."""
     try:
-        content = parse_json(read_plain(Path(name).expanduser() / "config.json"), finite=False)
+        content = parse_json(read_plain(expanded(name) / "config.json"), finite=False)
     except (OSError, ValueError):
         return {}
     entry = content.get("sparing") if isinstance(content, dict) else None
@@ -39,7 +40,7 @@ def tokenizer_of(name: str) -> Any:
     from sparing.models._quiet import quiet
     from sparing.tasks._text import VOCABULARIES
 
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     place = str(folder) if folder.is_dir() else name
     with quiet():
         for file in VOCABULARIES:

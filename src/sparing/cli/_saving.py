@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparing.core.errors import SparingError, UsageError
+from sparing.core.paths import expanded
+from sparing.core.scratch import scratch_beside, scratch_inside
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PROCESSOR = "preprocessor_config.json"
-PART = ".part"
 
 
 def require_new(folder: Path) -> None:
@@ -20,33 +22,37 @@ def require_new(folder: Path) -> None:
 
     It is not made yet: what fails later leaves nothing behind.
     """
-    probe = folder / PART  # also what a killed process may have left where a volume is mounted
-    if folder.is_dir() and any(entry != probe for entry in folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: give a new folder")
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(probe, ignore_errors=True)
-        probe.mkdir()
-        probe.rmdir()
-        for each in missing:
-            each.rmdir()
+        try:
+            with _scratch(folder.resolve()) as part:
+                occupied = any(path != part.parent for path in folder.resolve().iterdir())
+        finally:
+            for path in missing:
+                path.rmdir()
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+    if occupied:
+        raise UsageError(f"{folder} is not empty: give a new folder")
 
 
-def _put(beside: Path, folder: Path) -> None:
+def _scratch(folder: Path) -> AbstractContextManager[Path]:
+    """Where to write first: beside the folder, but inside one that is mounted."""
+    return scratch_inside(folder, "model") if folder.is_mount() else scratch_beside(folder)
+
+
+def _put(written: Path, folder: Path) -> None:
     """Move what was written into place; what is mounted cannot be replaced, only filled.
 
     There the configuration goes last: without it the folder holds no model.
     """
-    if beside.parent != folder:
-        beside.replace(folder)
+    if not folder.is_mount():
+        written.replace(folder)
         return
-    files = sorted(beside.iterdir(), key=lambda file: file.name == "config.json")
+    files = sorted(written.iterdir(), key=lambda file: file.name == "config.json")
     for file in files:
         file.replace(folder / file.name)
-    beside.rmdir()
 
 
 def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
@@ -57,20 +63,17 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     from sparing.models._quiet import quiet
 
     folder = folder.resolve()  # "." has no name
-    beside = folder / PART if folder.is_mount() else folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with quiet():
-            model.save_pretrained(beside)
-        tokenizer = tokenizer_of(name)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(beside)
-        processor = Path(name).expanduser() / PROCESSOR
-        if processor.is_file():
-            shutil.copyfile(processor, beside / PROCESSOR)
-        _put(beside, folder)
+        with _scratch(folder) as part:
+            with quiet():
+                model.save_pretrained(part)
+            tokenizer = tokenizer_of(name)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(part)
+            processor = expanded(name) / PROCESSOR
+            if processor.is_file():
+                shutil.copyfile(processor, part / PROCESSOR)
+            _put(part, folder)
     except SafetensorError as error:
         raise SparingError(f"cannot write to {folder}: {error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,11 +14,20 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
-from sparing.core.errors import SparingError, UsageError, is_full, option_form
-
-FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
+from sparing.cli._endings import (
+    CLOSED_PIPE,
+    FAILED,
+    USED_WRONGLY,
+    code_of,
+    is_closed_pipe,
+    note,
+    reason_of,
+    say,
+)
+from sparing.core.errors import SparingError, UsageError, is_full, lacks_memory, option_form
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+QUOTED = 300  # characters of an internal error, which whoever mends it wants to see
 DETAIL_SECONDS = 10.0  # between lines on how far one piece of work has come, in a log
 KEPT = "kept"  # what a verb that is not always resumable raises KeyboardInterrupt with
 # How a verb takes a task's options, where it is not --set task_options.NAME=VALUE.
@@ -42,22 +50,16 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt as stop:
             kept = "; what was finished is kept, the same command goes on from there"
             resumable = verb_name in RESUMABLE or KEPT in stop.args
-            _say("interrupted" + (kept if resumable else ""))
-            raise typer.Exit(INTERRUPTED) from None
-        except UsageError as error:
-            _say(str(error))
-            raise typer.Exit(FAILED if is_full(error.__cause__) else USED_WRONGLY) from None
-        except (SparingError, OSError, MemoryError) as error:
-            _say(_one_line(error))
-            raise typer.Exit(FAILED) from None
+            say(reason_of(stop) + (kept if resumable else ""))
+            raise typer.Exit(code_of(stop)) from None
         except (typer.Exit, SystemExit):
             raise
         except Exception as error:
-            if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
-                traceback.print_exc()
-            kind = type(error).__name__
-            _say(f"internal error, {kind}: {_one_line(error)} (SPARING_LOG_LEVEL=debug says more)")
-            raise typer.Exit(FAILED) from None
+            if is_closed_pipe(error):
+                raise typer.Exit(CLOSED_PIPE) from None
+            message, code = _told(error)
+            say(message)
+            raise typer.Exit(code) from None
 
     return guarded
 
@@ -74,7 +76,7 @@ class _Notes(logging.Handler):
         line = record.getMessage()
         if line not in self.printed:
             self.printed.add(line)
-            _say(line)
+            say(line)
 
 
 @contextmanager
@@ -91,16 +93,29 @@ def _source_notes() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _one_line(error: BaseException) -> str:
+def _told(error: Exception) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    if isinstance(error, UsageError):
+        return str(error), FAILED if is_full(error.__cause__) else USED_WRONGLY
+    if lacks_memory(error):
+        return f"there is not enough memory: {_first_line(error)}", FAILED
+    if isinstance(error, SparingError):
+        return str(error), FAILED
+    if isinstance(error, OSError):
+        return _first_line(error), FAILED
+    if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
+        note(traceback.format_exc())
+    kind = type(error).__name__
+    more = "(SPARING_LOG_LEVEL=debug says more)"
+    return f"internal error, {kind}: {_first_line(error)[:QUOTED]} {more}", FAILED
+
+
+def _first_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
-        place = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror}{place}"
+        path = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{path}"
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _say(message: str) -> None:
-    print(f"sparing: {message}", file=sys.stderr)
 
 
 def emit(value: object) -> None:
@@ -147,7 +162,7 @@ def _plain_lines() -> Callable[[float, str], None]:
         detail = ": " in text and text.partition(": ")[0] == last.partition(": ")[0]
         if text == last or (detail and now - told_at < DETAIL_SECONDS):
             return
-        print(f"{fraction:4.0%} {text}", file=sys.stderr, flush=True)
+        note(f"{fraction:4.0%} {text}")
         last, told_at = text, now
 
     return show

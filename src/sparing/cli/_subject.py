@@ -7,10 +7,10 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import SparingError, UsageError
+from sparing.core.paths import expanded
 
 DENSE = "softmax"
 USUAL_TOKENS, USUAL_HEADS, USUAL_DIM = 512, 12, 64
@@ -91,7 +91,7 @@ def is_mechanism(name: str) -> bool:
     """
     from sparing.core.catalogue import MECHANISMS
 
-    if "/" in name or Path(name).expanduser().is_dir():
+    if "/" in name or expanded(name).is_dir():
         return False
     known = MECHANISMS.names()
     dotted = "." in name and "-" not in name

@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from sparing.cli._shared import FAILED, USED_WRONGLY, Json, emit, progress_bar, verb
+from sparing.cli._endings import FAILED, USED_WRONGLY, note
+from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CONTEXT = {"ignore_unknown_options": True}  # "-7 + 12" is a sum
 STDIN = "-"
 PROMPT = "sum> "
+LONGEST_LINE = 1 << 20
 
 
 Sums = Annotated[
@@ -123,6 +125,8 @@ def _calculator(model: Path | None) -> Calculator:
 
 def _calculate(network: Answering, given: list[str], explain: bool, as_json: bool) -> None:
     """Answer what was given; alone on a terminal, ask."""
+    if sys.stdin is None and STDIN in (given or [STDIN]):
+        raise UsageError("standard input is closed: give sums, or a pipe or a file of them")
     asked = not given and sys.stdin.isatty() and not as_json
     single = len(given) == 1 and given[0] != STDIN
     failed = False
@@ -156,9 +160,20 @@ def _lines(given: Iterable[str]) -> Iterator[str]:
         if each == STDIN:
             if hasattr(sys.stdin, "reconfigure"):  # what is no text is no sum, and says so
                 sys.stdin.reconfigure(errors="backslashreplace")
-            yield from (line.strip() for line in sys.stdin if line.strip())
+            yield from filter(None, map(str.strip, _read_lines(sys.stdin)))
         else:
             yield each
+
+
+def _read_lines(stream: TextIO) -> Iterator[str]:
+    """The lines of a stream, of bounded length: a file without line breaks may not fill memory."""
+    try:
+        while line := stream.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:
+                raise UsageError(f"a line of standard input is longer than {LONGEST_LINE:,} signs")
+            yield line
+    except OSError as error:
+        raise UsageError(f"cannot read standard input: {error.strerror or error}") from error
 
 
 def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
@@ -203,7 +218,7 @@ def _train(place: Path, seed: int) -> None:
         trained = train_calculator(seed, on_progress=tell)
     trained.network.save(place, seed=seed)
     took = sum(trained.wall_s.values())
-    print(f"{place}: {trained.network.weights:,} weights, {took:.0f} s", file=sys.stderr)
+    note(f"{place}: {trained.network.weights:,} weights, {took:.0f} s")
 
 
 def _prove(network: Calculator, as_json: bool) -> None:

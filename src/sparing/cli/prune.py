@@ -6,7 +6,6 @@ With ``--epochs-between`` they go in stages, and what is left is trained on afte
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,6 +103,7 @@ def _prune(
     from sparing.cli._settings import apply
     from sparing.studies._fit import require_fit, require_head
     from sparing.studies._task import load_for
+    from sparing.transfer.gradual import drop_pruning
     from sparing.transfer.opening import open_model
 
     opened, pruned = open_model(model), open_model(model)
@@ -118,7 +118,7 @@ def _prune(
     scores, latency = _scores(before, after), _latency(opened, pruned, loaded)
     save_model(pruned, model, folder)
     if cut.recipe is not None:
-        shutil.rmtree(stages, ignore_errors=True)
+        drop_pruning(stages)
     if as_json:
         facts = {"model": model, "folder": str(folder), "task": loaded.name}
         found = {**report.to_dict(), "scores": scores, "latency": latency}
@@ -151,8 +151,9 @@ def _removed(
             step=cut.step,
             on_progress=show,
         )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(KEPT) from None
+    except KeyboardInterrupt as stop:
+        stop.args = (*stop.args, KEPT)
+        raise
 
 
 def _recipe(task: str, epochs: int, rate: float | None, precision: str) -> Recipe | None:

@@ -12,6 +12,7 @@ from sparing.cli._finish import finish_study
 from sparing.cli._plan import show_plan
 from sparing.cli._shared import Json, progress_bar, verb
 from sparing.core.errors import UsageError, option_form
+from sparing.core.paths import expanded
 
 
 @verb
@@ -38,7 +39,7 @@ def run(
     """Run a study and print its goals: name, target, value, interval, met."""
     from sparing.cli._settings import apply
 
-    if data is not None and not data.expanduser().is_dir():
+    if data is not None and not expanded(data).is_dir():
         raise UsageError(f"the data folder {data} does not exist")
     module = _study(name, budget)
     options = apply(module.BUDGETS[budget], settings or [])

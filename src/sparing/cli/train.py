@@ -12,6 +12,7 @@ import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
 from sparing.core.errors import UsageError, nearest
+from sparing.core.paths import expanded
 from sparing.core.reading import parse_json
 from sparing.train.recipe import PRECISIONS, Precision, Recipe, default_recipe
 
@@ -152,8 +153,8 @@ def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwr
 def _require_elsewhere(plan: Plan, folder: Path) -> None:
     """Raise ``UsageError`` where overwriting would drop the model that is begun or learned from."""
     for name in (plan.model, plan.distil_from):
-        place = Path(name).expanduser().resolve()
-        if name and place.is_dir() and place.is_relative_to(folder.expanduser().resolve()):
+        place = expanded(name).resolve()
+        if name and place.is_dir() and place.is_relative_to(expanded(folder).resolve()):
             raise UsageError(f"--overwrite would drop {name}, which this training begins from")
 
 

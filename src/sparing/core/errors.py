@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+# How allocators of PyTorch, NumPy and ONNX Runtime word that memory ran out.
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
 # How PyTorch's writer words that a file could not be written.
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 
@@ -126,3 +128,9 @@ def is_full(cause: BaseException | None) -> bool:
     words = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}", *FULL_DISK)
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(cause, "errno", None) in numbers or any(word in str(cause) for word in words)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether memory ran out; some allocators say so in the words of a RuntimeError only."""
+    worded = isinstance(error, RuntimeError) and any(word in str(error) for word in NO_MEMORY)
+    return worded or isinstance(error, MemoryError)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from sparing.core.writing import append, open_existing
 
 Obtained = Literal["measured", "integrated", "estimated", "modelled", "paper"]
 Label = str | int | float | bool | None
+LARGEST = 1e30  # of any measured number; squares and ratios of what is larger leave the float range
 
 
 def _now() -> str:
@@ -44,7 +44,10 @@ class Record:
     time: str = field(default_factory=_now)
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """One line of JSON; raises ``DataError`` for what could not be read back."""
+        problem = _problem(self)
+        if problem:
+            raise DataError(f"the result {self.name!r} cannot be kept: {problem}")
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
 
 
@@ -52,22 +55,42 @@ def _from_dict(entry: dict[str, Any]) -> Record:
     """The record of a line; ``ValueError`` or ``TypeError`` where it is none that was written."""
     interval = entry.get("interval")
     record = Record(**{**entry, "interval": tuple(interval) if interval else None})
-    texts = (record.name, record.unit, record.obtained, record.cell, record.machine, record.commit)
-    if not all(isinstance(text, str) for text in texts) or not isinstance(record.labels, dict):
-        raise TypeError(texts)
-    numbers = (record.value, *(record.interval or ()))
-    if not all(number is None or is_finite(number) for number in numbers):
-        raise ValueError(numbers)  # it would not be judged, and fail later
-    if record.interval is not None and (len(record.interval) != 2 or None in record.interval):
-        raise ValueError(record.interval)
+    problem = _problem(record)
+    if problem:
+        raise ValueError(problem)  # it would not be evaluated, and fail later
     return record
 
 
+def _problem(record: Record) -> str:
+    """What makes a record none that can be evaluated; empty where it can."""
+    texts = ("name", "unit", "obtained", "cell", "machine", "commit", "time")
+    for name in texts:
+        if not isinstance(getattr(record, name), str):
+            return f"its {name} is no text"
+    if record.value is not None and not is_finite(record.value):
+        return f"its value is {str(record.value)[:40]}"
+    if record.interval is not None:
+        pair = len(record.interval) == 2 and all(map(is_finite, record.interval))
+        if not pair or record.interval[0] > record.interval[1]:
+            return f"its interval is {str(record.interval)[:40]}"
+    if not isinstance(record.count, int) or not is_finite(record.count) or record.count < 0:
+        return f"its count is {str(record.count)[:40]}"
+    return _label_problem(record.labels)
+
+
+def _label_problem(labels: object) -> str:
+    if not isinstance(labels, dict):
+        return "its labels are no object"
+    for name, value in labels.items():
+        if not isinstance(value, str | bool | None) and not is_finite(value):
+            return f"its label {str(name)[:40]} is {str(value)[:40]}"
+    return ""
+
+
 def is_finite(value: object) -> bool:
-    """Whether this is a number that can be reckoned with: no bool, no NaN, not infinite."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether this is a number to compute with: no bool, no NaN, of a size of at most 1e30."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and -LARGEST <= value <= LARGEST  # type: ignore[operator]  # NaN fails both
 
 
 class RecordLog:
@@ -95,7 +118,10 @@ class RecordLog:
     def _entries(self) -> Iterator[Record]:
         if not self.path.exists():
             return
-        lines = read_plain(self.path).split(b"\n")
+        try:
+            lines = read_plain(self.path).split(b"\n")
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror}") from error
         for number, line in enumerate(lines[:-1], 1):
             try:
                 yield _from_dict(parse_json(line))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import fnmatch
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, nearest
 from sparing.core.processor import int8_sums_overflow
+from sparing.core.scratch import scratch_inside
 from sparing.core.writing import replacing
 from sparing.export._extra import require
 from sparing.export.engine import Chain
@@ -192,20 +192,17 @@ def sensitivities(
     """
     settings = settings or Int8Settings()
     layers = quantisable_layers(segments)
+    folder.mkdir(parents=True, exist_ok=True)
     reference = Chain(segments, thread_count=thread_count)(inputs)[0]
     found = []
     for layer in layers:
         number, name = layer.split(".", 1)
         path = segments[int(number)]
         others = [node.name for node in _products(_loaded(path)) if node.name != name]
-        place = folder / "one-layer"
-        place.mkdir(parents=True, exist_ok=True)
-        try:
+        with scratch_inside(folder, "one-layer") as part:
             replaced = list(segments)
-            replaced[int(number)] = _quantised(path, place / path.name, settings, others)
+            replaced[int(number)] = _quantised(path, part / path.name, settings, others)
             logits = Chain(replaced, thread_count=thread_count)(inputs)[0]
-        finally:
-            shutil.rmtree(place)
         found.append((layer, logit_shift(reference, logits)))
     return sorted(found, key=lambda pair: -pair[1].relative)
 

@@ -36,7 +36,8 @@ def read_run(folder: Path) -> Run:
         )
     config = _read_json(folder / "config.json", dict)
     _check_config(config, folder / "config.json")
-    records = [replace(each, labels=clean(each.labels)) for each in _read_records(folder)]
+    entries = RecordLog(folder / "records.jsonl").read()
+    records = [replace(entry, labels=clean(entry.labels)) for entry in entries]
     goals = _read_json(folder / "goals.json", dict, optional=True).get("goals", [])
     failed = _read_json(folder / "failed.json", list, optional=True)
     goals = _check_goals(_dictionaries(goals, "goals.json"))
@@ -74,13 +75,6 @@ def _read_json(path: Path, kind: type, *, optional: bool = False) -> Any:
     if not isinstance(content, kind):
         raise DataError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}")
     return clean(content)
-
-
-def _read_records(folder: Path) -> list[Record]:
-    try:
-        return RecordLog(folder / "records.jsonl").read()
-    except OSError as error:
-        raise DataError(f"cannot read {folder / 'records.jsonl'}: {error.strerror}") from error
 
 
 def _check_config(config: Config, path: Path) -> None:

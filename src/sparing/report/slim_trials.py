@@ -43,7 +43,8 @@ def _draw_trials(results: SlimResults, sheet: Sheet, found: Sequence[Trial]) -> 
     left, right = min(costs), max([*costs, 100.0])
     axes.set_xlim(left - 0.1 * (right - left), right + 0.06 * (right - left))
     axes.set_ylim(0, _top(results, found))
-    shares = [left + step * (right - left) / 60 for step in range(61)]
+    steps = (left + step * (right - left) / 60 for step in range(61))
+    shares = [share for share in steps if share > 0]
     axes.plot(shares, [100 / share for share in shares], color=sheet.look.muted, alpha=0.6, lw=1)
     axes.axhline(results.speed, color=sheet.look.muted, lw=1, linestyle=(0, (4, 4)), zorder=1)
     axes.annotate(

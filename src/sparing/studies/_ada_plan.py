@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Record
 from sparing.studies._ada_arms import ADAPTIVE, Arm, Work
@@ -86,7 +86,7 @@ def _shape(work: Work) -> tuple[int, int]:
     """Layers and width, from a model's own configuration where it is pretrained."""
     sizes: Mapping[str, Any] = work.sizes
     if work.pretrained:
-        file = Path(work.model).expanduser() / "config.json"
+        file = expanded(work.model) / "config.json"
         if not file.is_file():
             return 12, 768  # a name on the hub, not looked up for an estimate
         own = parse_json(read_plain(file), finite=False)

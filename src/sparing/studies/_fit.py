@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SEVERAL = "multi_label_classification"
 def configuration(source: str) -> dict[str, Any]:
     """A model folder's config.json; empty where there is none that can be read."""
     try:
-        content = parse_json(read_plain(Path(source).expanduser() / "config.json"), finite=False)
+        content = parse_json(read_plain(expanded(source) / "config.json"), finite=False)
     except (OSError, ValueError, RuntimeError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -77,7 +77,7 @@ def refuse_others(source: str) -> None:
         raise Unsupported(f"{source} is {other} ({named}); slim takes a classifier")
     if named.endswith(QUESTIONS):
         raise Unsupported(f"{source} answers questions ({named}); slim takes a classifier")
-    embeds = any((Path(source).expanduser() / name).is_file() for name in SENTENCE_FILES)
+    embeds = any((expanded(source) / name).is_file() for name in SENTENCE_FILES)
     if embeds and not is_classifier(source):
         raise Unsupported(
             f"{source} is an embedding model, and slim takes a classifier: fine-tune one first "
@@ -225,6 +225,6 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
         raise UsageError(f"{name} has {classes} classes, but task {task.name} has {task.classes}")
     require_reads(model, task, name)
     if task.words is not None and task.tokenizer is None:
-        task.words.require_same(Path(name).expanduser())
+        task.words.require_same(expanded(name))
     if task.answer == "class":
         require_order(model.config.id2label, task.labels, name)

@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
+from sparing.core.paths import expanded
 from sparing.studies._lin_grammar import documents
 from sparing.tasks._files import given_folder, read_bytes
 from sparing.tasks._hub import columns_of, from_hub
@@ -92,7 +93,7 @@ def files_of(name: str, data: Path | None) -> list[Path]:
     name, root = corpus_of(name, data), given_folder(data)
     if name == REVIEWS:
         return [] if root is None else sorted(p for p in (root / "imdb").rglob("*") if p.is_file())
-    place = Path(name.removeprefix(WIKITEXT)).expanduser()
+    place = expanded(name.removeprefix(WIKITEXT))
     if name.startswith(WIKITEXT) and place.is_dir():
         return sorted(place.glob("wiki.*"))
     return [place] if place.is_file() else []
@@ -146,14 +147,14 @@ def _texts(name: str, data: Path | None) -> tuple[Texts, Callable[[str], str], s
         return _film_reviews(data), spaced, "film reviews of IMDB, trained and tested as published"
     if name.startswith(WIKITEXT):
         return _wikitext(name.removeprefix(WIKITEXT)), str, f"WikiText: {title_of(name)}"
-    if Path(name).expanduser().is_file():
-        return _cut(_paragraphs(Path(name).expanduser())), spaced, f"texts of {Path(name).name}"
+    if expanded(name).is_file():
+        return _cut(_paragraphs(expanded(name))), spaced, f"texts of {Path(name).name}"
     raise _unknown(name)
 
 
 def require_corpus(name: str) -> None:
     """Raise ``UsageError`` for what is no corpus; nothing is read."""
-    if name.startswith(WIKITEXT) or Path(name).expanduser().is_file():
+    if name.startswith(WIKITEXT) or expanded(name).is_file():
         return
     if name not in (AUTO, REVIEWS, GRAMMAR):
         raise _unknown(name)
@@ -196,7 +197,7 @@ def _cut(texts: Sequence[str]) -> Texts:
 
 def _wikitext(place: str) -> Texts:
     """Articles of each split, from the published files (wiki.train.tokens or .raw) or the hub."""
-    folder = Path(place).expanduser()
+    folder = expanded(place)
     if folder.is_dir():
         return {split: _articles(_lines(folder, file)) for split, file in SPLITS.items()}
     if "/" in place:

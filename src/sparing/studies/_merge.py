@@ -14,6 +14,7 @@ from typing import Any
 from sparing.core.errors import DataError, UsageError
 from sparing.core.folder import Folder
 from sparing.core.record import Record
+from sparing.core.scratch import scratch_beside
 from sparing.core.writing import write_atomically
 from sparing.studies._run import (
     ANALYSIS,
@@ -162,22 +163,17 @@ def _copy(place: Path, copy: Path) -> None:
 def _write(
     into: Path, config: dict[str, Any], records: Sequence[Record], folders: Sequence[Path]
 ) -> None:
-    """The new folder appears whole or not at all; what a killed merge left goes first."""
-    beside = into.with_name(f".{into.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        write_atomically(
-            beside / "records.jsonl", "".join(f"{entry.to_json()}\n" for entry in records)
-        )
-        write_atomically(beside / "failed.json", "[]\n")
+    """The new folder appears whole or not at all."""
+    into = into.resolve()  # "." has no name
+    into.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_beside(into) as part:
+        lines = "".join(f"{entry.to_json()}\n" for entry in records)
+        write_atomically(part / "records.jsonl", lines)
+        write_atomically(part / "failed.json", "[]\n")
         for folder in folders:
-            for place in _trainings(folder):
-                copy = beside / place.relative_to(folder)
+            for training in _trainings(folder):
+                copy = part / training.relative_to(folder)
                 if not copy.exists():
-                    _copy(place, copy)
-        write_atomically(beside / "config.json", json.dumps(config, indent=2) + "\n")
-        if into.is_dir():
-            into.rmdir()
-        beside.replace(into)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+                    _copy(training, copy)
+        write_atomically(part / "config.json", json.dumps(config, indent=2) + "\n")
+        part.replace(into)  # an empty folder that is there gives way

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,27 +13,22 @@ from typing import Any
 
 from torch import Tensor
 
-from sparing.core.errors import DataError, SparingError, UsageError, is_full
+from sparing.core.errors import DataError, SparingError, UsageError, is_full, lacks_memory
+from sparing.core.folder import Folder
 from sparing.core.locking import held_alone
 from sparing.core.progress import Progress, told_to
 from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog
 from sparing.core.writing import replacing, write_atomically
 from sparing.measure.load import with_load
+from sparing.studies._owned import FIGURES, FOLDERS, drop_run
 
 FINISHED = "cell"
 ANALYSIS = "analysis"
 DATA = "data"
 MACHINES = "machines"
-OWNED_FOLDERS = ("models", "model", "engines", "answers", "figures")
-OWNED_FILES = (
-    "records.jsonl",
-    "answers.safetensors",
-    "goals.json",
-    "failed.json",
-    "report.html",
-    "report.md",
-)
+TRAIN = "train"  # what the verb of that name runs
+LONGEST_ERROR = 400
 Identity = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -162,14 +156,14 @@ class Run:
                 found = with_load(cell.work)
             self.keep(cell.key, found)  # a record that is not finite is refused here
         except Exception as error:
-            if isinstance(error, MemoryError) or is_full(error) or is_full(error.__cause__):
+            if _ends_all(error):
                 raise  # the next one would fare no better
             if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
                 traceback.print_exc()
             line = str(error).strip().splitlines() or [""]
             known = isinstance(error, SparingError | RuntimeError | ValueError) and line[0]
             told = line[0] if known else f"{type(error).__name__}: {line[0]}".rstrip(": ")
-            self.failures.append(Failure(cell.key, told))
+            self.failures.append(Failure(cell.key, told[:LONGEST_ERROR]))
 
     def _drop_torn_cells(self) -> None:
         entries = self.log.read()
@@ -181,6 +175,16 @@ class Run:
     def _rewrite(self, entries: Sequence[Record]) -> None:
         lines = "".join(entry.to_json() + "\n" for entry in entries)
         write_atomically(self.log.path, lines)
+
+
+def _ends_all(error: Exception) -> bool:
+    """Whether the machine has no room left: on its disk, or in its memory.
+
+    A device's memory is another matter: arms differ in what they need of it.
+    """
+    if type(error).__name__ == "OutOfMemoryError":
+        return False
+    return lacks_memory(error) or is_full(error) or is_full(error.__cause__)
 
 
 @contextmanager
@@ -207,37 +211,32 @@ def open_run(
     with held_alone(folder, "run"), quiet():
         if overwrite:
             if (folder / "config.json").exists():
-                read_config(folder)  # only a run may be overwritten
-            _drop_run(folder)
+                read_config(folder, config.get("study"))  # only a run may be overwritten
+            drop_run(folder)
         else:
             _require_same(folder, config, by_task=by_task, today=today)
         path = folder / "config.json"
-        before = machines_of(read_config(folder)) if path.exists() else {}
+        before = machines_of(read_config(folder, config.get("study"))) if path.exists() else {}
         config = {**config, MACHINES: before | machines_of(config)}
         write_atomically(path, json.dumps(config, indent=2) + "\n")
         yield Run(folder, config)
 
 
-def _drop_run(folder: Path) -> None:
-    """Remove what a run makes, and nothing else: what is left would be taken for the new run's."""
-    for name in OWNED_FILES:
-        (folder / name).unlink(missing_ok=True)
-    for name in OWNED_FOLDERS:
-        place = folder / name
-        if place.is_symlink():
-            place.unlink()
-        elif place.exists():
-            shutil.rmtree(place)
+def read_config(folder: Path, study: object = None) -> dict[str, Any]:
+    """A run's configuration; raises ``DataError`` when the folder holds none.
 
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """A run's configuration; raises ``DataError`` when the folder holds none."""
+    Its study is one of ours, a dotted name, or the ``study`` that the caller runs.
+    """
     path = folder / "config.json"
     if not path.exists():
         raise DataError(f"{folder} holds no run: there is no config.json")
     config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("identity"), dict):
         raise DataError(f"{path} is not a run's configuration")
+    name = config.get("study")
+    known = (*Folder("sparing.studies", "study").names(), TRAIN, study)
+    if not isinstance(name, str) or (name not in known and "." not in name):
+        raise DataError(f"{path} is not a run's configuration: it names no study")
     return config
 
 
@@ -255,10 +254,9 @@ def _require_same(
 ) -> None:
     if not (folder / "config.json").exists():
         return
-    there = read_config(folder)
-    study = there.get("study", config.get("study"))
-    if study != config.get("study"):
-        raise UsageError(f"{folder} holds a run of {study}, not of {config.get('study')}")
+    there = read_config(folder, config.get("study"))
+    if there["study"] != config.get("study"):
+        raise UsageError(f"{folder} holds a run of {there['study']}, not of {config.get('study')}")
     before, now = as_of_today(folder, there, today), config["identity"]
     open_yet = (
         _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
@@ -324,7 +322,7 @@ def as_of_today(folder: Path, config: dict[str, Any], today: Identity) -> dict[s
 
 def _not_begun(folder: Path, tasks: set[str]) -> set[str]:
     """The tasks that have no finished cell and nothing that a cell left in the folder."""
-    left = [place.name for name in OWNED_FOLDERS for place in (folder / name).glob("*")]
+    left = [place.name for name in FOLDERS for place in (folder / name).glob("*")]
     finished = standing(folder)[1]
     return {
         task
@@ -346,10 +344,10 @@ def _without(identity: dict[str, Any], tasks: set[str]) -> dict[str, Any]:
 
 def _is_bare(folder: Path, config: dict[str, Any]) -> bool:
     """Whether a run came to nothing yet; what a training has lies around its folder."""
-    if config.get("study") == "train":
+    if config.get("study") == TRAIN:
         kept = ("result.json", "checkpoint-*", "seed-*/result.json", "seed-*/checkpoint-*")
         return not any(True for name in kept for _ in folder.parent.glob(name))
-    return not standing(folder)[1] and not any((folder / n).exists() for n in OWNED_FOLDERS)
+    return not standing(folder)[1] and not any((folder / n).exists() for n in (*FOLDERS, FIGURES))
 
 
 def apart(before: Any, now: Any) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparing.core.errors import UsageError
+from sparing.core.scratch import scratch_beside
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models._labels import require_order
@@ -181,13 +181,10 @@ class Models:
     def serve_static(self, number: int) -> None:
         """Let the fixed control be what is served: a copy of it, as if polished last."""
         place = self.polishing_place(number)
-        beside = place.with_name(f".{place.name}.{os.getpid()}")
-        shutil.rmtree(place, ignore_errors=True)
-        try:
-            shutil.copytree(self._static(), beside)
-            beside.rename(place)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+        with scratch_beside(place) as part:
+            shutil.copytree(self._static(), part, dirs_exist_ok=True)
+            shutil.rmtree(place, ignore_errors=True)
+            part.replace(place)
 
     @property
     def whole_recipe(self) -> Recipe:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
+from sparing.core.scratch import scratch_beside
 from sparing.layers.plan import Plan
 from sparing.studies._exits import Decision, Outcomes, decide, outcomes
 from sparing.studies._frontier import Point, Variant, best, points_of
@@ -239,11 +239,7 @@ def _fit(steps: Steps, place: Path) -> None:
     model = open_model(str(place.parent))
     assert isinstance(model, AdaptiveClassifier)
     fit_confidence(model, steps.task, seed=steps.models.seed)
-    beside = place.with_name(f".{place.name}.{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.rmtree(place, ignore_errors=True)
-    try:
-        model.save_pretrained(beside)
-        beside.rename(place)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with scratch_beside(place) as part:
+        model.save_pretrained(part)
+        shutil.rmtree(place, ignore_errors=True)
+        part.replace(place)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from sparing.core.errors import UsageError
+from sparing.core.paths import expanded
 from sparing.core.record import Record
 from sparing.core.rounding import rounded_up
+from sparing.core.scratch import scratch_beside
 from sparing.core.writing import write_atomically
 from sparing.export.folder import DESCRIPTION
 from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops
+from sparing.studies._owned import drop_folder, require_own
 from sparing.studies._run import Run
 from sparing.studies._slim_cells import (
     DENSE,
@@ -59,7 +61,7 @@ logits, segments = chain(inputs)  # the tokenizer's tensors, by name
 
 def refuse_model_folder(model: str, folder: Path) -> None:
     """Raise ``UsageError`` where the result would be written over the user's model."""
-    source = Path(model).expanduser()
+    source = expanded(model)
     if source.is_dir() and source.resolve() == folder.resolve():
         raise UsageError(f"{folder} is the model itself: choose another folder for the result")
 
@@ -67,27 +69,24 @@ def refuse_model_folder(model: str, folder: Path) -> None:
 def save(steps: Steps, run: Run, source: str) -> Path:
     """Write ``model/`` beside the records, whole or not at all, and return it."""
     target = run.folder / "model"
-    beside = run.folder / f".model.{os.getpid()}"
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
+    with scratch_beside(target) as part:
         model = steps.models.served()
         polished = points_of(run, "polished_score")
         model.set_frontier(polished or front_of(run), _whole_share(steps, model))
         plan = final_plan(run)
         if has_onnx():
-            steps.engines.exported(model, plan, str(beside.resolve() / "onnx"))
-        _keep_int8(int8_folder(steps, run) or target / INT8, beside / INT8)
+            steps.engines.exported(model, plan, str(part.resolve() / "onnx"))
+        _keep_int8(int8_folder(steps, run) or target / INT8, part / INT8)
         model.plan = plan
-        model.save_pretrained(beside)
+        model.save_pretrained(part)
         if polished:
-            _save_any_budget(steps, run, beside / ANY_BUDGET)
+            _save_any_budget(steps, run, part / ANY_BUDGET)
         if steps.task.tokenizer is not None:
-            steps.task.tokenizer.save_pretrained(beside)
-        write_atomically(beside / "README.md", model_card(run, steps, source))
-        shutil.rmtree(target, ignore_errors=True)
-        beside.rename(target)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            steps.task.tokenizer.save_pretrained(part)
+        write_atomically(part / "README.md", model_card(run, steps, source))
+        require_own(run.folder, ("model",))
+        drop_folder(target)
+        part.replace(target)
     return target
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing import __version__
+from sparing.core.paths import expanded
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.measure.load import disturbance_words
@@ -108,7 +109,7 @@ def _weights(models: Iterable[str]) -> dict[str, str]:
     """Digests of the weights of the models that are folders here."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(filter(None, models)):
-        folder = Path(name).expanduser()
+        folder = expanded(name)
         told = hashlib.blake2b(digest_size=8)
         files = sorted(path for kind in WEIGHTS for path in folder.glob(kind))
         for path in files:

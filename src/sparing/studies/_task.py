@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
+from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def load_for(
     chosen = {**remembered, **options}
     takes_tokenizer = bool(model) and "tokenizer" in options_of(name, data)
     if takes_tokenizer and "tokenizer" not in chosen and _has_tokenizer(model):
-        chosen["tokenizer"] = str(Path(model).expanduser()) if model.startswith("~") else model
+        chosen["tokenizer"] = str(expanded(model)) if model.startswith("~") else model
     return load_task(name, data=data, **chosen), chosen
 
 
@@ -88,7 +89,7 @@ def _has_tokenizer(model: str, *, own: bool = False) -> bool:
 
     if not model or model in names():
         return False
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     return has_vocabulary(folder) if folder.is_dir() else not own
 
 
@@ -120,7 +121,7 @@ def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any], dict[str, str]
 
     if not model or model in names():
         return
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     for place in (folder / "training", folder.parent / "training"):
         try:
             config = parse_json(read_plain(place / "config.json"))

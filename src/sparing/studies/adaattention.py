@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from sparing.core.paths import expanded
 from sparing.core.progress import Progress
 from sparing.core.record import Label, Record
 from sparing.models import default_model
@@ -293,7 +294,7 @@ def _named(identity: Any, options: Options) -> Any:
     if isinstance(identity, dict):
         return {key: _named(value, options) for key, value in identity.items()}
     if identity and identity in (options.model, options.image_model):
-        path = Path(identity).expanduser()
+        path = expanded(identity)
         return path.name if path.is_dir() else identity
     return identity
 

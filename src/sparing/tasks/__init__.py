@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import UsageError, nearest, quoted
 from sparing.core.folder import Folder
 from sparing.core.options import hints_of, require_type
+from sparing.core.paths import expanded
 from sparing.tasks._endings import PICTURES, TABLES, ends_with, files_with, holds_classes
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
     ``UsageError`` for an unknown name or option or a ``data`` that is no folder, and ``DataError``
     for files that are missing, cut short, broken or of another format.
     """
-    if data is not None and not Path(data).expanduser().is_dir():
+    if data is not None and not expanded(data).is_dir():
         raise UsageError(f"the data folder {data} does not exist")
     module, given = _home(name, data)
     known, hints = options_of(name, data), hints_of(module.load)
@@ -116,8 +117,8 @@ def _home(
     """The module of a task, and the options that its name stands for."""
     if name.replace("-", "_") in TASKS.names():
         return TASKS.load(name.replace("-", "_")), {}
-    path = Path(name).expanduser()
-    below = None if data is None else Path(data).expanduser() / name
+    path = expanded(name)
+    below = None if data is None else expanded(data) / name
     if below is not None and below.exists() and not path.exists():
         path = below
     if "/" in name or path.exists() or ends_with(name, TABLES):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from sparing.core.errors import DataError, quoted
+from sparing.core.paths import expanded
 
 CHUNK_BYTES = 2**20
 # What a packed file may unpack to: texts come to 10 times their size at most, zeros to 1,000.
@@ -21,7 +22,7 @@ FREE_BYTES, MOST_TIMES, MOST_BYTES = 2**26, 50, 2**33
 def given_folder(data: Path | None) -> Path | None:
     """The data folder: ``data``, else the environment variable SPARING_DATA, else none."""
     given = data if data is not None else os.environ.get("SPARING_DATA")
-    return Path(given).expanduser() if given else None
+    return expanded(given) if given else None
 
 
 def data_folder(task: str, data: Path | None, places: Sequence[str], wanted: str) -> Path:

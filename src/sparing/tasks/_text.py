@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError, quoted
+from sparing.core.paths import expanded
 from sparing.tasks._facts import Facts
 from sparing.tasks._splits import pooled_when_rare, stratified
 from sparing.tasks._table import Row
@@ -225,7 +226,7 @@ def fast_tokenizer(name: str) -> Any:
     """
     from sparing.foreign.pretrained import open_tokenizer
 
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir() and not has_vocabulary(folder):
         # transformers would make one that knows no word
         raise UsageError(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
+from sparing.core.paths import expanded
 from sparing.tasks._endings import ends_with
 from sparing.tasks._files import given_folder
 from sparing.tasks._table import Table, lines_of
@@ -101,7 +102,7 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
 
 def _found(source: str, data: Path | None) -> Path:
     root = given_folder(data)
-    places = [Path(source).expanduser(), *([root / source] if root else [])]
+    places = [expanded(source), *([root / source] if root else [])]
     for place in places:
         if place.is_file():
             return place

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sparing.core.errors import DataError, UsageError, listed, nearest
+from sparing.core.paths import expanded
 from sparing.tasks._endings import PICTURES, ends_with, holds_classes
 from sparing.tasks._facts import Facts
 from sparing.tasks._images import Part, Sizes, cut_test, image_task
@@ -39,7 +40,7 @@ def load(
     class's folder; but a whole test split without labels, as ImageNet's, is left out. Raises
     ``DataError`` naming what is missing or cannot be read.
     """
-    root = Path(source).expanduser() if source or data is None else Path(data)
+    root = expanded(source) if source or data is None else Path(data)
     if not source and data is None:
         raise UsageError("image-folder: give source, the folder that holds train and val")
     if not root.is_dir() and data is not None:

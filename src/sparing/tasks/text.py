@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparing.core.errors import DataError, UsageError, option, quoted
+from sparing.core.paths import expanded
 from sparing.tasks._columns import (
     LABEL,
     Columns,
@@ -123,8 +124,8 @@ def _looks_like_hub(source: str) -> bool:
 
 
 def _path(source: str, data: Path | None) -> Path:
-    here = Path(source).expanduser()
-    below = None if data is None else Path(data).expanduser() / source
+    here = expanded(source)
+    below = None if data is None else expanded(data) / source
     return below if below is not None and not here.exists() and below.exists() else here
 
 

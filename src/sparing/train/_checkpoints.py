@@ -113,6 +113,11 @@ def last_good(folder: Path, model: nn.Module) -> tuple[Path | None, list[str]]:
     return None, notes
 
 
+def _damaged(folder: Path) -> list[Path]:
+    """The checkpoints that were set aside."""
+    return [path for path in folder.glob("damaged-*") if path.name.partition("-")[2].isdigit()]
+
+
 def _set_aside(damaged: list[Path]) -> None:
     for path in damaged:
         target = path.with_name(f"damaged-{_step(path)}")
@@ -158,7 +163,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def clear(folder: Path, keep: int | None = None) -> None:
     """Remove a run's checkpoints; of step ``keep`` the weights alone stay."""
-    for path in [*checkpoints(folder), *folder.glob("damaged-*")]:
+    for path in [*checkpoints(folder), *_damaged(folder)]:
         if keep is None or path.name != f"{PREFIX}{keep}":
             shutil.rmtree(path)
             continue

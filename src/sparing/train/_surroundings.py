@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+
+from sparing.core.interrupts import SIGNALS, raise_terminated
 
 
 @runtime_checkable
@@ -36,21 +38,36 @@ def generators_kept() -> Iterator[None]:
 
 @contextmanager
 def interrupts_to(target: Interruptible) -> Iterator[None]:
-    """Turn the first Ctrl-C into a flag; a second one raises as usual.
+    """Turn the first Ctrl-C into a flag, and raise it when the block has ended by itself.
 
+    SIGTERM and SIGHUP do the same where they raise ``Terminated``. A second signal raises at once.
     Only the main thread receives signals; in another thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *SIGNALS)}
+    usual: dict[int, Any] = {
+        number: handler
+        for number, handler in before.items()
+        if callable(handler) and (number == signal.SIGINT or handler is raise_terminated)
+    }
+    arrived: list[int] = []
+
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
     def note(number: int, frame: FrameType | None) -> None:
         target.interrupted = True
-        signal.signal(signal.SIGINT, before)
+        arrived.append(number)
+        restore()
 
-    signal.signal(signal.SIGINT, note)
+    for number in usual:
+        signal.signal(number, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
+    for received in arrived:
+        usual[received](received, None)

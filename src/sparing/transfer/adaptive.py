@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.core.scratch import scratch_inside
 from sparing.foreign.pretrained import open_config
 from sparing.layers.encoder import AdaptiveEncoder
 from sparing.layers.packing import Packed, pack
@@ -188,14 +188,13 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         self._write_entry()
         self.config.architectures = [type(self).__name__]
         self.config.dtype = self.dtype
-        part = folder / "saving.part"
-        shutil.rmtree(part, ignore_errors=True)
-        save_weights(self, part, state_dict)
-        self.config.save_pretrained(part)
-        (folder / "config.json").unlink(missing_ok=True)
-        for name in (WEIGHTS, "config.json"):
-            (part / name).replace(folder / name)
-        part.rmdir()
+        folder.mkdir(parents=True, exist_ok=True)
+        with scratch_inside(folder, "saving") as part:
+            save_weights(self, part, state_dict)
+            self.config.save_pretrained(part)
+            (folder / "config.json").unlink(missing_ok=True)
+            for name in (WEIGHTS, "config.json"):
+                (part / name).replace(folder / name)
 
     def _points(self) -> list[FrontierPoint]:
         """The frontier, after the whole model, which wins ties."""

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from sparing.core.catalogue import mechanism_class
 from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.core.paths import expanded
 from sparing.core.reading import read_object
 from sparing.foreign.pretrained import open_weights
 from sparing.transfer.adaptive import load_adaptive
@@ -44,7 +45,7 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     have imported, such as ``("my_lab",)``; one that is imported already needs no leave.
     Raises ``CheckpointError`` for a corrupt, foreign, incomplete or newer checkpoint.
     """
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     config = _read_config(folder)
     entry = config.get(NAME)
     if isinstance(entry, dict) and "adaptive" in entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from sparing.core.locking import held_alone
 from sparing.core.reading import parse_json
 from sparing.train import Recipe, TrainResult, evaluate, train
 from sparing.train._checkpoints import read_json, write_json
+from sparing.train.trainer import drop_training
 from sparing.transfer.blocks import find_blocks, removed_heads
 from sparing.transfer.pruning import PruneReport, prune, pruned_layers, remove, size_of
 
@@ -122,6 +123,23 @@ def prune_gradually(
             found.append(PruneStage(total - goal, score, result.validation_score, result))
     name, fewer = type(model).__name__, before - size_of(model)
     return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(found))
+
+
+def drop_pruning(folder: Path) -> None:
+    """Remove what ``prune_gradually`` wrote into its folder; other files there stay."""
+    for path in folder.glob("stage-*"):
+        if (path / STAGE).is_file() and not path.is_symlink():
+            drop_training(path)
+            (path / STAGE).unlink()
+            _remove_empty(path)
+    (folder / SETTINGS).unlink(missing_ok=True)
+    (folder / ".lock").unlink(missing_ok=True)
+    _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def labelled_batches(task: Task, count: int, seed: int = 0) -> list[dict[str, Tensor]]:

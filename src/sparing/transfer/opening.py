@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.core.paths import expanded
 from sparing.foreign.pretrained import open_config, open_weights
 from sparing.models import MODELS
 from sparing.models._quiet import quiet
@@ -24,7 +25,7 @@ def open_model(name: str, also: Sequence[str] = ()) -> PreTrainedModel:
     """
     if is_folder(name):
         with quiet():
-            return require_finite(_load(Path(name).expanduser()), name).eval()
+            return require_finite(_load(expanded(name)), name).eval()
     return _from_hub(name, also)
 
 
@@ -33,7 +34,7 @@ def is_folder(name: str) -> bool:
 
     Raises ``UsageError`` for a file, and for a path where there is nothing.
     """
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir():
         return True
     if folder.exists():
@@ -45,7 +46,7 @@ def is_folder(name: str) -> bool:
 
 def require_openable(name: str) -> None:
     """Raise ``UsageError`` where a model could not be opened later, as far as this folder tells."""
-    if is_folder(name) and not (Path(name).expanduser() / "config.json").is_file():
+    if is_folder(name) and not (expanded(name) / "config.json").is_file():
         raise UsageError(f"{name} holds no model: there is no config.json")
 
 

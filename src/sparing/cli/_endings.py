@@ -1,0 +1,138 @@
+"""How a command ends: signals, closed and full outputs, and one exit code for each."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
+
+from sparing.core.interrupts import Terminated, terminations_raised
+
+FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED = 1, 2, 3, 4
+INTERRUPTED = 128 + signal.SIGINT
+CLOSED_PIPE = 128 + signal.SIGPIPE
+LONGEST_LINE = 400
+
+
+def say(message: str) -> None:
+    """Print one line of at most 400 characters on stderr; a stderr that is lost loses it too."""
+    note(one_line(f"sparing: {message}"))
+
+
+def note(text: str = "") -> None:
+    """Print on stderr; where that is closed, full or a broken pipe, work goes on without it."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, cut to 400 characters, without what would move a cursor."""
+    line = " ".join(text.split())
+    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in line)
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 4].rstrip() + " ..."
+
+
+def code_of(stop: KeyboardInterrupt) -> int:
+    """130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def reason_of(stop: KeyboardInterrupt) -> str:
+    """The signal that ended a command, in words."""
+    if not isinstance(stop, Terminated):
+        return "interrupted"
+    return f"ended by {signal.Signals(stop.number).name}"
+
+
+def is_closed_pipe(error: BaseException) -> bool:
+    """Whether nobody reads standard output any more, so that this error is no failure of ours."""
+    if not isinstance(error, BrokenPipeError):
+        return False
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Run a command, flush what it printed, and give the code to leave with."""
+    _fill_closed_streams()
+    if sys.stdout is None:
+        say("standard output is closed: send it to a file or to /dev/null")
+        return USED_WRONGLY
+    if hasattr(sys.stdout, "reconfigure"):  # a path need not be text, and a terminal not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with terminations_raised():
+        try:
+            code = _guarded(command)
+        except KeyboardInterrupt as stop:
+            code = code_of(stop)
+    return _flushed(code)
+
+
+def _guarded(command: Callable[[], int]) -> int:
+    """The command's exit code, also where its parser printed and could not."""
+    try:
+        return command()
+    except KeyboardInterrupt as stop:
+        say(reason_of(stop))
+        return code_of(stop)
+    except SystemExit as leaving:
+        # click and rich leave with 1 where the reader of their help has gone
+        if isinstance(leaving.__context__, BrokenPipeError):
+            return CLOSED_PIPE
+        return leaving.code if isinstance(leaving.code, int) else FAILED
+    except OSError as error:
+        return _of_output(error)
+
+
+def _of_output(error: OSError) -> int:
+    if is_closed_pipe(error):
+        return CLOSED_PIPE
+    say(f"cannot write standard output: {error.strerror or error}")
+    return FAILED
+
+
+def _flushed(code: int) -> int:
+    """The exit code after both outputs were flushed; what cannot be written is dropped.
+
+    Otherwise the interpreter would try again when it ends, complain, and leave with 120.
+    """
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        _drop(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            code = CLOSED_PIPE
+        elif isinstance(error, OSError) and code != FAILED:  # a failure has said its line
+            code = _of_output(error)
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _drop(sys.stderr)
+    return code
+
+
+def _drop(stream: IO[str]) -> None:
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        stream.flush()
+
+
+def _fill_closed_streams() -> None:
+    """Open the null device where a standard stream is closed: else a file would take its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the process

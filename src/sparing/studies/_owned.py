@@ -1,0 +1,121 @@
+"""What a run writes into its folders, so that beginning anew removes that and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from sparing.core.errors import UsageError
+from sparing.core.reading import read_plain
+from sparing.core.scratch import MARK
+
+FILES = (
+    "records.jsonl",
+    "answers.safetensors",
+    "goals.json",
+    "failed.json",
+    "report.html",
+    "report.md",
+)
+PAGE = "report.md"
+UNFINISHED = (".*.part", ".lock")
+MODEL = (
+    *("config.json", "generation_config.json", "preprocessor_config.json", "words.json"),
+    *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
+    *("adapter_config.json", "adapter_model.safetensors", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "*.model", "*.spm", "chat_template.jinja"),
+)
+TRAINING = (
+    *("run.json", "result.json", "metrics.jsonl", "trainer_state.json", "training_args.bin"),
+    *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "events.out.tfevents.*"),
+    *(
+        "score.json",
+        "scores.json",
+        "diverged.json",
+        "removed.json",
+        "pruning.json",
+        "*-[0-9]*.json",
+    ),
+)
+EXPORTED = ("*.onnx", "*.onnx.data", "*.onnx_data", "chain.json")
+FOLDERS = {
+    "models": (*MODEL, *TRAINING, *EXPORTED),
+    "model": (*MODEL, *EXPORTED),
+    "engines": EXPORTED,
+    "answers": ("*.safetensors",),
+}
+FIGURES = "figures"
+
+
+def require_own(folder: Path, names: Sequence[str] = tuple(FOLDERS)) -> None:
+    """Raise ``UsageError`` for a file that no run writes, in a run's folders of these names."""
+    for name in names:
+        patterns = FOLDERS[name]
+        for path in _files(folder / name):
+            known = any(fnmatchcase(path.name, each) for each in (*patterns, *UNFINISHED))
+            if path.is_symlink() or not (known or _is_scratch(path, folder)):
+                raise UsageError(
+                    f"{path} is not of this run: move it away, or choose another folder; "
+                    "nothing was removed"
+                )
+
+
+def drop_run(folder: Path) -> None:
+    """Remove what a run makes, and nothing else: what is left would be taken for the new run's.
+
+    Of figures those go that the page names. Raises ``UsageError``, before anything is removed,
+    where there is something else in the run's other folders.
+    """
+    require_own(folder)
+    figures = [folder / FIGURES / name for name in _named(folder)]
+    for path in (*figures, *(folder / name for name in FILES)):
+        path.unlink(missing_ok=True)
+    for name in (*FOLDERS, FIGURES):
+        _drop_folder(folder / name, files=name != FIGURES)
+
+
+def drop_folder(folder: Path) -> None:
+    """Remove one of a run's folders; it was looked through by ``require_own``."""
+    _drop_folder(folder, files=True)
+
+
+def _drop_folder(folder: Path, *, files: bool) -> None:
+    """Remove a folder, of one with others' files only the empty folders; of a link the link."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    for parent, _, names in os.walk(folder, topdown=False):
+        if files:
+            for name in names:
+                Path(parent, name).unlink(missing_ok=True)
+        if not os.listdir(parent):
+            os.rmdir(parent)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder, and every link; none where the folder itself is a link."""
+    if folder.is_symlink():
+        return
+    for parent, folders, names in os.walk(folder):
+        for name in sorted(names + [name for name in folders if Path(parent, name).is_symlink()]):
+            yield Path(parent, name)
+
+
+def _is_scratch(path: Path, folder: Path) -> bool:
+    """Whether a file lies in a folder that a process that was killed wrote first."""
+    outer = (each for each in path.parents if each.is_relative_to(folder))
+    return any(each.match(".*.part") and (each / MARK).is_file() for each in outer)
+
+
+def _named(folder: Path) -> Iterator[str]:
+    """The figures that the run's page shows, by the names of their files."""
+    try:
+        page = read_plain(folder / PAGE).decode("utf-8", "replace")
+    except OSError:
+        return
+    for path in (folder / FIGURES).glob("*.png"):
+        if f"{FIGURES}/{path.name}" in page and not (folder / FIGURES).is_symlink():
+            yield path.name
