@@ -23,6 +23,7 @@ from sparing.core.errors import CheckpointError, SparingError, UsageError
 from sparing.core.reading import read_object
 from sparing.foreign.pretrained import open_weights
 from sparing.transfer.adaptive import load_adaptive
+from sparing.transfer.adaptive_config import MODEL_TYPE
 from sparing.transfer.layers import find_layers
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
@@ -47,8 +48,13 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     folder = Path(path).expanduser()
     config = _read_config(folder)
     entry = config.get(NAME)
-    if isinstance(entry, dict) and "adaptive" in entry:
+    if config["model_type"] == MODEL_TYPE:
         return load_adaptive(folder)
+    if isinstance(entry, dict) and "adaptive" in entry:
+        raise CheckpointError(
+            f"{folder} holds an adaptive model in an older form (model_type "
+            f"{config['model_type'][:40]!r}, not {MODEL_TYPE!r}); adapt or slim the model again"
+        )
     kind = _model_class(config, folder)
     if entry is None:
         whole, told = _read_weights(kind, folder, tolerant=True)

@@ -139,7 +139,7 @@ FAMILIES = {
 
 def family_of(config: Any) -> Family:
     """The family of a configuration; raises ``Unsupported`` naming those that there are."""
-    kind = str(getattr(config, "model_type", ""))
+    kind = family_type(config)
     if kind not in FAMILIES:
         raise Unsupported(
             f"{kind or 'this model'} has no adaptive form; there is one for {', '.join(FAMILIES)}"
@@ -154,6 +154,11 @@ def family_of(config: Any) -> Family:
     if getattr(config, "is_decoder", False):
         raise Unsupported(f"this {kind} is a decoder; an adaptive form needs an encoder")
     return FAMILIES[kind]
+
+
+def family_type(config: Any) -> str:
+    """The model type of a configuration's family, which an adaptive one keeps beside its own."""
+    return str(getattr(config, "base_model_type", "") or getattr(config, "model_type", ""))
 
 
 def require_classifier(model: nn.Module) -> PreTrainedModel:
