@@ -152,7 +152,7 @@ def saved(tmp_path_factory):
         (lambda c: c.update(base_model_type=["bert"]), "is damaged"),
         (lambda c: c.pop("base_model_type"), "is damaged: sparing-adaptive has no adaptive form"),
         (lambda c: c.pop("sparing"), "not one that sparing wrote"),
-        (lambda c: c.update(model_type="bert"), "in an older form .model_type 'bert', not 'spar"),
+        (lambda c: c.update(model_type="bert"), "in an older form: its model_type"),
         (lambda c: c.update(hidden_size=20), "model.safetensors|is damaged|its"),
         (lambda c: c.update(num_attention_heads=0), "is damaged"),
         (lambda c: c.update(vocab_size="many"), "is damaged"),
@@ -215,8 +215,8 @@ CUTS = {
     "while the weights are written": (_checkpoints, "save_file", 0),
     "before the configuration is written": (PreTrainedConfig, "save_pretrained", 0),
     "before the old configuration goes": (Path, "unlink", 0),
-    "before the weights are moved": (Path, "replace", 0),
-    "between weights and configuration": (Path, "replace", 1),
+    "before the weights are moved": (Path, "replace", 1),
+    "between weights and configuration": (Path, "replace", 2),
     "at the end": (Path, "rmdir", 0),
 }
 

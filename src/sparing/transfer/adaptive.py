@@ -22,6 +22,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparing.core.errors import CheckpointError, SparingError, Unsupported, UsageError
 from sparing.foreign.pretrained import open_config
+from sparing.foreign.screening import Shapes, require_room, require_sizes, weight_shapes
 from sparing.layers.encoder import AdaptiveEncoder
 from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
@@ -348,6 +349,10 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
         raise CheckpointError(f"{place} is not one that sparing wrote")
     if version != ENTRY_VERSION:
         raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
+    shapes = weight_shapes(folder)
+    require_sizes(config.to_dict(), shapes, folder)
+    _require_layers(noted, shapes, folder)
+    require_room(lambda: AdaptiveClassifier(copy.deepcopy(config)), shapes, folder)
     try:
         model = AdaptiveClassifier(config)
     except Exception as error:
@@ -357,6 +362,18 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     load_weights(model, folder)
     model.eval()
     return model
+
+
+def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:
+    """Raise ``CheckpointError`` where an entry lists more layers than there are weights of."""
+    inner = entry.get("adaptive")
+    listed = inner.get("sizes") if isinstance(inner, dict) else None
+    start = "encoder.layers."
+    held = {name.split(".")[2] for name in shapes if name.startswith(start)}
+    if held and isinstance(listed, list) and len(listed) > len(held):
+        raise CheckpointError(
+            f"{folder}: its configuration lists {len(listed)} layers, its weights have {len(held)}"
+        )
 
 
 def _line(error: Exception) -> str:

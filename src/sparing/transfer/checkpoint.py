@@ -50,11 +50,7 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     entry = config.get(NAME)
     if config["model_type"] == MODEL_TYPE:
         return load_adaptive(folder)
-    if isinstance(entry, dict) and "adaptive" in entry:
-        raise CheckpointError(
-            f"{folder} holds an adaptive model in an older form (model_type "
-            f"{config['model_type'][:40]!r}, not {MODEL_TYPE!r}); adapt or slim the model again"
-        )
+    _refuse_older(entry, folder)
     kind = _model_class(config, folder)
     if entry is None:
         whole, told = _read_weights(kind, folder, tolerant=True)
@@ -100,6 +96,15 @@ def _model_class(config: dict[str, Any], folder: Path) -> type[PreTrainedModel]:
             f"{names!r}"
         )
     return kind
+
+
+def _refuse_older(entry: Any, folder: Path) -> None:
+    """Raise ``CheckpointError`` for an adaptive model that has no model type of its own."""
+    if isinstance(entry, dict) and "adaptive" in entry:
+        raise CheckpointError(
+            f"{folder} holds an adaptive model in an older form: its model_type is not "
+            f"{MODEL_TYPE!r}; adapt or slim the model again"
+        )
 
 
 def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
