@@ -85,7 +85,7 @@ def test_weights_that_are_not_finite(form, bad, folders, tmp_path):
 )
 def test_sizes_that_the_weights_do_not_have(form, changes, folders, tmp_path):
     folder = _changed(folders[form], tmp_path / "copy", **changes)
-    with pytest.raises(CheckpointError, match="its weights|needs one width") as error:
+    with pytest.raises(CheckpointError, match=r"its weights|needs one width") as error:
         sparing.load(folder)
     _require_one_line(error, folder)
 
@@ -98,9 +98,9 @@ def _with_layers(entry, count):
 
 def test_an_adaptive_model_with_too_many_layers(folders, tmp_path):
     config = json.loads((folders["adaptive"] / "config.json").read_text())
-    changes = {"sparing": _with_layers(config, 10**5)}
+    changes = {"sparing": _with_layers(config, 10**4)}
     folder = _changed(folders["adaptive"], tmp_path / "copy", **changes)
-    with pytest.raises(CheckpointError, match="layers = 100000") as error:
+    with pytest.raises(CheckpointError, match="layers = 10000") as error:
         sparing.load(folder)
     _require_one_line(error, folder)
 

@@ -341,6 +341,8 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     place = f"{folder / 'config.json'}: the entry {NAME!r}"
     try:
         config = open_config(folder) if config is None else copy.deepcopy(config)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(f"{folder / 'config.json'} is damaged: {_line(error)}") from error
     noted = getattr(config, NAME, None)
