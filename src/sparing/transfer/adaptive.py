@@ -68,6 +68,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     config_class = AdaptiveConfig
     # the loss is a mean over this batch, whatever Trainer accumulates
     accepts_loss_kwargs = False
+    supports_gradient_checkpointing = True
     _supports_sdpa = True
 
     def __init__(self, config: Any) -> None:
@@ -175,6 +176,16 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         # RoBERTa's first token stands at the position after the pad's
         first = 0 if positions.padding_idx is None else positions.padding_idx + 1
         return int(positions.num_embeddings) - first
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens; ``resize_token_embeddings`` works. ``Unsupported`` for images."""
+        if self.main_input_name == "pixel_values":
+            raise Unsupported("this model reads images: it has no table of tokens")
+        return self.embeddings.word_embeddings  # type: ignore[return-value]
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Take another table of tokens."""
+        self.embeddings.word_embeddings = value
 
     def save_pretrained(
         self,
