@@ -99,7 +99,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         cls,
         pretrained_model_name_or_path: str | Path,
         *more: Any,
-        config: AdaptiveConfig | None = None,
+        config: Any = None,
         **options: Any,
     ) -> Any:
         """Read a saved folder, or a hub name, as strictly as ``sparing.load`` does.
@@ -263,7 +263,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         attention_mask: Int[Tensor, "batch tokens"] | None = None,
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
-        labels: Int[Tensor, " batch"] | None = None,
+        labels: Tensor | None = None,
         return_dict: bool | None = None,
         **requests: Any,
     ) -> AdaptiveOutput | tuple[Any, ...]:

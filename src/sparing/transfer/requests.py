@@ -51,7 +51,7 @@ def refuse_outputs(config: Any) -> None:
         )
 
 
-def checked_labels(labels: Tensor, classes: int, batch: int) -> Int[Tensor, " batch"]:
+def checked_labels(labels: Tensor, classes: int, batch: int) -> Int[Tensor, " inputs"]:
     """The classes as the loss takes them.
 
     Raises ``UsageError`` for labels that are not one class an input; -100 leaves an input out.
