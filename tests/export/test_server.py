@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     config = BertConfig(**sizes, **words, num_hidden_layers=2, initializer_range=0.4)
     torch.manual_seed(0)
     model = adapt(BertForSequenceClassification(config).eval(), exits=[1])
-    model.plan = dataclasses.replace(model.plan, exits=(1,))
+    model.plan = dataclasses.replace(model.plan, exits=(1,), threshold=0.5)
     given = {"input_ids": torch.randint(5, 20, (2, 8))}
     given["attention_mask"] = torch.ones_like(given["input_ids"])
     given["token_type_ids"] = torch.zeros_like(given["input_ids"])

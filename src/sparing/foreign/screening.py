@@ -150,7 +150,7 @@ def require_finite(model: nn.Module, place: object) -> None:
     for name, value in model.named_parameters():
         if not bool(value.isfinite().all()):
             raise CheckpointError(f"{place}: the weights {name} are not finite")
-    for name, value in model.named_buffers():
+    for name, buffer in model.named_buffers():
         # masks may hold infinities
-        if value.is_floating_point() and bool(value.isnan().any()):
+        if buffer.is_floating_point() and bool(buffer.isnan().any()):
             raise CheckpointError(f"{place}: the weights {name} are not finite")

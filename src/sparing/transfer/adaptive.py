@@ -356,7 +356,7 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
         raise
     except Exception as error:
         raise CheckpointError(f"{folder / 'config.json'} is damaged: {_line(error)}") from error
-    noted = getattr(config, NAME, None)
+    noted: Any = getattr(config, NAME, None)
     version = noted.get("version") if isinstance(noted, dict) else None
     if not isinstance(version, int):
         raise CheckpointError(f"{place} is not one that sparing wrote")

@@ -194,7 +194,9 @@ def _require_own_parts(model: PreTrainedModel) -> None:
 
     Its weights could not be carried over, or what it computes would be lost in silence.
     """
-    kinds = [each for each in type(model).__mro__ if each.__module__.startswith("transformers.")]
+    kinds: list[Any] = [
+        each for each in type(model).__mro__ if each.__module__.startswith("transformers.")
+    ]
     with torch.device("meta"):
         plain = kinds[0](copy.deepcopy(model.config))
     ours = {name: part for name, part in model.named_modules() if not name.endswith(PATCHES)}

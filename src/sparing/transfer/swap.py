@@ -134,7 +134,7 @@ def _forget_name(model: PreTrainedModel) -> None:
     for module in model.modules():
         config = vars(module).get("config")
         if getattr(config, "_attn_implementation", None) == NAME:
-            config._attn_implementation_internal = own_name(config, model)  # type: ignore[union-attr]
+            config._attn_implementation_internal = own_name(config, model)
 
 
 def is_swapped(model: nn.Module) -> bool:
