@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 TABLE = "transformers.models.auto.configuration_auto"
 
@@ -36,7 +36,7 @@ class _AfterTable(MetaPathFinder):
     """Finds nothing itself: lets the table be loaded as ever, and registers afterwards."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The table's own spec, with a registration behind its loading; None for all else."""
         if fullname != TABLE:
