@@ -68,6 +68,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     config_class = AdaptiveConfig
     # the loss is a mean over this batch, whatever Trainer accumulates
     accepts_loss_kwargs = False
+    gives_hidden_states = False
     supports_gradient_checkpointing = True
     _supports_sdpa = True
 
