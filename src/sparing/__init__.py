@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sparing.registration import install as _install
+
 if TYPE_CHECKING:
     from sparing.api import advise as advise
     from sparing.api import compare as compare
@@ -90,3 +92,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_install()

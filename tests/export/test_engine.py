@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from sparing.core.errors import UsageError
 from sparing.export.engine import Chain
-from sparing.export.folder import open_chain
+from sparing.export.folder import export_chain, open_chain
 from tests.export.conftest import THRESHOLD
 from tests.export.segments import (
     CLASSES,
     TOKENS,
+    VOCABULARY,
     image_segments,
     images,
     one,
@@ -171,3 +173,111 @@ def test_bfloat16_answers_in_float32():
     logits, left = Chain(parts, THRESHOLD, longest=TOKENS)(texts())
     assert logits.dtype == torch.float32
     assert len(left) == 40
+
+
+CASTS = {
+    "int32": lambda value: value.to(torch.int32),
+    "int8": lambda value: value.to(torch.int8),
+    "NumPy": lambda value: value.numpy(),
+    "NumPy, int32": lambda value: value.numpy().astype("i4"),
+    "NumPy, uint64": lambda value: value.numpy().astype("u8"),
+    "NumPy, big-endian": lambda value: value.numpy().astype(">i8"),
+    "NumPy, strided": lambda value: np.repeat(value.numpy(), 2, 1)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_whole_numbers_of_any_kind_are_cast(chain, cast, rows):
+    inputs = texts(rows, 10)
+    logits, left = chain(inputs)
+    given = {name: CASTS[cast](value) for name, value in inputs.items()}
+    found, places = chain(given)
+    wanted = np.ndarray if cast.startswith("NumPy") else torch.Tensor
+    assert isinstance(found, wanted)
+    assert isinstance(places, wanted)
+    torch.testing.assert_close(torch.as_tensor(found), logits)
+    assert places.tolist() == left.tolist()
+    mask = {**given, "attention_mask": inputs["attention_mask"].bool()}
+    torch.testing.assert_close(torch.as_tensor(chain(mask)[0]), logits)
+    exits = chain.every_exit(given)
+    torch.testing.assert_close(exits, chain.every_exit(inputs))
+
+
+IDS, MASK = texts(3, 6)["input_ids"], texts(3, 6)["attention_mask"]
+
+
+def with_token(number):
+    ids = IDS.clone()
+    ids[0, 1] = number
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "missing: input_ids"),
+        (changed(input_ids=IDS.tolist()), "input_ids is a list"),
+        (changed(input_ids=None), "input_ids is a NoneType"),
+        (changed(input_ids="a text"), "input_ids is a str"),
+        (changed(input_ids=np.array([["a"] * 6] * 3)), "input_ids is of <U1"),
+        (changed(input_ids=np.array([[None] * 6] * 3)), "input_ids is of object"),
+        (changed(input_ids=with_token(-1)), "input_ids must not be negative, got -1"),
+        (changed(input_ids=with_token(-1).numpy()), "input_ids must not be negative, got -1"),
+        (changed(input_ids=with_token(VOCABULARY)), f"token {VOCABULARY} or a token type"),
+        (changed(input_ids=with_token(2**62)), f"token {2**62} or a token type"),
+        (changed(input_ids=IDS.float()), "input_ids must be whole numbers; got float32"),
+        (changed(input_ids=IDS.numpy() + 0.5), "input_ids must be whole numbers; got float64"),
+        (changed(input_ids=IDS[0]), r"input_ids is of shape \(6,\); the model reads"),
+        (changed(input_ids=IDS[..., None]), r"input_ids is of shape \(3, 6, 1\); the model reads"),
+        (changed(input_ids=torch.tensor(3)), r"input_ids is of shape \(\)"),
+        (changed(input_ids=IDS[:2]), r"shape \(3, 6\), not of \(2, 6\)"),
+        (changed(attention_mask=2 * MASK), "1 for real tokens and 0 for pads, got 0 to 2"),
+        (changed(attention_mask=-10000 * (1 - MASK)), "1 for real tokens and 0 for pads"),
+        (changed(attention_mask=MASK.float()), "attention_mask must be whole numbers"),
+        (changed(attention_mask=MASK * torch.tensor([[1], [0], [1]])), "begin with a real token"),
+    ],
+)
+def test_all_other_inputs_are_refused_by_name(chain, inputs, message):
+    for run in (chain, chain.every_exit):
+        with pytest.raises(UsageError, match=message) as error:
+            run(inputs)
+        assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def image_chains(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    export_chain(image_segments(), images(2), folder, threshold=0.55)
+    return [open_chain(folder), Chain(image_segments(), 0.55)]
+
+
+PIXELS = images(2)["pixel_values"]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        (PIXELS * float("nan"), "pixel_values holds numbers that are not finite"),
+        (PIXELS * float("inf"), "pixel_values holds numbers that are not finite"),
+        ((PIXELS * 255).byte(), "pixel_values must be fractions.*got uint8"),
+        (PIXELS[0], r"pixel_values is of shape .*the model reads \(batch, "),
+    ],
+)
+def test_images_that_are_none_are_refused(image_chains, pixels, message):
+    for chain in image_chains:
+        with pytest.raises(UsageError, match=message) as error:
+            chain({"pixel_values": pixels})
+        assert "\n" not in str(error.value)
+
+
+def test_pixels_of_another_size_are_refused(image_chains):
+    with pytest.raises(UsageError, match=r"pixel_values is of shape .*the model reads \(batch, "):
+        image_chains[0]({"pixel_values": PIXELS[..., :-1]})
+
+
+def test_pixels_of_numpy_in_double_precision(image_chains):
+    exported = image_chains[0]
+    expected = exported({"pixel_values": PIXELS})[0]
+    found = exported({"pixel_values": PIXELS.numpy().astype("f8")})[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -206,8 +206,10 @@ def test_swapping_again_replaces_and_unswap_restores():
     assert list(model.state_dict()) == names
     assert not hasattr(model.config, "sparing")
     assert model.config._attn_implementation == "sdpa"
-    with pytest.raises(sparing.UsageError, match="not swapped"):
-        sparing.unswap(model)
+    sparing.unswap(model)  # of a model that is not swapped: nothing
+    assert torch.equal(output(model, given), before)
+    with pytest.raises(sparing.UsageError, match="needs a transformers model, got Linear"):
+        sparing.unswap(torch.nn.Linear(2, 2))
 
 
 def test_a_failed_swap_changes_nothing():

@@ -21,6 +21,7 @@ from sparing.cli._endings import (
     code_of,
     is_closed_pipe,
     note,
+    one_line,
     reason_of,
     say,
 )
@@ -76,7 +77,7 @@ class _Notes(logging.Handler):
         line = record.getMessage()
         if line not in self.printed:
             self.printed.add(line)
-            say(line)
+            note(one_line(line))
 
 
 @contextmanager

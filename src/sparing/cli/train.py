@@ -188,7 +188,7 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
     from sparing.studies._arms import fitted_options
     from sparing.studies._fit import require_fit, require_reads
     from sparing.train.room import fitting_batch, require_room
-    from sparing.transfer.opening import open_model, require_finite
+    from sparing.transfer.opening import open_model
     from sparing.transfer.swap import swap
 
     if saved_entry(plan.model):
@@ -197,8 +197,7 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
         model = open_model(plan.model)
         require_fit(model, task, plan.model)
     else:
-        built = build_model(plan.model, task, seed=seed, **plan.sizes)
-        model = require_finite(built, plan.model)
+        model = build_model(plan.model, task, seed=seed, **plan.sizes)
         require_reads(model, task, plan.model)
     if not plan.mechanism:
         return model, {}

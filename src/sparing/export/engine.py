@@ -15,18 +15,18 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError
+from sparing.export.inputs import Sizes, checked, explained, length_of
 from sparing.export.onnx import open_session
 from sparing.measure.machine import threads
 
 BackEnd = Literal["eager", "onnxruntime"]
 Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Hidden states, logits, and a learned confidence."""
-TOKEN_TYPES = "token_type_ids"
 # Below this a softmax of one row is faster in plain Python than in NumPy.
 FEW_CLASSES = 16
 
@@ -93,43 +93,33 @@ class Chain:
             raise UsageError(f"threshold must be in [0, 1], got {value}")
         self._threshold = value
 
-    def __call__(
-        self, inputs: Mapping[str, Tensor]
-    ) -> tuple[Float[Tensor, "batch classes"], Int[Tensor, " batch"]]:
-        """The logits, and the number (from 0) of the segment after which each input left.
+    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The logits (batch, classes), and the number (from 0) of the segment after which
+        each input left.
 
-        Raises ``UsageError`` for inputs that are missing, unknown, empty, too long, without a real
-        token, or padded on the left (the first token speaks for an input).
+        Takes tensors or NumPy's arrays and gives the same kind back: arrays where all inputs are
+        arrays. Whole numbers of any width and booleans are cast. Raises ``UsageError``, naming the
+        input, for all that the model cannot read: see ``export.inputs.checked``.
         """
-        inputs = self._without_types(inputs)
-        keep = self._check(inputs)
+        given, keep = self._checked(inputs)
         with torch.inference_mode(), self._pinned():
-            if len(next(iter(inputs.values()))) == 1:
-                return self._run_one(inputs, keep)
-            return self._run_many(inputs, keep)
+            run = self._run_one if len(next(iter(given.values()))) == 1 else self._run_many
+            logits, places = run(given, keep)
+        if all(isinstance(value, np.ndarray) for value in inputs.values()):
+            return logits.numpy(), places.numpy()
+        return logits, places
 
-    def every_exit(self, inputs: Mapping[str, Tensor]) -> Float[Tensor, "batch exits classes"]:
+    def every_exit(self, inputs: Mapping[str, Any]) -> Float[Tensor, "batch exits classes"]:
         """The logits after every segment, nobody leaving: what a threshold is calibrated on."""
-        inputs = self._without_types(inputs)
-        keep = self._check(inputs)
+        given, keep = self._checked(inputs)
         found = []
         with torch.inference_mode(), self._pinned():
-            values, keep = self._start(inputs, keep)
+            values, keep = self._start(given, keep)
             for segment in self._segments:
                 hidden, logits, _ = segment.run(values)
                 found.append(torch.from_numpy(logits.copy()))
                 values = {**values, "hidden": hidden}
         return torch.stack(found, 1)
-
-    def _without_types(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The inputs without token types that say nothing: tokenizers give them for single texts.
-
-        A model exported for such texts does not take them.
-        """
-        types = inputs.get(TOKEN_TYPES)
-        if types is None or TOKEN_TYPES in self._segments[0].takes or bool(types.any()):
-            return inputs
-        return {name: value for name, value in inputs.items() if name != TOKEN_TYPES}
 
     def _pinned(self) -> Any:
         """PyTorch's threads are the process's; sessions have their own."""
@@ -137,35 +127,12 @@ class Chain:
             return nullcontext()
         return threads(self.thread_count)
 
-    def _check(self, inputs: Mapping[str, Tensor]) -> NDArray[np.bool_] | None:
-        """The mask of real tokens (batch, tokens), None for images, if all is well."""
+    def _checked(
+        self, inputs: Mapping[str, Any]
+    ) -> tuple[dict[str, Tensor], NDArray[np.bool_] | None]:
+        """The inputs as tensors, and the mask of real tokens (batch, tokens), None for images."""
         first = self._segments[0]
-        for name in inputs:
-            if name not in first.takes:
-                raise UsageError(f"the model takes no input {name!r}{nearest(name, first.takes)}")
-        missing = [name for name in first.needs if name not in inputs]
-        if missing:
-            raise UsageError(f"inputs are missing: {', '.join(missing)}")
-        shape = next(iter(inputs.values())).shape
-        if 0 in shape:
-            raise UsageError(f"there is nothing to answer in inputs of shape {tuple(shape)}")
-        for name, value in inputs.items():
-            if value.shape[:2] != shape[:2]:
-                raise UsageError(
-                    f"{name} is of shape {tuple(value.shape)}, not of {tuple(shape)} as "
-                    f"{next(iter(inputs))} is"
-                )
-        mask = inputs.get("attention_mask")
-        if mask is None:
-            return None
-        keep: NDArray[np.bool_] = mask.cpu().numpy() != 0
-        if not keep[:, 0].all():
-            raise UsageError("every input must begin with a real token: pads go to the right")
-        if self.longest is not None and shape[1] > self.longest and keep[:, self.longest :].any():
-            raise UsageError(
-                f"an input has {_length(keep)} tokens; this model takes at most {self.longest}"
-            )
-        return keep
+        return checked(inputs, first.takes, first.needs, first.sizes, self.longest)
 
     def _start(
         self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
@@ -174,7 +141,7 @@ class Chain:
         values = {name: self._segments[0].own(value) for name, value in inputs.items()}
         if keep is None or keep[:, -1].any():
             return values, keep
-        length = _length(keep)
+        length = length_of(keep)
         return {name: value[:, :length] for name, value in values.items()}, keep[:, :length]
 
     def _run_one(
@@ -225,6 +192,7 @@ class _ModuleSegment:
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         ]
         self.gives_hidden = True  # seen only when it runs
+        self.sizes: Sizes = {}
         self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
 
     def own(self, value: Tensor) -> Tensor:
@@ -238,7 +206,10 @@ class _ModuleSegment:
     def run(self, values: dict[str, Any]) -> Result:
         """Hidden states, for the next segment, logits, and the confidence if it is learned."""
         given = {name: values[name] for name in self.takes if name in values}
-        found = self.module(**given)
+        try:
+            found = self.module(**given)
+        except (IndexError, ValueError, RuntimeError) as error:
+            raise explained(error, given) from error
         hidden, logits, *sure = (None, found) if isinstance(found, Tensor) else found
         # in float32, as numpy knows no bfloat16, and a threshold means the same in every precision
         return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
@@ -250,12 +221,17 @@ class _OnnxSegment:
     def __init__(self, path: Path, thread_count: int) -> None:
         self.session = open_session(path, thread_count)
         self.takes = [given.name for given in self.session.get_inputs()]
+        self.sizes: Sizes = {
+            given.name: [size if isinstance(size, int) else None for size in given.shape]
+            for given in self.session.get_inputs()
+        }
         self.needs = self.takes
         self.outputs = [made.name for made in self.session.get_outputs()]
         self.gives_hidden = "next_hidden" in self.outputs
 
     def own(self, value: Tensor) -> NDArray[Any]:
         """An input as an array."""
+        value = value.float() if value.is_floating_point() else value
         array: NDArray[Any] = value.cpu().numpy()
         return array
 
@@ -265,8 +241,12 @@ class _OnnxSegment:
 
     def run(self, values: dict[str, Any]) -> Result:
         """Hidden states, for the next segment, logits, and the confidence if it is learned."""
-        given = self.session.run(self.outputs, {name: values[name] for name in self.takes})
-        found = dict(zip(self.outputs, given, strict=True))
+        given = {name: values[name] for name in self.takes}
+        try:
+            made = self.session.run(self.outputs, given)
+        except Exception as error:  # onnxruntime's own errors share no public base class
+            raise explained(error, given) from error
+        found = dict(zip(self.outputs, made, strict=True))
         return found.get("next_hidden"), found["logits"], found.get("confidence")
 
 
@@ -283,13 +263,8 @@ def _chosen(
     if keep is None:
         return chosen, None
     keep = keep[stay]
-    length = _length(keep)
+    length = length_of(keep)
     return {name: value[:, :length] for name, value in chosen.items()}, keep[:, :length]
-
-
-def _length(keep: NDArray[np.bool_]) -> int:
-    """Tokens up to the last real one of any row."""
-    return int(np.flatnonzero(keep.any(0))[-1]) + 1
 
 
 def _all_sure(

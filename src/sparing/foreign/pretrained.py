@@ -7,12 +7,26 @@ this happens here: it is refused.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
-ADAPTER = "adapter_config.json"
+from sparing.core.reading import parse_json, read_plain
+from sparing.foreign.screening import (
+    INDEX,
+    WEIGHTS,
+    Shapes,
+    require_finite,
+    require_room,
+    require_sizes,
+    weight_shapes,
+)
+
+ADAPTER, CONFIG = "adapter_config.json", "config.json"
+_SHARDS = "model-*.safetensors"
 
 
 def local(source: str | Path) -> str:
@@ -31,10 +45,16 @@ def local(source: str | Path) -> str:
 def open_config(source: str | Path, kind: Any = AutoConfig) -> PreTrainedConfig:
     """The configuration of a folder or hub name, of the class ``kind`` where it is given.
 
-    Raises what transformers raises, and ``ValueError`` where the configuration asks for code of
-    others.
+    Raises what transformers raises, ``ValueError`` where the configuration asks for code of
+    others, and ``CheckpointError`` for sizes that its weights cannot have.
     """
-    config: PreTrainedConfig = kind.from_pretrained(local(source), trust_remote_code=False)
+    place = local(source)
+    folder = Path(place)
+    if folder.is_dir():
+        _require_sizes(folder, weight_shapes(folder), place)
+    elif (fetched := _fetched(place, CONFIG)) is not None:
+        _require_sizes(fetched, {}, place)
+    config: PreTrainedConfig = kind.from_pretrained(place, trust_remote_code=False)
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
     for part in (config, *parts):
         chosen = getattr(part, "_attn_implementation", None)
@@ -53,14 +73,42 @@ def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
     """A model of the class ``kind`` (an Auto class too) with the weights of a folder or hub name.
 
     ``options`` go to ``from_pretrained``, whose result is given back. Raises what transformers
-    raises, and ``ValueError`` for a folder that asks for code or models of others.
+    raises, ``ValueError`` for a folder that asks for code or models of others, and
+    ``CheckpointError`` for weights that are not finite or far smaller than the configuration.
     """
     place = local(source)
     if (Path(place) / ADAPTER).is_file():
         raise ValueError(
             f"it holds an adapter ({ADAPTER}): merge it into its model, and save that one"
         )
+    concrete = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
     if "config" not in options:
-        concrete = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
         options["config"] = open_config(place, kind.config_class if concrete else AutoConfig)
-    return kind.from_pretrained(place, trust_remote_code=False, **options)
+    folder = (
+        Path(place) if Path(place).is_dir() else _fetched(place, CONFIG, WEIGHTS, INDEX, _SHARDS)
+    )
+    if folder is not None:
+        config = copy.deepcopy(options["config"])
+        build = kind if concrete else kind.from_config
+        require_room(lambda: build(config), weight_shapes(folder), place)
+    opened = kind.from_pretrained(place, trust_remote_code=False, **options)
+    require_finite(opened[0] if isinstance(opened, tuple) else opened, place)
+    return opened
+
+
+def _require_sizes(folder: Path, shapes: Shapes, place: str) -> None:
+    """Look at the configuration as it is written, before a number in it makes a long list."""
+    try:
+        written = parse_json(read_plain(folder / CONFIG), finite=False)
+    except (OSError, ValueError):
+        return  # transformers says what is wrong with it
+    if isinstance(written, dict):
+        require_sizes(written, shapes, place)
+
+
+def _fetched(name: str, *files: str) -> Path | None:
+    """The folder with such files of a hub name; None where they cannot be had."""
+    try:
+        return Path(snapshot_download(name, allow_patterns=[*files]))
+    except Exception:  # no such name, no network: transformers says which
+        return None

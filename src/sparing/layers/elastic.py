@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -58,11 +59,22 @@ class ElasticLayer(nn.Module):
         self.fall = nn.Linear(sizes.neurons, form.width)
         self.attention_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
         self.feed_forward_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
+        # transformers sets both: whether, and how, to compute the layer again in the backward pass
+        self.gradient_checkpointing = False
+        self._gradient_checkpointing_func: Callable[..., Any] | None = None
 
     def forward(
         self, rows: Tensor, layout: Layout, heads: int, neurons: int
     ) -> Float[Tensor, "... width"]:
         """The layer's output with so many heads and neurons."""
+        if self._checkpoints():
+            return self._gradient_checkpointing_func(self._plain, rows, layout, heads, neurons)  # type: ignore[misc,no-any-return]
+        return self._plain(rows, layout, heads, neurons)
+
+    def _checkpoints(self) -> bool:
+        return self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+
+    def _plain(self, rows: Tensor, layout: Layout, heads: int, neurons: int) -> Tensor:
         return self._finish(rows, self._attend(self._queries(rows, layout, heads), layout), neurons)
 
     def forward_scored(
@@ -79,6 +91,14 @@ class ElasticLayer(nn.Module):
         of this one layer. ``paid`` (0 at pads) weighs each token, as a key and as one of those that
         the mean is over: 0 is as if it were not there.
         """
+        inputs = (rows, layout, heads, neurons, paid)
+        if self._checkpoints():
+            return self._gradient_checkpointing_func(self._with_scores, *inputs)  # type: ignore[misc,no-any-return]
+        return self._with_scores(*inputs)
+
+    def _with_scores(
+        self, rows: Tensor, layout: Layout, heads: int, neurons: int, paid: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         streams, seen = self._queries(rows, layout, heads), layout.visible
         if not _in_parts(streams[0]):
             mixed, received = self._scored(streams, seen, paid)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import os
+import io
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError, UsageError, quoted
+from sparing.core.scratch import scratch_inside
+from sparing.core.writing import write_atomically
 from sparing.studies import _run
 
 if TYPE_CHECKING:
@@ -136,11 +137,12 @@ def _write_texts(path: Path, rows: Any, texts: list[str], label: str) -> None:
     if not kept:
         return
     chosen = rows.select(kept)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*texts, "label"])
-        for row in chosen:
-            writer.writerow([*(row[name] for name in texts), read(row[label])])
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines)
+    writer.writerow([*texts, "label"])
+    for row in chosen:
+        writer.writerow([*(row[name] for name in texts), read(row[label])])
+    write_atomically(path, lines.getvalue())
 
 
 def _write_images(place: Path, rows: Any, image: str, label: str) -> None:
@@ -149,9 +151,18 @@ def _write_images(place: Path, rows: Any, image: str, label: str) -> None:
     for index in _labelled(rows, label):
         row = rows[index]
         name = read(row[label])
-        folder = place / (name.zfill(count) if name.isdecimal() else name.replace("/", "_"))
+        folder = place / _folder_name(name, count)
         folder.mkdir(parents=True, exist_ok=True)
         row[image].convert("RGB").save(folder / f"{index:08}.png")
+
+
+def _folder_name(label: str, digits: int) -> str:
+    """A label as the name of a folder; raises ``DataError`` for one that cannot be a name."""
+    if label.isdecimal():
+        return label.zfill(digits)
+    if "/" in label or "\0" in label or label.startswith(".") or not label:
+        raise DataError(f"the label {quoted(label)} cannot name a folder of pictures: rename it")
+    return label
 
 
 def _written(
@@ -160,20 +171,18 @@ def _written(
     """Write into a folder named by the digest of its content, and return the path."""
     _run._refuse_strangers(folder)
     given = folder / GIVEN
-    beside = given / f"part-{os.getpid()}"
     try:
         given.mkdir(parents=True, exist_ok=True)
-        write(beside)
-        digest = _digest(beside, digested)
-        place = given / digest / (re.sub(r"[^\w-]+", "-", name).strip("-")[:60] or "given")
-        if not place.exists():
-            place.parent.mkdir(exist_ok=True)
-            beside.rename(place)
+        with scratch_inside(given, "given") as scratch:
+            write(scratch / "new")
+            digest = _digest(scratch / "new", digested)
+            path = given / digest / (re.sub(r"[^\w-]+", "-", name).strip("-")[:60] or "given")
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                (scratch / "new").rename(path)
     except OSError as error:
         raise DataError(f"cannot write to {given}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return str(place)
+    return str(path)
 
 
 def _digest(folder: Path, patterns: Iterable[str]) -> str:

@@ -114,7 +114,8 @@ def logits_of(chain: Chain) -> Run:
     """A chain that gives its logits alone."""
 
     def run(inputs: Mapping[str, Tensor]) -> Tensor:
-        return chain(inputs)[0]
+        logits: Tensor = chain(inputs)[0]
+        return logits
 
     return run
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sparing.core.errors import CheckpointError
 from sparing.core.reading import parse_json, read_object, read_plain
 from sparing.core.writing import replacing, write_atomically
+from sparing.foreign.screening import require_finite
 
 WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
 PREFIX = "checkpoint-"
@@ -43,12 +44,13 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     """Read into ``model`` what ``save_weights`` wrote.
 
     Raises ``CheckpointError`` when the file is missing or damaged or holds another model's
-    weights: nothing is left out and nothing is left over.
+    weights, or some that are not finite: nothing is left out and nothing is left over.
     """
     reason = weights_problem(model, folder)
     if reason:
         raise CheckpointError(f"{folder}: {reason}")
     model.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+    require_finite(model, folder)
 
 
 def weights_problem(model: nn.Module, folder: Path) -> str:

@@ -59,8 +59,9 @@ def distillation_loss(
 def _require_hidden_states(model: nn.Module, name: str) -> None:
     """Raise ``Unsupported`` for a model that keeps none, such as one that drops tokens."""
     known = inspect.signature(model.forward).parameters
-    if "output_hidden_states" not in known and not any(
-        each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values()
+    if not getattr(model, "gives_hidden_states", True) or (
+        "output_hidden_states" not in known
+        and not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
     ):
         raise Unsupported(
             f"the {name} gives no hidden states of all tokens: set "

@@ -3,63 +3,49 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.core.errors import CheckpointError, SparingError, Unsupported, UsageError
 from sparing.core.scratch import scratch_inside
 from sparing.foreign.pretrained import open_config
+from sparing.foreign.screening import Shapes, require_room, require_sizes, weight_shapes
 from sparing.layers.encoder import AdaptiveEncoder
 from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
+from sparing.transfer.adaptive_config import AdaptiveConfig
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
+from sparing.transfer.frontier import FrontierPoint as FrontierPoint
+from sparing.transfer.frontier import by_score
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
+from sparing.transfer.requests import (
+    checked_labels,
+    local_folder,
+    read_options,
+    refuse_outputs,
+    refuse_requests,
+)
 from sparing.transfer.swap import entry_of
 from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
-
-
-@dataclass(frozen=True)
-class FrontierPoint:
-    """A plan, its expected arithmetic as a share of the dense model's, and how good it was.
-
-    ``score`` is the task's metric on the split that the frontier was measured on; None where it was
-    not measured.
-    """
-
-    plan: Plan
-    cost_share: float
-    score: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.cost_share < math.inf:
-            raise UsageError(f"a plan's share of the arithmetic is above 0, got {self.cost_share}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "plan": self.plan.to_dict()}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> FrontierPoint:
-        """What ``to_dict`` gave."""
-        try:
-            return cls(**{**content, "plan": Plan.from_dict(content["plan"])})
-        except (TypeError, KeyError) as error:
-            raise UsageError(f"not a point of a frontier: {error}") from error
 
 
 @dataclass
@@ -80,6 +66,11 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     so that a batch costs its real tokens. Made by ``sparing.adapt``, read by ``sparing.load``.
     """
 
+    config_class = AdaptiveConfig
+    # the loss is a mean over this batch, whatever Trainer accumulates
+    accepts_loss_kwargs = False
+    gives_hidden_states = False
+    supports_gradient_checkpointing = True
     _supports_sdpa = True
 
     def __init__(self, config: Any) -> None:
@@ -104,6 +95,31 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         patches = getattr(config, NAME).get(PATCHES)
         if patches is not None:
             select_patches(self, read_selection(patches))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *more: Any,
+        config: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Read a saved folder, or a hub name, as strictly as ``sparing.load`` does.
+
+        Takes what says where to read, ``config``, ``dtype`` and ``output_loading_info``. Raises
+        ``Unsupported`` for other options of transformers, which would have no effect, and
+        ``CheckpointError`` for what is damaged.
+        """
+        if more or not isinstance(config, AdaptiveConfig | None):
+            raise UsageError("an adaptive model is read with config=None or its AdaptiveConfig")
+        folder = local_folder(pretrained_model_name_or_path, options)
+        dtype, report = read_options(options)
+        model = load_adaptive(folder, config)
+        if dtype is not None:
+            model.to(dtype=dtype)
+        # reading is strict: nothing was missing, left over or of another shape
+        kinds = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
+        return (model, {kind: [] for kind in kinds}) if report else model
 
     def _init_weights(self, module: nn.Module) -> None:
         """Nothing: weights come from the dense model or from a file."""
@@ -151,7 +167,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         Plans without a score are ordered by what they cost, after those that have one.
         """
         points = self._points()
-        return sorted(points, key=lambda point: _by_score(point, points[0]), reverse=True)
+        return sorted(points, key=lambda point: by_score(point, points[0]), reverse=True)
 
     @property
     def longest(self) -> int:
@@ -162,6 +178,16 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         # RoBERTa's first token stands at the position after the pad's
         first = 0 if positions.padding_idx is None else positions.padding_idx + 1
         return int(positions.num_embeddings) - first
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens; ``resize_token_embeddings`` works. ``Unsupported`` for images."""
+        if self.main_input_name == "pixel_values":
+            raise Unsupported("this model reads images: it has no table of tokens")
+        return self.embeddings.word_embeddings  # type: ignore[return-value]
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Take another table of tokens."""
+        self.embeddings.word_embeddings = value
 
     def save_pretrained(
         self,
@@ -238,18 +264,27 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         attention_mask: Int[Tensor, "batch tokens"] | None = None,
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
-        labels: Int[Tensor, " batch"] | None = None,
-    ) -> AdaptiveOutput:
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+        **requests: Any,
+    ) -> AdaptiveOutput | tuple[Any, ...]:
         """Run the plan; ``loss`` is the cross-entropy where ``labels`` are given.
 
-        Images may be given by place, as vision models take them.
+        Images may be given by place, as vision models take them. ``return_dict=False`` gives a
+        tuple. Other arguments of the dense model's are taken where they ask for nothing (None,
+        False); ``Unsupported`` names the first that asks for more.
         """
+        refuse_requests("an adaptive model", requests)
+        refuse_outputs(self.config)
         rows, layout = self.embed(input_ids, attention_mask, token_type_ids, pixel_values)
         spent: Spent = self.encoder(rows, layout, self._plan)
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(spent.logits, labels)
-        return AdaptiveOutput(loss=loss, logits=spent.logits, layers=spent.layers)
+            targets = checked_labels(labels, self.config.num_labels, len(spent.logits))
+            loss = nn.functional.cross_entropy(spent.logits, targets)
+        output = AdaptiveOutput(loss=loss, logits=spent.logits, layers=spent.layers)
+        named = self.config.return_dict if return_dict is None else return_dict
+        return output if named else output.to_tuple()
 
     def embed(
         self,
@@ -263,6 +298,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         given = pixel_values if pixels and pixel_values is not None else input_ids
         if given is None or (pixels and given.ndim != 4):
             raise UsageError(f"this model reads {self.main_input_name}, which is missing")
+        others = (attention_mask, token_type_ids) if pixels else (pixel_values,)
+        if any(other is not None for other in others):
+            raise Unsupported(f"this model reads {self.main_input_name}, and it got other inputs")
         if pixels:
             return pack(self.embeddings(given.to(self.dtype)), None)
         if given.shape[1] > self.longest:
@@ -282,12 +320,6 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         return packed
 
 
-def _by_score(point: FrontierPoint, whole: FrontierPoint) -> tuple[float, float]:
-    """Unmeasured plans come last, but for the whole model, which is what all are held against."""
-    unknown = 1.0 if point is whole else -1.0
-    return (point.score if point.score is not None else unknown, point.cost_share)
-
-
 def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
     """The adaptive form of a dense classifier, with the same answers until a plan is set.
 
@@ -298,7 +330,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     from sparing.transfer.conversion import fill, require_classifier
 
     dense = require_classifier(unwrapped(model, merged=True))
-    config = copy.deepcopy(dense.config)
+    config = AdaptiveConfig.from_base(dense.config)
     sizes = layer_sizes(config)
     places = range(min(2, len(sizes)), len(sizes) + 1) if exits is None else exits
     entry = {"sizes": [size.to_list() for size in sizes], "exits": sorted({*places, len(sizes)})}
@@ -313,21 +345,28 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     return adaptive
 
 
-def load_adaptive(folder: Path) -> AdaptiveClassifier:
-    """Read what ``save_pretrained`` wrote, strictly.
+def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> AdaptiveClassifier:
+    """Read what ``save_pretrained`` wrote, strictly; ``config`` goes before the folder's own.
 
     Raises ``CheckpointError`` when the entry or the weights are damaged, foreign or newer.
     """
     place = f"{folder / 'config.json'}: the entry {NAME!r}"
     try:
-        config = open_config(folder)
+        config = open_config(folder) if config is None else copy.deepcopy(config)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(f"{folder / 'config.json'} is damaged: {_line(error)}") from error
-    version = getattr(config, NAME).get("version")
+    noted: Any = getattr(config, NAME, None)
+    version = noted.get("version") if isinstance(noted, dict) else None
     if not isinstance(version, int):
         raise CheckpointError(f"{place} is not one that sparing wrote")
     if version != ENTRY_VERSION:
         raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
+    shapes = weight_shapes(folder)
+    require_sizes(config.to_dict(), shapes, folder)
+    _require_layers(noted, shapes, folder)
+    require_room(lambda: AdaptiveClassifier(copy.deepcopy(config)), shapes, folder)
     try:
         model = AdaptiveClassifier(config)
     except Exception as error:
@@ -339,7 +378,23 @@ def load_adaptive(folder: Path) -> AdaptiveClassifier:
     return model
 
 
+def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:
+    """Raise ``CheckpointError`` where an entry lists more layers than there are weights of."""
+    inner = entry.get("adaptive")
+    listed = inner.get("sizes") if isinstance(inner, dict) else None
+    start = "encoder.layers."
+    held = {name.split(".")[2] for name in shapes if name.startswith(start)}
+    if held and isinstance(listed, list) and len(listed) > len(held):
+        raise CheckpointError(
+            f"{folder}: its configuration lists {len(listed)} layers, its weights have {len(held)}"
+        )
+
+
 def _line(error: Exception) -> str:
     """The first line of what an error says, and its kind where that is not ours."""
     first = str(error).strip().partition("\n")[0]
     return first if isinstance(error, SparingError) else f"{type(error).__name__}: {first}"
+
+
+for _auto in (AutoModel, AutoModelForSequenceClassification, AutoModelForImageClassification):
+    _auto.register(AdaptiveConfig, AdaptiveClassifier, exist_ok=True)

@@ -24,6 +24,7 @@ from sparing.core.paths import expanded
 from sparing.core.reading import read_object
 from sparing.foreign.pretrained import open_weights
 from sparing.transfer.adaptive import load_adaptive
+from sparing.transfer.adaptive_config import MODEL_TYPE
 from sparing.transfer.layers import find_layers
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
@@ -48,8 +49,9 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     folder = expanded(path)
     config = _read_config(folder)
     entry = config.get(NAME)
-    if isinstance(entry, dict) and "adaptive" in entry:
+    if config["model_type"] == MODEL_TYPE:
         return load_adaptive(folder)
+    _refuse_older(entry, folder)
     kind = _model_class(config, folder)
     if entry is None:
         whole, told = _read_weights(kind, folder, tolerant=True)
@@ -95,6 +97,15 @@ def _model_class(config: dict[str, Any], folder: Path) -> type[PreTrainedModel]:
             f"{names!r}"
         )
     return kind
+
+
+def _refuse_older(entry: Any, folder: Path) -> None:
+    """Raise ``CheckpointError`` for an adaptive model that has no model type of its own."""
+    if isinstance(entry, dict) and "adaptive" in entry:
+        raise CheckpointError(
+            f"{folder} holds an adaptive model in an older form: its model_type is not "
+            f"{MODEL_TYPE!r}; adapt or slim the model again"
+        )
 
 
 def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:

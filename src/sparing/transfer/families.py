@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -16,6 +18,7 @@ from sparing.layers.elastic import LayerForm
 from sparing.layers.encoder import HeadForm
 from sparing.layers.plan import LayerSizes
 from sparing.models._shape import image_config
+from sparing.transfer.patching import CHILD as PATCHES
 from sparing.transfer.swap import entry_of
 
 
@@ -139,7 +142,7 @@ FAMILIES = {
 
 def family_of(config: Any) -> Family:
     """The family of a configuration; raises ``Unsupported`` naming those that there are."""
-    kind = str(getattr(config, "model_type", ""))
+    kind = family_type(config)
     if kind not in FAMILIES:
         raise Unsupported(
             f"{kind or 'this model'} has no adaptive form; there is one for {', '.join(FAMILIES)}"
@@ -154,6 +157,11 @@ def family_of(config: Any) -> Family:
     if getattr(config, "is_decoder", False):
         raise Unsupported(f"this {kind} is a decoder; an adaptive form needs an encoder")
     return FAMILIES[kind]
+
+
+def family_type(config: Any) -> str:
+    """The model type of a configuration's family, which an adaptive one keeps beside its own."""
+    return str(getattr(config, "base_model_type", "") or getattr(config, "model_type", ""))
 
 
 def require_classifier(model: nn.Module) -> PreTrainedModel:
@@ -177,7 +185,41 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
         raise Unsupported("the model answers with numbers; inputs leave early only by classes")
     if model.config.problem_type == "multi_label_classification":
         raise Unsupported("the model gives several labels; inputs leave early only by one class")
+    _require_own_parts(model)
     return model
+
+
+def _require_own_parts(model: PreTrainedModel) -> None:
+    """Raise ``Unsupported``, naming it, for a part that is not as the model's class builds it.
+
+    Its weights could not be carried over, or what it computes would be lost in silence.
+    """
+    kinds: list[Any] = [
+        each for each in type(model).__mro__ if each.__module__.startswith("transformers.")
+    ]
+    with torch.device("meta"):
+        plain = kinds[0](copy.deepcopy(model.config))
+    ours = {name: part for name, part in model.named_modules() if not name.endswith(PATCHES)}
+    theirs = dict(plain.named_modules())
+    for name in {**theirs, **ours}:
+        got, usual = (type(parts.get(name)).__name__ for parts in (ours, theirs))
+        if name and got != usual:
+            raise Unsupported(
+                f"{name} is {_named(got)}, and {kinds[0].__name__} has {_named(usual)} there; an "
+                "adaptive form needs the parts of that class"
+            )
+    shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    for name, value in plain.named_parameters():
+        if shapes.get(name) != tuple(value.shape):
+            raise Unsupported(
+                f"{name} is {shapes.get(name)}, and the configuration says {tuple(value.shape)}"
+            )
+    if type(model).forward is not kinds[0].forward:
+        raise Unsupported(f"{type(model).__name__} computes in a way of its own (its forward)")
+
+
+def _named(kind: str) -> str:
+    return "nothing" if kind == "NoneType" else kind
 
 
 def layer_form(config: Any, family: Family) -> LayerForm:

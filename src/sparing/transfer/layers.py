@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from sparing.core.errors import Unsupported, UsageError
-from sparing.transfer.registry import Own
+from sparing.transfer.registry import NAME, Own
 
 _REGISTRY = "ALL_ATTENTION_FUNCTIONS"
 _SPLIT_PROJECTIONS = (
@@ -87,11 +87,11 @@ def forward_of(kind: type) -> FunctionType | None:
     return None
 
 
-def own_attention(module: Any) -> Own:
-    """transformers' own attention of a layer, as its configuration names it now."""
+def own_attention(module: Any, model: PreTrainedModel) -> Own:
+    """transformers' own attention of a layer of a model, as its configuration names it now."""
     forward = forward_of(type(module))  # type: ignore[arg-type]
     assert forward is not None
-    name = module.config._attn_implementation
+    name = own_name(module.config, model)
     build_mask = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.get(name)
     if name != "eager":
         return Own(name, forward.__globals__[_REGISTRY][name], build_mask)
@@ -99,6 +99,16 @@ def own_attention(module: Any) -> Own:
         return Own(name, _reordered, build_mask)
     eager = [each for each in forward.__code__.co_names if each.endswith("eager_attention_forward")]
     return Own(name, forward.__globals__[eager[0]], build_mask)
+
+
+def own_name(config: Any, model: PreTrainedModel) -> str:
+    """The name of transformers' own attention in a configuration of a model.
+
+    One that was copied from a swapped model names ours: then it is what the model's class would
+    use by itself.
+    """
+    name: str = config._attn_implementation
+    return model.get_correct_attn_implementation(None) if name == NAME else name
 
 
 def _reordered(

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.transfer.families import family_type
 from sparing.transfer.swap import is_swapped
 
 # Their positions are one learned table; other families add relative or rotary ones.
@@ -59,7 +60,7 @@ def _reads(model: nn.Module) -> tuple[int, int]:
     """The place of the first real token's position, and how many positions follow."""
     if not isinstance(model, PreTrainedModel):
         raise UsageError(f"lengthen needs a transformers model, got {type(model).__name__}")
-    kind = str(getattr(model.config, "model_type", ""))
+    kind = family_type(model.config)
     if kind not in LEARNED:
         hint = ""
         if model.main_input_name == "pixel_values":

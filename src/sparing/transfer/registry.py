@@ -213,8 +213,9 @@ def _state(module: nn.Module) -> LayerState:
     state = module.__dict__.get("sparing_state")
     if state is None:
         raise UsageError(
-            f"{type(module).__name__} was told to use {NAME!r} attention by name; "
-            "call sparing.swap(model, mechanism) instead"
+            f"{type(module).__name__} uses {NAME!r} attention and has no mechanism, as in a model "
+            "built from a swapped model's configuration; call sparing.swap(model, mechanism), or "
+            "sparing.unswap(model) for its own attention"
         )
     return state  # type: ignore[no-any-return]
 

@@ -24,6 +24,7 @@ from sparing.transfer.layers import (
     find_layers,
     has_rotary,
     own_attention,
+    own_name,
     parameter_kind,
     projection_names,
     projection_weights,
@@ -96,13 +97,16 @@ def swap(
 def unswap(model: nn.Module) -> None:
     """Give every layer its own attention back: outputs and state dict are as before the swap.
 
-    Raises ``UsageError`` when the model is not swapped.
+    A model that is not swapped is left as it is; one built from a swapped model's configuration
+    gets its own attention. Raises ``UsageError`` for what is no transformers model.
     """
-    if not is_swapped(model):
-        raise UsageError(f"this {type(model).__name__} is not swapped")
     module: Any
     model = unwrapped(model)
-    assert isinstance(model, PreTrainedModel)
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(f"unswap needs a transformers model, got {type(model).__name__}")
+    if not is_swapped(model):
+        _forget_name(model)
+        return
     swapped = [layer for layer in find_layers(model) if NAME in layer.module._modules]
     towers = [
         (tower, next(vars(part)["sparing_state"] for part in tower.modules() if _is_ours(part)))
@@ -121,6 +125,18 @@ def unswap(model: nn.Module) -> None:
         if tower.config._attn_implementation == NAME:
             tower.config._attn_implementation_internal = first.own.name
     write_entry(model, "swap", [])
+
+
+def _forget_name(model: PreTrainedModel) -> None:
+    """Take our name out of configurations that were copied from a swapped model's."""
+    configs = [vars(module).get("config") for module in model.modules()]
+    if not any(getattr(config, "_attn_implementation", None) == NAME for config in configs):
+        return
+    own_configuration(model)  # the swapped model may share them
+    for module in model.modules():
+        config = vars(module).get("config")
+        if getattr(config, "_attn_implementation", None) == NAME:
+            config._attn_implementation_internal = own_name(config, model)
 
 
 def is_swapped(model: nn.Module) -> bool:
@@ -213,7 +229,7 @@ def activate(model: PreTrainedModel) -> None:
         if id(module.config) not in read:
             continue
         modules.append(module)
-        module.sparing_state = LayerState(layer.name, own_attention(module))
+        module.sparing_state = LayerState(layer.name, own_attention(module, model))
         mechanism = module._modules.get(NAME)
         if mechanism is not None and "x" in mechanism.streams:
             module.sparing_state.hook = module.register_forward_pre_hook(

@@ -1,0 +1,82 @@
+"""The configuration of adaptive models: a model type that plain transformers refuses.
+
+It holds what the configuration of the model that was adapted holds, flat and whole, and that
+model's type as ``base_model_type``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from sparing.core.errors import Unsupported
+
+MODEL_TYPE = "sparing-adaptive"
+_COMMON = {field.name for field in dataclasses.fields(PreTrainedConfig)}
+
+
+class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is untyped
+    """A family's configuration under the model type of adaptive models.
+
+    ``base_model_type`` is the family, such as ``"bert"``; every other value has the family's name
+    and meaning. Raises ``Unsupported`` for a family that has no adaptive form.
+    """
+
+    model_type = MODEL_TYPE
+    # what Trainer must not take for predictions
+    keys_to_ignore_at_inference = ["layers"]  # noqa: RUF012  # as transformers declares it
+
+    def __init__(self, base_model_type: str = "", **values: Any) -> None:
+        attention = values.get("attn_implementation")
+        if attention not in (None, "eager", "sdpa"):
+            raise Unsupported(
+                f"an adaptive model has attention of its own, not {str(attention)[:40]!r}"
+            )
+        super().__init__(**values)
+        self.base_model_type = base_model_type
+        if not base_model_type:
+            return
+        # the module registers the model class, which whoever reads a configuration wants next
+        importlib.import_module("sparing.transfer.adaptive")
+        base = _family_config(base_model_type)(**values)
+        for name, value in vars(base).items():
+            if name not in _COMMON and not name.startswith("_"):
+                setattr(self, name, value)
+
+    @classmethod
+    def from_base(cls, base: PreTrainedConfig) -> AdaptiveConfig:
+        """The adaptive form of a family's configuration."""
+        from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+        values = base.to_dict()
+        for name in ("model_type", "transformers_version", "_name_or_path"):
+            values.pop(name, None)
+        tokenizer = TOKENIZER_MAPPING.get(type(base), None)
+        if tokenizer is not None and not values.get("tokenizer_class"):
+            # for folders whose tokenizer does not say what it is
+            values["tokenizer_class"] = tokenizer.__name__
+        name = getattr(base, "_name_or_path", "")
+        return cls(**values, base_model_type=base.model_type, name_or_path=name)
+
+
+def register() -> None:
+    """Let ``AutoConfig`` know the model type."""
+    from transformers.models.auto.configuration_auto import AutoConfig
+
+    AutoConfig.register(MODEL_TYPE, AdaptiveConfig, exist_ok=True)
+
+
+def _family_config(kind: str) -> Any:
+    """The class of a family's own configuration."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from sparing.transfer.families import FAMILIES
+
+    if kind not in FAMILIES:
+        raise Unsupported(
+            f"{kind[:40]!r} has no adaptive form; there is one for {', '.join(FAMILIES)}"
+        )
+    return CONFIG_MAPPING[kind]

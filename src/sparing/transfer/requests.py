@@ -1,0 +1,115 @@
+"""What an adaptive model takes besides inputs: arguments of calls and ``from_pretrained``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.paths import expanded
+from sparing.train._checkpoints import WEIGHTS
+
+_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+# Reading is always strict, runs nobody's code, takes safetensors alone and one copy of the weights.
+_ALWAYS = {
+    "adapter_kwargs",
+    "code_revision",
+    "low_cpu_mem_usage",
+    "strict",
+    "trust_remote_code",
+    "use_safetensors",
+    "weights_only",
+    "_commit_hash",
+    "_from_auto",
+    "_from_pipeline",
+}
+_IGNORED_LABEL = -100
+
+
+def refuse_requests(what: str, requests: Mapping[str, Any]) -> None:
+    """Raise ``Unsupported``, naming the first argument that asks for what there is not.
+
+    None and False ask for nothing.
+    """
+    for name, value in requests.items():
+        if value is not None and value is not False:
+            raise Unsupported(f"{what} cannot honour {name}; leave it out")
+
+
+def refuse_outputs(config: Any) -> None:
+    """Raise ``Unsupported`` where a configuration asks for outputs or losses that there are not."""
+    for name in ("output_hidden_states", "output_attentions"):
+        if getattr(config, name, False):
+            raise Unsupported(f"an adaptive model cannot honour {name} of its configuration")
+    if config.problem_type in ("regression", "multi_label_classification"):
+        raise Unsupported(
+            f"an adaptive model chooses one class; problem_type is {config.problem_type!r}"
+        )
+
+
+def checked_labels(labels: Tensor, classes: int, batch: int) -> Int[Tensor, " inputs"]:
+    """The classes as the loss takes them.
+
+    Raises ``UsageError`` for labels that are not one class an input; -100 leaves an input out.
+    """
+    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if not whole or labels.shape not in ((batch,), (batch, 1)):
+        raise UsageError(
+            f"labels must be {batch} class numbers, one an input; got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}"
+        )
+    flat = labels.reshape(-1).long()
+    if flat.device.type == "cpu":
+        outside = flat[(flat != _IGNORED_LABEL) & ((flat < 0) | (flat >= classes))]
+        if outside.numel():
+            raise UsageError(f"labels must be from 0 to {classes - 1}; got {int(outside[0])}")
+    return flat
+
+
+def local_folder(name: Any, options: dict[str, Any]) -> Path:
+    """The folder that a model is read from; a hub name's files are fetched.
+
+    Takes the options of fetching out of ``options``. Raises ``UsageError`` where there is nothing.
+    """
+    hub = {key: options.pop(key) for key in _HUB if key in options}
+    inner = options.pop("subfolder", None) or ""
+    folder = expanded(name)
+    if folder.is_dir():
+        return folder / inner
+    from huggingface_hub import snapshot_download
+
+    wanted = [str(Path(inner, file)) for file in ("config.json", WEIGHTS)]
+    given = {key: value for key, value in hub.items() if value is not None}
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=wanted, **given)) / inner
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UsageError(f"no model at {str(name)[:40]!r}: {reason[:200]}") from error
+
+
+def read_options(options: dict[str, Any]) -> tuple[torch.dtype | None, bool]:
+    """The type to convert to, None for the saved one, and whether the caller wants a report.
+
+    Raises ``Unsupported``, naming it, for an option of ``from_pretrained`` that has no effect here.
+    """
+    left = {name: value for name, value in options.items() if name not in _ALWAYS}
+    report = bool(left.pop("output_loading_info", False))
+    kinds = [left.pop(name, None) for name in ("dtype", "torch_dtype")]
+    kind = next((kind for kind in kinds if kind not in (None, "auto")), None)
+    if isinstance(kind, str):
+        kind = getattr(torch, kind, None) or kind
+    if kind is not None and not (isinstance(kind, torch.dtype) and kind.is_floating_point):
+        raise UsageError(f"dtype must be a floating type, such as torch.bfloat16; got {kind!r}")
+    if left.get("attn_implementation") == "sdpa":
+        del left["attn_implementation"]
+    if left.get("device_map") is not None:
+        raise Unsupported(
+            "an adaptive model cannot honour device_map; load it and call .to(device)"
+        )
+    refuse_requests("from_pretrained of an adaptive model", left)
+    return kind, report

@@ -1,0 +1,68 @@
+"""The page's lines for a server, without sparing and PyTorch, answer as an opened chain does."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+from sparing.export.folder import describe_chain, export_chain, open_chain
+from sparing.transfer.adaptive import adapt
+from sparing.transfer.freezing import segments
+
+PAGE = Path(__file__).parents[2] / "docs" / "slim.md"
+BLOCK = re.compile(r"^```python\n((?:(?!^```).)*InferenceSession.*?)^```", re.MULTILINE | re.DOTALL)
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+LONGEST = 12
+TEXTS = [" ".join(WORDS[5 + start : 8 + 2 * start]) for start in range(20)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    words = {"vocab_size": len(WORDS), "max_position_embeddings": LONGEST}
+    config = BertConfig(**sizes, **words, num_hidden_layers=2, initializer_range=0.4)
+    torch.manual_seed(0)
+    model = adapt(BertForSequenceClassification(config).eval(), exits=[1])
+    model.plan = dataclasses.replace(model.plan, exits=(1,), threshold=0.5)
+    given = {"input_ids": torch.randint(5, 20, (2, 8))}
+    given["attention_mask"] = torch.ones_like(given["input_ids"])
+    given["token_type_ids"] = torch.zeros_like(given["input_ids"])
+    paths = export_chain(segments(model), given, folder / "onnx", longest=LONGEST)
+    exits = open_chain(folder / "onnx").every_exit(_read(folder, TEXTS, "pt"))
+    sure = exits.softmax(-1).amax(-1)[:, 0].sort().values
+    middle = float(sure[9:11].mean())  # between two texts: rounding decides nothing
+    describe_chain(folder / "onnx", paths, threshold=middle, longest=LONGEST)
+    return folder
+
+
+def _read(folder, texts, kind):
+    tokenizer = BertTokenizer.from_pretrained(folder)
+    options = {"padding": True, "truncation": True, "max_length": LONGEST}
+    return tokenizer(texts, return_tensors=kind, **options)
+
+
+def test_numpy_alone_answers_as_the_chain(folder):
+    names = {}
+    (block,) = BLOCK.findall(PAGE.read_text())
+    assert "torch" not in block
+    assert "sparing" not in block
+    exec(compile(block, PAGE.name, "exec"), names)
+    opened = names["open_classifier"](folder)
+    chain, left = open_chain(folder / "onnx"), set()
+    for text in TEXTS:
+        logits, places = chain(_read(folder, [text], "np"))
+        chances, number = names["classify"](text, *opened)
+        expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
+        np.testing.assert_allclose(chances, expected, rtol=1e-5, atol=1e-6)
+        assert number == places[0]
+        left.add(number)
+    assert left == {0, 1}
