@@ -307,13 +307,14 @@ def _batches(
 def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
     """Write a pruned model with what it came with, or with the tokenizer that was given."""
     from sparing.cli._saving import save_model
+    from sparing.foreign.pretrained import write_pretrained
 
     if path:
         save_model(model, path, folder)
     else:
-        model.save_pretrained(folder)
+        write_pretrained(model, folder)
     if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
+        write_pretrained(tokenizer, folder)
 
 
 def _name_of(task: Any) -> str:

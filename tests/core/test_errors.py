@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from sparing.core.errors import listed, nearest, option, option_form, quoted
+from sparing.core.errors import (
+    CheckpointError,
+    DataError,
+    UsageError,
+    listed,
+    nearest,
+    option,
+    option_form,
+    quoted,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +56,19 @@ def test_options_have_the_form_of_the_caller():
         with option_form("--set {}"):
             assert option("tokenizer", "bytes") == "--set tokenizer=bytes"
     assert option("header", False) == "header=False"
+
+
+@pytest.mark.parametrize("error", [UsageError, DataError, CheckpointError])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", "a b"),
+        ("a\x85b", "a b"),
+        ("a\u2028b\x1cc", "a b c"),
+        ("\x1b[2J", "\N{REPLACEMENT CHARACTER}[2J"),
+        ("x" * 5000 + " do this", "x" * 295 + " ... " + "x" * 92 + " do this"),
+    ],
+)
+def test_every_message_is_one_line_of_400_characters(error, text, shown):
+    assert str(error(text)) == shown
+    assert len(shown) <= 400

@@ -36,15 +36,15 @@ def test_modes_follow_the_umask_also_where_a_library_writes(tmp_path, umask):
 def test_a_folder_of_a_library_gets_the_modes_of_the_umask(tmp_path, umask):
     inner = tmp_path / "inner"
     inner.mkdir()
-    (inner / "weights").touch(0o600)
-    (inner / "weights").chmod(0o600)
-    (tmp_path / "outside").touch()
-    (tmp_path / "outside").chmod(0o604)
-    (inner / "link").symlink_to(tmp_path / "outside")
+    for path in (inner / "model.safetensors", inner / "mine", tmp_path / "outside"):
+        path.touch()
+        path.chmod(0o600)
+    (inner / "link.safetensors").symlink_to(tmp_path / "outside")
     modes_by_umask(inner)
-    assert _mode(inner / "weights") == 0o666 & ~umask
-    assert _mode(tmp_path / "outside") == 0o604
-    assert sorted(path.name for path in inner.iterdir()) == ["link", "weights"]
+    assert _mode(inner / "model.safetensors") == 0o666 & ~umask
+    assert _mode(tmp_path / "outside") == 0o600
+    assert _mode(inner / "mine") == 0o600
+    assert len(list(inner.iterdir())) == 3
 
 
 def test_a_link_is_replaced_and_what_it_pointed_to_stays(tmp_path):

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 import sparing
+from sparing.cli import main
 from sparing.core.errors import CheckpointError, SparingError
 from sparing.foreign.pretrained import open_config, open_tokenizer, open_weights
 from sparing.studies._advice_model import tokenizer_of as advice_tokenizer
@@ -131,3 +132,22 @@ def test_any_other_module_that_a_folder_names_is_not_imported(saved, tmp_path, n
         sparing.load(tmp_path)
     assert "this" not in sys.modules
     assert "antigravity" not in sys.modules
+
+
+def test_the_command_line_imports_what_is_typed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "typed_lab.py").write_text("import os\nos.mkdir('IMPORTED')\n")
+    (tmp_path / "broken_lab.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["--import", "typed_lab", "list", "tasks"])
+    assert ended.value.code == 0
+    assert (tmp_path / "IMPORTED").is_dir()
+    for name, why in {"broken_lab": "ZeroDivisionError", "no_lab": "No module named"}.items():
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["--import", name, "list"])
+        line = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert why in line
+        assert line.count("\n") == 1

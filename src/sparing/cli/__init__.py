@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ import typer
 
 from sparing import __version__
 from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import Folder
 from sparing.core.paths import expanded
 
@@ -82,9 +84,27 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
+def _import(names: builtins.list[str]) -> builtins.list[str]:
+    """Import the modules that a person names: saved models may name their mechanisms then."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever a module does when it is imported
+            line = one_line(f"{type(error).__name__}: {error}")
+            raise typer.BadParameter(f"cannot import {name[:40]!r}: {line}") from error
+    return names
+
+
 def _root(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+    modules: builtins.list[str] = typer.Option(  # noqa: B008  # typer's way; `list` is a verb
+        [],
+        "--import",
+        metavar="MODULE",
+        callback=_import,
+        help="Import a module first, so that a saved model may name its mechanisms.",
     ),
 ) -> None:
     """Which attention should this model use, on this task, on this machine, and is it worth it?"""

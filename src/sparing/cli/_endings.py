@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
+from sparing.core.errors import one_line
 from sparing.core.interrupts import Terminated, terminations_raised
 
 FAILED, USED_WRONGLY, GOAL_MISSED, CELLS_FAILED = 1, 2, 3, 4
 INTERRUPTED = 128 + signal.SIGINT
 CLOSED_PIPE = 128 + signal.SIGPIPE
-LONGEST_LINE = 400
 
 
 def say(message: str) -> None:
@@ -27,13 +27,6 @@ def note(text: str = "") -> None:
     """Print on stderr; where that is closed, full or a broken pipe, work goes on without it."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
-
-
-def one_line(text: str) -> str:
-    """The text on one line, cut to 400 characters, without what would move a cursor."""
-    line = " ".join(text.split())
-    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in line)
-    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 4].rstrip() + " ..."
 
 
 def code_of(stop: KeyboardInterrupt) -> int:

@@ -60,6 +60,7 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     from safetensors import SafetensorError
 
     from sparing.cli._models import tokenizer_of
+    from sparing.foreign.pretrained import write_pretrained
     from sparing.models._quiet import quiet
 
     folder = folder.resolve()  # "." has no name
@@ -67,10 +68,10 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _scratch(folder) as part:
             with quiet():
-                model.save_pretrained(part)
+                write_pretrained(model, part)
             tokenizer = tokenizer_of(name)
             if tokenizer is not None:
-                tokenizer.save_pretrained(part)
+                write_pretrained(tokenizer, part)
             processor = expanded(name) / PROCESSOR
             if processor.is_file():
                 shutil.copyfile(processor, part / PROCESSOR)

@@ -21,11 +21,17 @@ from sparing.cli._endings import (
     code_of,
     is_closed_pipe,
     note,
-    one_line,
     reason_of,
     say,
 )
-from sparing.core.errors import SparingError, UsageError, is_full, lacks_memory, option_form
+from sparing.core.errors import (
+    SparingError,
+    UsageError,
+    is_full,
+    lacks_memory,
+    one_line,
+    option_form,
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 QUOTED = 300  # characters of an internal error, which whoever mends it wants to see

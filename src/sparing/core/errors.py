@@ -13,14 +13,33 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad
 # How PyTorch's writer words that a file could not be written.
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 
+LINE_CHARACTERS, END_CHARACTERS = 400, 100
 QUOTED_CHARACTERS = 40
 LISTED_CHARACTERS = 300
 COMPARED_NAMES = 1000  # the search for similar names takes quadratic time
 _option_form: ContextVar[str] = ContextVar("option_form", default="")
 
 
+def one_line(text: str) -> str:
+    """The text on one line of at most 400 characters, without what would move a cursor.
+
+    What is too long is cut in its middle: the end often says what to do.
+    """
+    line = " ".join(text.split())
+    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in line)
+    if len(line) <= LINE_CHARACTERS:
+        return line
+    return f"{line[: LINE_CHARACTERS - END_CHARACTERS - 5]} ... {line[-END_CHARACTERS:]}"
+
+
 class SparingError(Exception):
-    """Base of all errors raised on purpose; the command line prints them without a traceback."""
+    """Base of all errors raised on purpose; the command line prints them without a traceback.
+
+    Whatever a message quotes, it is one line of at most 400 characters.
+    """
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class UsageError(SparingError, ValueError):

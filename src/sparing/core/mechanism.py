@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import NotFinite, Unsupported, UsageError
+from sparing.core.errors import NotFinite, Unsupported, UsageError, quoted
 from sparing.core.fusing import compiled_rows
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
@@ -127,6 +127,8 @@ class Mechanism(nn.Module, abc.ABC):
         return recorded or self.gains_by_compiling == "always"
 
     def _named(self, streams: tuple[Tensor, ...], mask: Mask) -> dict[str, Tensor]:
+        if not isinstance(mask, Mask):
+            raise UsageError(f"{_name(self)}: mask must be a sparing.Mask, got {quoted(mask)}")
         if len(streams) != len(self.streams):
             wanted = ", ".join(self.streams)
             raise UsageError(f"{_name(self)} takes the streams {wanted}; got {len(streams)}")

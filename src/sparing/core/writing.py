@@ -84,17 +84,15 @@ def open_lock(path: Path) -> BinaryIO:
 
 
 def modes_by_umask(folder: Path) -> None:
-    """Give the files in a folder, and below it, the modes that the umask leaves of 0666.
+    """Give the weights in a folder the modes that the umask leaves of 0666.
 
-    Libraries write weights through temporary files that the owner alone may read.
+    safetensors writes them through temporary files that the owner alone may read.
     """
     probe = _fresh_beside(folder / "mode")
     try:
         mode = probe.stat().st_mode & 0o777
     finally:
         probe.unlink()
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            if not path.is_symlink():
-                path.chmod(mode)
+    for path in folder.glob("*.safetensors"):
+        if not path.is_symlink():
+            path.chmod(mode)

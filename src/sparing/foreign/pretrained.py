@@ -15,6 +15,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from sparing.core.reading import parse_json, read_plain
+from sparing.core.writing import modes_by_umask
 from sparing.foreign.screening import (
     INDEX,
     WEIGHTS,
@@ -112,3 +113,9 @@ def _fetched(name: str, *files: str) -> Path | None:
         return Path(snapshot_download(name, allow_patterns=[*files]))
     except Exception:  # no such name, no network: transformers says which
         return None
+
+
+def write_pretrained(model: Any, folder: str | Path) -> None:
+    """Write a model, a tokenizer or the like into a folder, with the modes of the umask."""
+    model.save_pretrained(folder)
+    modes_by_umask(Path(folder))

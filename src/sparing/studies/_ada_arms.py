@@ -11,6 +11,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.options import option_defaults
+from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import full_plan
 from sparing.models import build_model, default_model, names
 from sparing.studies._arms import fitted_options
@@ -294,9 +295,9 @@ def _train_gradually(
         examples=importance_examples(work.task),
         folder=place / "stages",
     )
-    dense.save_pretrained(place)
+    write_pretrained(dense, place)
     if work.task.tokenizer is not None:
-        work.task.tokenizer.save_pretrained(place)
+        write_pretrained(work.task.tokenizer, place)
     told = {"removed_heads": report.removed, "heads": report.heads, "stages": report.to_dict()}
     last = report.stages[-1].trained
     whole = sum(stage.trained.train_time_s for stage in report.stages)
@@ -341,7 +342,7 @@ def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dic
     good = [point for point in best(points) if point.score >= aim]
     point = good[0] if good else max(points, key=lambda each: each.score)
     model.plan = point.plan
-    model.save_pretrained(place)
+    write_pretrained(model, place)
     told = {
         "plan": point.plan.to_dict(),
         "cost_share": point.cost_share,

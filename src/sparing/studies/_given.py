@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import DataError, UsageError, quoted
 from sparing.core.scratch import scratch_inside
 from sparing.core.writing import write_atomically
+from sparing.foreign.pretrained import write_pretrained
 from sparing.studies import _run
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def given_model(model: PreTrainedModel, tokenizer: Any, folder: Path) -> str:
 
     def write(place: Path) -> None:
         with quiet():
-            model.save_pretrained(place)
+            write_pretrained(model, place)
             if tokenizer is not None:
-                tokenizer.save_pretrained(place)
+                write_pretrained(tokenizer, place)
 
     return _written(folder, name, write, ("*.safetensors", "config.json", "tokenizer.json"))
 
@@ -97,7 +98,7 @@ def given_tokenizer(tokenizer: Any, folder: Path) -> str:
     """Write a tokenizer and return the folder's path."""
 
     def write(place: Path) -> None:
-        tokenizer.save_pretrained(place)
+        write_pretrained(tokenizer, place)
 
     return _written(folder, "tokenizer", write, ("*",))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from sparing.core.record import Label, Record
 from sparing.export.engine import Chain
 from sparing.export.rivals import compiled_segment, dense_segment
+from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.measure.memory import peak_memory
 from sparing.studies._run import Run
@@ -68,8 +69,8 @@ def form_peaks(
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        dense.save_pretrained(folder / "dense")
-        freeze(ours, plan).save_pretrained(folder / "ours")
+        write_pretrained(dense, folder / "dense")
+        write_pretrained(freeze(ours, plan), folder / "ours")
         forms = [Form("dense", "eager", (folder / "dense",))]
         if engines.compiled:
             forms.append(Form("dense", "compiled", (folder / "dense",)))

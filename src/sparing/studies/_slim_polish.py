@@ -11,6 +11,7 @@ from pathlib import Path
 from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
 from sparing.core.scratch import scratch_beside
+from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.studies._exits import Decision, Outcomes, decide, outcomes
 from sparing.studies._frontier import Point, Variant, best, points_of
@@ -240,6 +241,6 @@ def _fit(steps: Steps, place: Path) -> None:
     assert isinstance(model, AdaptiveClassifier)
     fit_confidence(model, steps.task, seed=steps.models.seed)
     with scratch_beside(place) as part:
-        model.save_pretrained(part)
+        write_pretrained(model, part)
         shutil.rmtree(place, ignore_errors=True)
         part.replace(place)

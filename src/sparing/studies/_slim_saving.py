@@ -13,6 +13,7 @@ from sparing.core.rounding import rounded_up
 from sparing.core.scratch import scratch_beside
 from sparing.core.writing import write_atomically
 from sparing.export.folder import DESCRIPTION
+from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.studies._exits import dense_flops
 from sparing.studies._owned import drop_folder, require_own
@@ -78,11 +79,11 @@ def save(steps: Steps, run: Run, source: str) -> Path:
             steps.engines.exported(model, plan, str(part.resolve() / "onnx"))
         _keep_int8(int8_folder(steps, run) or target / INT8, part / INT8)
         model.plan = plan
-        model.save_pretrained(part)
+        write_pretrained(model, part)
         if polished:
             _save_any_budget(steps, run, part / ANY_BUDGET)
         if steps.task.tokenizer is not None:
-            steps.task.tokenizer.save_pretrained(part)
+            write_pretrained(steps.task.tokenizer, part)
         write_atomically(part / "README.md", model_card(run, steps, source))
         require_own(run.folder, ("model",))
         drop_folder(target)
@@ -100,7 +101,7 @@ def _save_any_budget(steps: Steps, run: Run, place: Path) -> None:
     model = steps.models.adaptive()
     model.set_frontier(front_of(run), _whole_share(steps, model))
     model.plan = chosen_plan(run)
-    model.save_pretrained(place)
+    write_pretrained(model, place)
 
 
 def _keep_int8(source: Path, place: Path) -> None:

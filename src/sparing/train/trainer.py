@@ -21,6 +21,7 @@ from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageEr
 from sparing.core.processor import multiplies_bfloat16
 from sparing.core.progress import waiting
 from sparing.core.reading import parse_json
+from sparing.foreign.pretrained import write_pretrained
 from sparing.models._quiet import quiet
 from sparing.tasks import Task
 from sparing.tasks._text import VOCABULARIES
@@ -228,9 +229,9 @@ def _finish(
         curve=journal.curve,
         notes=notes,
     )
-    model.save_pretrained(folder)
+    write_pretrained(model, folder)
     if task.tokenizer is not None:
-        task.tokenizer.save_pretrained(folder)
+        write_pretrained(task.tokenizer, folder)
     elif task.words is not None:
         _checkpoints.write_json(folder / WORDS, task.words.numbers)
     _checkpoints.write_json(folder / RESULT, asdict(result))

@@ -41,6 +41,7 @@ from sparing.transfer.requests import (
     read_options,
     refuse_outputs,
     refuse_requests,
+    saved_type,
 )
 from sparing.transfer.swap import entry_of
 from sparing.transfer.unwrapping import unwrapped
@@ -372,10 +373,9 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     except Exception as error:
         # a damaged number or list can end in any of a dozen errors of torch and transformers
         raise CheckpointError(f"{place} is damaged: {_line(error)}") from error
-    model.to(dtype=config.dtype or torch.float32)
+    model.to(dtype=saved_type(config, folder))
     load_weights(model, folder)
-    model.eval()
-    return model
+    return model.eval()
 
 
 def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.measure.latency import paired_latency
 from sparing.measure.memory import peak_memory
@@ -167,7 +168,7 @@ def _peak_mb(
     shape = next(iter(longest.values())).shape
     model.plan = _without_chance(plan)
     with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
+        write_pretrained(model, folder)
         arguments = {"folder": folder, "batch": shape[0], "tokens": shape[-1]}
         found = peak_memory(f"{__name__}:saved_call", arguments, threads=threads or 1)
     return found.bytes / MIB

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.paths import expanded
 from sparing.train._checkpoints import WEIGHTS
 
@@ -90,6 +90,17 @@ def local_folder(name: Any, options: dict[str, Any]) -> Path:
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(f"no model at {str(name)[:40]!r}: {reason[:200]}") from error
+
+
+def saved_type(config: Any, folder: Path) -> torch.dtype:
+    """The type that a configuration gives its weights, float32 where it gives none.
+
+    Raises ``CheckpointError`` for what is no type of real numbers.
+    """
+    dtype = getattr(config, "dtype", None) or torch.float32
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise CheckpointError(f"{folder / 'config.json'}: dtype is {quoted(dtype)}, no float type")
+    return dtype
 
 
 def read_options(options: dict[str, Any]) -> tuple[torch.dtype | None, bool]:
