@@ -63,16 +63,18 @@ def test_the_folder_suggests_and_takes_dotted_paths():
     assert sparing.mechanism("sparing.mechanisms.eager", sparing.Heads(2, 4)).heads.count == 2
 
 
-@pytest.mark.parametrize("allowed", [(), ("my_la",), ("lab",), ("my_lab.attention.more",)])
+@pytest.mark.parametrize(
+    "allowed", [(), ("strange_la",), ("lab",), ("strange_lab.attention.more",)]
+)
 def test_a_name_alone_imports_nothing(tmp_path, monkeypatch, allowed):
-    (tmp_path / "my_lab").mkdir()
-    (tmp_path / "my_lab" / "attention.py").write_text("raise SystemExit('it ran')")
+    (tmp_path / "strange_lab").mkdir()
+    (tmp_path / "strange_lab" / "attention.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(tmp_path)
     folder = Folder("sparing.mechanisms", "mechanism")
     with pytest.raises(sparing.UsageError, match="not imported"):
-        folder.load("my_lab.attention", allowed)
+        folder.load("strange_lab.attention", allowed)
     with pytest.raises(SystemExit, match="it ran"):
-        folder.load("my_lab.attention", ("my_lab",))
+        folder.load("strange_lab.attention", ("strange_lab",))
 
 
 def test_a_module_that_is_imported_already_may_be_named():

@@ -98,7 +98,7 @@ def test_a_swapped_folder_names_only_mechanisms_that_may_run(saved, tmp_path, mo
     model = sparing.load(saved)
     sparing.swap(model, "linear")
     model.save_pretrained(tmp_path / "swapped")
-    lab = tmp_path / "my_lab"
+    lab = tmp_path / "other_lab"
     lab.mkdir()
     text = (sys.modules["sparing.mechanisms.linear"].__file__, "attention.py")
     shutil.copy(text[0], lab / text[1])
@@ -107,15 +107,15 @@ def test_a_swapped_folder_names_only_mechanisms_that_may_run(saved, tmp_path, mo
     monkeypatch.syspath_prepend(tmp_path)
     config = json.loads((tmp_path / "swapped" / "config.json").read_text())
     for row in config["sparing"]["swap"]:
-        row["mechanism"] = "my_lab.attention"
+        row["mechanism"] = "other_lab.attention"
     (tmp_path / "swapped" / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="not imported"):
         sparing.load(tmp_path / "swapped")
     assert not (tmp_path / "RAN").exists()
-    opened = sparing.load(tmp_path / "swapped", foreign=("my_lab",))
+    opened = sparing.load(tmp_path / "swapped", foreign=("other_lab",))
     assert (tmp_path / "RAN").exists()
     assert type(opened.bert.encoder.layer[0].attention.self.sparing).__module__ == (
-        "my_lab.attention"
+        "other_lab.attention"
     )
 
 

@@ -199,9 +199,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     ) -> None:
         """Write configuration and weights into a folder; ``sparing.load`` reads them.
 
-        Takes what transformers' Trainer hands over: other processes than the main one write
-        nothing, and a ``state_dict`` goes before the model's own. Sizes of shards and the like do
-        not apply; ``push_to_hub`` raises ``UsageError``.
+        Takes what transformers' Trainer hands over: only the main process writes, and a
+        ``state_dict`` replaces the model's own. Sizes of shards do not apply.
 
         Unlike transformers' own it renames nothing, so that what is read is what was written. A
         model that stood in the folder is there until the new one is written whole; its
@@ -375,7 +374,8 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
         raise CheckpointError(f"{place} is damaged: {_line(error)}") from error
     model.to(dtype=saved_type(config, folder))
     load_weights(model, folder)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:
