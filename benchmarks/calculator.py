@@ -3,11 +3,12 @@
     python benchmarks/calculator.py --output benchmarks/results/calculator.json
 
 About six minutes of one core a seed. What is finished is read back from the output. The sums of
-the tests are drawn from seeds of their own and are asked twice: with spaces around operators, and
-with or without each of them at random. The longer ones cannot come up in training; those of the
-published sets that are as short as what the network learns from are kept out of it. Beside the
-network stands the control that shows how much depends on the form of the input: a sum of two
-weights on values instead of characters.
+the tests are sampled from seeds that training does not use. The network reads them twice: with
+single spaces around operators, and with 0 to 8 spaces in every gap, at both ends too. The longer
+ones cannot come up in training; those of the published sets that are as short as what the network
+learns from are kept out of it. ``far`` has up to 64 spaces in a gap, more than training, to see
+whether confidence falls where answers do. Beside the network is the control that shows how much
+depends on the form of the input: a sum of two weights on values instead of characters.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sparing.calculator import (
     prove_calculator,
     train_calculator,
 )
-from sparing.calculator.texts import written
+from sparing.calculator.texts import MOST_SPACES, freely_spaced
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.report.markdown import plain_table
 from sparing.studies._run import write_atomically
@@ -45,10 +46,12 @@ from sparing.tasks._expressions import Expression, draw_many
 from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values
 
-FRESH, DRAWING = 2000, "calculator benchmark, second drawing,"
+FRESH, STRETCHED, DRAWING = 1000, 200, "calculator benchmark, third drawing,"
 # Operands and digits; exactly as many of each, but for "mixed": up to 16 of up to 12.
 SUITES = {"4x3": (4, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}
 STRETCH = {"64x3": (64, 3), "4x40": (4, 40)}
+SPACED, FREE = "single spaces", f"0 to {MOST_SPACES} spaces"
+FAR_SPACES = 64
 
 
 def suites() -> dict[str, Sequence[Expression]]:
@@ -57,8 +60,8 @@ def suites() -> dict[str, Sequence[Expression]]:
         name: sums for name, sums in published().items() if name in ("in", "out", "long")
     }
     for name, (operands, digits) in {**SUITES, **STRETCH}.items():
-        seed = f"{DRAWING} {name}"
-        found[name] = draw_many(FRESH, (operands, operands), digits, seed=seed, exact_digits=True)
+        seed, count = f"{DRAWING} {name}", STRETCHED if name in STRETCH else FRESH
+        found[name] = draw_many(count, (operands, operands), digits, seed=seed, exact_digits=True)
     found["mixed"] = draw_many(FRESH, (1, 16), 12, seed=f"{DRAWING} mixed")
     return found
 
@@ -101,27 +104,51 @@ def sureness(found: Mapping[str, Any]) -> dict[str, Any]:
         "auroc": float(roc_auc_score(correct, sure)) if both else None,
         "wrong_above_half": float((sure[wrong] > 0.5).mean()) if wrong.any() else None,
         "wrong": int(wrong.sum()),
+        "count": len(sure),
+        "mean": float(sure.mean()),
+        "right_below_half": float((sure[correct] <= 0.5).mean()) if correct.any() else None,
     }
 
 
-def one_seed(seed: int, recipe: CalculatorRecipe, bar: Progress) -> dict[str, Any]:
-    """Train, prove, ask."""
+def read_both_ways(network: Calculator, seed: int) -> dict[str, Any]:
+    """Every set with both spacings, and how confidence goes with answers on free spacing."""
+    chance = random.Random(f"spaces {seed}")
+    found: dict[str, Any] = {}
+    pooled: dict[str, list[Any]] = {"confidence": [], "correct": []}
+    for name, sums in suites().items():
+        spaced = asked(network, sums, [each.text for each in sums])
+        free = asked(network, sums, [freely_spaced(each, chance) for each in sums])
+        found[name] = {SPACED: spaced, FREE: free}
+        for key, values in pooled.items():
+            values += free[key]
+            del spaced[key], free[key]
+    sums = draw_many(FRESH, (1, 16), 12, seed=f"{DRAWING} far")
+    far = asked(network, sums, [freely_spaced(each, chance, FAR_SPACES) for each in sums])
+    confidence = {FREE: sureness(pooled), "far": sureness(far)}
+    del far["confidence"], far["correct"]
+    return {
+        "suites": found,
+        "free": counted(sum(pooled["correct"]), len(pooled["correct"])),
+        "far": far,
+        "confidence": confidence,
+    }
+
+
+def one_seed(
+    seed: int, recipe: CalculatorRecipe, bar: Progress, networks: Path | None
+) -> dict[str, Any]:
+    """Train, prove, ask; keep the network where a folder is named."""
     line = bar.add_task(f"seed {seed}", total=1.0)
     trained = train_calculator(
         seed,
         recipe,
         on_progress=lambda share, text: bar.update(line, completed=share, description=text),
     )
-    network, chance = trained.network, random.Random(f"spaces {seed}")
-    found: dict[str, Any] = {}
-    for name, sums in suites().items():
-        spaced = asked(network, sums, [each.text for each in sums])
-        mixed = asked(network, sums, [written(each, chance) for each in sums])
-        found[name] = {"spaced": spaced, "spaces at random": mixed}
-    confidence = sureness(found["16x12"]["spaces at random"])
-    for ways in found.values():
-        for each in ways.values():
-            del each["confidence"], each["correct"]
+    network = trained.network
+    if networks is not None:
+        networks.mkdir(parents=True, exist_ok=True)
+        network.save(networks / f"{seed}.safetensors", seed=seed)
+    bar.update(line, description=f"seed {seed}: reading")
     return {
         "seed": seed,
         "recipe": asdict(recipe),
@@ -129,8 +156,7 @@ def one_seed(seed: int, recipe: CalculatorRecipe, bar: Progress) -> dict[str, An
         "process_s": dict(trained.process_s),
         "wall_s": dict(trained.wall_s),
         "proofs": [{**asdict(p), "holds": p.holds} for p in prove_calculator(network)],
-        "suites": found,
-        "confidence_16x12": confidence,
+        **read_both_ways(network, seed),
     }
 
 
@@ -196,6 +222,7 @@ def main() -> None:
         help="leave one thing of the recipe out: an ablation, for an output of its own",
     )
     parser.add_argument("--scanner-steps", type=int, help="another length of reading lessons")
+    parser.add_argument("--networks", type=Path, help="a folder to keep the networks in")
     parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -223,7 +250,9 @@ def main() -> None:
         for seed in map(int, given.seeds.split(",")):
             if seed in {row["seed"] for row in content["seeds"]}:
                 continue
-            content["seeds"].append({"commit": commit(), **one_seed(seed, recipe, bar)})
+            content["seeds"].append(
+                {"commit": commit(), **one_seed(seed, recipe, bar, given.networks)}
+            )
             given.output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(given.output, json.dumps(content, indent=1) + "\n")
     show(content["seeds"])

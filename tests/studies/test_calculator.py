@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from sparing.calculator.web import TRAINED
 from sparing.core.errors import UsageError
-from sparing.core.record import Record
-from sparing.predictors import build_predictor
+from sparing.core.record import Record, RecordLog
+from sparing.predictors import build_predictor, load_predictor
 from sparing.report import write_report
 from sparing.studies import _value_analysis as analysis
 from sparing.studies import _value_claims as claims
@@ -17,7 +19,10 @@ from sparing.studies import _value_judging as judging
 from sparing.studies import calculator
 from sparing.studies._value_arms import ARMS, FNN2, LSTM, PUBLISHED
 from sparing.studies._value_options import Options
-from sparing.tasks._published import corrected
+from sparing.tasks._calculation_scores import legacy_errors
+from sparing.tasks._published import corrected, published
+
+RECORDED = Path(__file__).parents[2] / "benchmarks/results/calculator-study-a8ce2ffc-2026-11"
 
 SMALL = Options(
     arms=("FNN2", "LSTM with attention", "NAU"),
@@ -52,6 +57,22 @@ def test_scores_are_relative_to_the_mean_baseline(ended):
     assert sum(bounded.values()) / 2 == pytest.approx(50, abs=2)
     assert values.by_seed("bounded_score", "two weights")[None] > 99.9
     assert "two weights" not in {r.labels["arm"] for r in ended.records if r.name == "legacy_score"}
+
+
+def test_the_published_score_of_one_network_is_the_recorded_one():
+    records = RecordLog(RECORDED / "records.jsonl").read()
+    values = analysis.Values(records)
+    network, sets = load_predictor(TRAINED / "FNN2"), published()
+    errors = legacy_errors(sets, {n: network.predict(sets[n]) for n in ("in", "out", "long")})
+    for part, error in errors.items():
+        assert error == pytest.approx(values.by_seed("legacy_error", "FNN2", part=part)[0], 1e-4)
+    measured = [record for record in records if record.cell != "analysis"]
+    score = analysis.Values(analysis.analyse(measured)).by_seed("legacy_score", "FNN2")[0]
+    assert score == pytest.approx(2.6419016)
+    # of out: the 192 sums whose operands' sizes add to 22; of long: those of four operands
+    zeros = {name: [0.0] * len(sums) for name, sums in sets.items()}
+    expected = {"in": 4.0185312, "out": 11.0, "long": 5.19, "relative": 1.0}
+    assert legacy_errors(sets, zeros) == pytest.approx(expected)
 
 
 def test_claims_are_goals_and_two_seeds_may_not_decide_them(ended):

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-# What is read: an operand's row holds digits, least significant first, and blanks above them.
+# What is read, white space of every kind as a space, one for one. An operand's row holds digits,
+# least significant first, and blanks above them.
 TEXT = "0123456789+- "
 BLANK = 10
 # What is written, besides the blank that is not shown.

@@ -1,15 +1,18 @@
-"""Which texts the calculator is asked: sums of integers, nothing else."""
+"""Which texts the calculator reads, and which of them are sums of integers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from sparing.calculator.alphabet import TEXT
 from sparing.core.errors import UsageError
 from sparing.tasks._expressions import Expression, parse
 
 MOST_CHARACTERS = 20_000
 # Numbers times digits of the longest: what the network goes over, column by column.
 MOST_CELLS, MOST_DIGITS = 100_000, 4_000
+SHOWN = 40
 
 
 def checked(text: str) -> Expression:
@@ -17,19 +20,57 @@ def checked(text: str) -> Expression:
 
     Its exact value is Python's, never the network's.
     """
+    _check_length(text)
+    expression = parse(text)
+    if "*" in expression.operators:
+        raise UsageError("the calculator adds and subtracts: it has not learned to multiply")
+    _check_work(text)
+    return expression
+
+
+def readable(texts: Iterable[str], alphabet: str = TEXT) -> list[str]:
+    """Texts that a network of this alphabet can read, sums or not.
+
+    Raises ``UsageError`` for anything that is not a text, for an empty one, for characters outside
+    the alphabet and white space, for a text without a digit, and for one that takes too long.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise UsageError(f"the calculator reads a list of texts, got one {type(texts).__name__}")
+    listed = list(texts)
+    for text in listed:
+        _check_readable(text, alphabet)
+    return listed
+
+
+def _check_readable(text: object, alphabet: str) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"the calculator reads texts, got one {type(text).__name__}")
+    _check_length(text)
+    unknown = next((c for c in text if c not in alphabet and not c.isspace()), None)
+    if unknown is not None:
+        raise UsageError(f"the calculator reads digits, +, - and spaces, not {unknown!r}")
+    if not any(c.isdigit() for c in text):
+        what = f"{text[:SHOWN]!r}, which has no digit" if text else "an empty text"
+        raise UsageError(f"the calculator reads sums of numbers, got {what}")
+    _check_work(text)
+
+
+def _check_length(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
         raise UsageError(
             f"the calculator reads up to {MOST_CHARACTERS:,} characters, got {len(text):,}"
         )
-    expression = parse(text)
-    if "*" in expression.operators:
-        raise UsageError("the calculator adds and subtracts: it has not learned to multiply")
-    digits = max(map(len, re.findall(r"\d+", text)))
+
+
+def _check_work(text: str) -> None:
+    numbers = re.findall(r"\d+", text)
+    digits = max(map(len, numbers))
     if digits > MOST_DIGITS:
-        raise UsageError(f"the calculator reads numbers of up to {MOST_DIGITS:,} digits")
-    if digits * len(expression.operands) > MOST_CELLS:
         raise UsageError(
-            f"{len(expression.operands):,} numbers of up to {digits:,} digits take too long: their "
-            f"product is above {MOST_CELLS:,}"
+            f"the calculator reads numbers of up to {MOST_DIGITS:,} digits, got one of {digits:,}"
         )
-    return expression
+    if digits * len(numbers) > MOST_CELLS:
+        raise UsageError(
+            f"{len(numbers):,} numbers of up to {digits:,} digits take too long: their product is "
+            f"above {MOST_CELLS:,}"
+        )

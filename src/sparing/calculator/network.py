@@ -24,9 +24,10 @@ from sparing.calculator.alphabet import (
     sizer_cells,
     writer_cells,
 )
+from sparing.calculator.checking import readable
 from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import Row, Scanner, encode, rows_of, sureness
-from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.errors import CheckpointError
 from sparing.core.reading import parse_json
 from sparing.core.writing import replacing
 
@@ -109,16 +110,13 @@ class Calculator(nn.Module):
 
     @torch.inference_mode()
     def answer(self, texts: Sequence[str]) -> list[Answer]:
-        """Answer sums of integers; raises ``UsageError`` for characters that were never learned.
+        """Answer sums of integers, exactly as they are written.
 
-        Whatever else the text is, the network writes something: what is no sum is for the caller
-        to refuse.
+        White space of any kind is a space, one for one. Raises ``UsageError`` for what
+        ``checking.readable`` refuses. Whatever else the text is, the network writes something:
+        what is no sum is for the caller to refuse.
         """
-        for text in texts:
-            unknown = next((c for c in text if c not in self.scanner.text), None)
-            if unknown is not None or not text:
-                what = "an empty text" if not text else f"{unknown!r}"
-                raise UsageError(f"the calculator reads digits, +, - and spaces, not {what}")
+        texts = readable(texts, self.scanner.text)
         found: dict[int, Answer] = {}
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         for first in range(0, len(order), BATCH):

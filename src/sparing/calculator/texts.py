@@ -1,4 +1,4 @@
-"""The sums that the scanner learns to read: short, spaced in several ways."""
+"""The sums that the scanner learns to read: short, spaced in every way that they may be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from itertools import accumulate
 from sparing.calculator.rows import DIGITS, OPERANDS
 from sparing.tasks._expressions import Expression, draw
 
-SPACED, CLOSE, MIXED = range(3)
+SPACED, CLOSE, MIXED, FREE = range(4)
+# Free spacing has up to so many spaces in a gap; one of these shares of a text's gaps has none.
+MOST_SPACES = 8
+CLOSED_SHARES = (0.3, 0.5, 0.8, 1.0)
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,35 @@ def draw_sums(
 
 
 def written(expression: Expression, chance: random.Random) -> str:
-    """With spaces around operators, without any, or with each of them at random.
+    """The text of a sum: half of them freely spaced, the others with at most one space in a gap.
 
-    Texts without spaces are the hard ones, so that they come most often.
+    Of the others, texts without spaces are the hard ones, so that they come most often.
     """
-    way = chance.choice((SPACED, CLOSE, CLOSE, MIXED))
+    way = chance.choice((SPACED, CLOSE, CLOSE, MIXED, FREE, FREE, FREE, FREE))
+    if way == FREE:
+        return freely_spaced(expression, chance)
+    gaps = {SPACED: (" ",), CLOSE: ("",), MIXED: ("", " ")}[way]
     parts = [str(expression.operands[0])]
     for operator, operand in zip(expression.operators, expression.operands[1:], strict=True):
-        before, after = (
-            " " if way == SPACED or (way == MIXED and chance.random() < 0.5) else ""
-            for _ in range(2)
-        )
-        parts += [before, operator, after, str(operand)]
+        parts += [chance.choice(gaps), operator, chance.choice(gaps), str(operand)]
+    return "".join(parts)
+
+
+def freely_spaced(expression: Expression, chance: random.Random, most: int = MOST_SPACES) -> str:
+    """The text of a sum with 0 to ``most`` spaces in every gap that the grammar allows.
+
+    Gaps are at both ends, around operators, and between a sign and its number.
+    """
+    closed = chance.choice(CLOSED_SHARES)
+
+    def gap() -> str:
+        return "" if chance.random() < closed else " " * chance.randint(1, most)
+
+    parts = [gap()]
+    for operator, operand in zip(("", *expression.operators), expression.operands, strict=True):
+        if operator:
+            parts += [operator, gap()]
+        if operand < 0:
+            parts += ["-", gap()]
+        parts += [str(abs(operand)), gap()]
     return "".join(parts)

@@ -30,7 +30,7 @@ PARTS = (*LESSONS, "scanner")
 TESTED = ("in", "out", "long", "out+long")
 KEPT_HARD, AVERAGING = 128, 0.99
 # Rows and columns of the tape while the scanner learns: more than any sum there needs.
-ROWS, COLUMNS = 6, 7
+ROWS, COLUMNS = 5, 7
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sparing.calculator.network import Calculator
 from sparing.calculator.teaching import small_network, two_weights
 from sparing.core.errors import SparingError, UsageError
 from sparing.predictors import load_predictor, parameter_counts
-from sparing.tasks._expressions import Expression
+from sparing.tasks._expressions import parse
 
 ADDRESS = "127.0.0.1"
 PAGE = Path(__file__).with_name("page")
@@ -48,7 +48,7 @@ class Voice:
     name: str
     weights: int
     reads: str
-    answer: Callable[[Expression], Said]
+    answer: Callable[[str], Said]
 
 
 def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
@@ -62,9 +62,9 @@ def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
         raise UsageError(f"{folder} holds no folders of predictors; a study leaves them in models/")
     lock = threading.Lock()
 
-    def calculated(sum_: Expression) -> Said:
+    def calculated(text: str) -> Said:
         with lock:
-            answer = calculator.answer([sum_.text])[0]
+            answer = calculator.answer([text])[0]
         return Said(answer.text, _integer(answer.text), answer.confidence)
 
     own = Voice("calculator", calculator.weights, "characters", calculated)
@@ -82,9 +82,9 @@ def _predictor(folder: Path) -> Voice:
     model = load_predictor(folder)
     lock = threading.Lock()
 
-    def answer(sum_: Expression) -> Said:
+    def answer(text: str) -> Said:
         with lock:
-            value = model.predict([sum_])[0]
+            value = model.predict([parse(text)])[0]
         if not math.isfinite(value):
             raise UsageError("the numbers are too large for it")
         return Said(f"{value:.2f}", value)
@@ -100,7 +100,7 @@ def answers(text: str, speaking: Sequence[Voice]) -> dict[str, Any]:
     for voice in speaking:
         entry: dict[str, Any] = {"name": voice.name, "weights": voice.weights, "reads": voice.reads}
         try:
-            said = voice.answer(expression)
+            said = voice.answer(text)
         except UsageError as error:
             entry["error"] = _short(str(error))
         else:

@@ -160,7 +160,7 @@ def _lines(given: Iterable[str]) -> Iterator[str]:
         if each == STDIN:
             if hasattr(sys.stdin, "reconfigure"):  # what is no text is no sum, and says so
                 sys.stdin.reconfigure(errors="backslashreplace")
-            yield from filter(None, map(str.strip, _read_lines(sys.stdin)))
+            yield from (line.rstrip("\r\n") for line in _read_lines(sys.stdin) if line.strip())
         else:
             yield each
 
@@ -182,7 +182,7 @@ def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
 
     try:
         expression = checked(text)
-        answer = network.answer([" ".join(text.split())])[0]
+        answer = network.answer([text])[0]
     except UsageError as error:
         if refuse:
             raise

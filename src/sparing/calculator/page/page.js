@@ -42,8 +42,8 @@ function ask() {
 
 async function answer() {
   const mine = ++asked;
-  const text = field.value.trim();
-  if (!text) { show({answers: [], exact: ""}); return; }
+  const text = field.value;
+  if (!text.trim()) { show({answers: [], exact: ""}); return; }
   let found;
   try {
     const reply = await fetch("/api/answers?sum=" + encodeURIComponent(text));
