@@ -122,7 +122,7 @@ def read_both_ways(network: Calculator, seed: int) -> dict[str, Any]:
         for key, values in pooled.items():
             values += free[key]
             del spaced[key], free[key]
-    sums = draw_many(FRESH, (1, 16), 12, seed=f"{DRAWING} far")
+    sums = draw_many(STRETCHED, (1, 16), 12, seed=f"{DRAWING} far")
     far = asked(network, sums, [freely_spaced(each, chance, FAR_SPACES) for each in sums])
     confidence = {FREE: sureness(pooled), "far": sureness(far)}
     del far["confidence"], far["correct"]

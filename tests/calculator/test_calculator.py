@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 import torch
@@ -14,12 +15,12 @@ from sparing.calculator import (
     train_calculator,
 )
 from sparing.calculator.alphabet import BLANK, MINUS, characters_of, digits_of
-from sparing.calculator.checking import MOST_CHARACTERS, checked
+from sparing.calculator.checking import MOST_CHARACTERS, checked, readable
 from sparing.calculator.network import SHIPPED
 from sparing.calculator.rows import ADDER, SIZER, WRITER
 from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import encode, rows_of, write_tape
-from sparing.calculator.texts import draw_sums, written
+from sparing.calculator.texts import MOST_SPACES, draw_sums, freely_spaced, written
 from sparing.calculator.training import held_out_sums
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.tasks._expressions import draw_many, parse
@@ -98,6 +99,18 @@ def test_spacing_never_changes_what_a_text_says():
     chance = random.Random(1)
     for each in draw_many(200, (1, 6), 4, seed=3):
         assert parse(written(each, chance)).value == each.value
+        assert parse(freely_spaced(each, chance, 30)).value == each.value
+
+
+def test_free_spacing_fills_every_gap_and_training_draws_it():
+    chance, sums = random.Random(2), draw_many(300, (2, 4), 3, seed=4)
+    texts = [freely_spaced(each, chance) for each in sums]
+    runs = {len(run) for text in texts for run in re.findall(" +", text)}
+    assert runs == set(range(1, MOST_SPACES + 1))
+    for gap in (r"^ ", r" $", r"\d [-+]", r"[-+] \d", r"- +-", r"^ *- +\d", r"\d[-+]-\d"):
+        assert any(re.search(gap, text) for text in texts), gap
+    drawn = [each.text for each in draw_sums(chance, 400)]
+    assert 0.3 < sum("  " in text for text in drawn) / len(drawn) < 0.6
 
 
 def test_a_scan_that_is_not_trained_is_not_proven():
@@ -127,9 +140,33 @@ def test_the_tape_is_wide_enough_for_the_largest_totals(shipped, count, sign):
     assert answer.totals[-1][-1] == (9 if sign else 0)
 
 
-@pytest.mark.parametrize("text", ["- - 7", "3 -  - 7", "  12 + 007 ", "0 - 0", "-0"])
+@pytest.mark.parametrize(
+    "text", ["- - 7", "3 -  - 7", "  12 + 007 ", "0 - 0", "-0", "29+  407-  -18", " 7 ", "  -  7"]
+)
 def test_unusual_spacing_and_zeros(shipped, text):
-    assert shipped.answer([text])[0].text == str(eval(text.replace("007", "7")))
+    assert shipped.answer([text])[0].text == str(eval(text.strip().replace("007", "7")))
+
+
+def test_any_spacing_is_read(shipped):
+    chance, sums = random.Random(6), draw_many(40, (1, 12), 6, seed=12)
+    sums += draw_many(6, (30, 40), 3, seed=13) + draw_many(6, (3, 4), 30, seed=14)
+    texts = {freely_spaced(each, chance): str(each.value) for each in sums}
+    for count in range(MOST_SPACES + 1):
+        for each in (sums[count], parse("-12 - -345 + 6 - 78"), parse("-9"), parse("0 + -999")):
+            close = each.text.replace(" ", "")
+            gap = " " * count
+            texts[re.sub(r"([-+])", rf"{gap}\1{gap}", f"{gap}{close}{gap}")] = str(each.value)
+            texts[re.sub(r"([-+])", rf"\1{gap}", close)] = str(each.value)
+            texts[re.sub(r"([-+])", rf"{gap}\1", close) + gap] = str(each.value)
+    answers = shipped.answer(list(texts))
+    assert [answer.text for answer in answers] == list(texts.values())
+    assert min(answer.confidence for answer in answers) > 0.5
+
+
+@pytest.mark.parametrize("space", ["\t", "\n", "\r", "\x1f", "\xa0", "\u2003", "\u3000"])
+def test_white_space_of_any_kind_is_a_space(shipped, space):
+    text = "29+  407-  -18 "
+    assert shipped.answer([text.replace(" ", space)]) == shipped.answer([text])
 
 
 def test_a_symbol_in_doubt_is_followed_both_ways(shipped):
@@ -223,10 +260,48 @@ def test_foreign_files_are_refused(tmp_path, content):
         Calculator.load(tmp_path / "nowhere.safetensors")
 
 
-@pytest.mark.parametrize("text", ["", "3 + x", "3.5"])
-def test_what_was_never_learned_is_refused(shipped, text):
-    with pytest.raises(UsageError, match="the calculator reads"):
-        shipped.answer([text])
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([""], "got an empty text"),
+        (["   "], "'   ', which has no digit"),
+        ([" \t\n" * 1000], "which has no digit"),
+        (["1+1", "+ -"], "which has no digit"),
+        (["3 + x"], "not 'x'"),
+        (["3.5"], r"not '\.'"),
+        (["1\x00+1"], r"not '\\x00'"),
+        (["1\u200b+1"], r"not '\\u200b'"),
+        (["\ud800"], r"not '\\ud800'"),
+        (["\N{ARABIC-INDIC DIGIT THREE} + 1"], "not '\N{ARABIC-INDIC DIGIT THREE}'"),
+        (["\N{FULLWIDTH DIGIT ONE}+1"], "not '\N{FULLWIDTH DIGIT ONE}'"),
+        (["1 \N{MINUS SIGN} 1"], "not '\N{MINUS SIGN}'"),
+        (["1" * 100_000], "up to 20,000 characters, got 100,000"),
+        (["1" + " " * 100_000], "up to 20,000 characters"),
+        (["1" * 5_000], "up to 4,000 digits, got one of 5,000"),
+        (["9" * 400 + "+1" * 400], "product is above 100,000"),
+        ("1+1", "a list of texts, got the text "),
+    ],
+)
+def test_what_cannot_be_read_is_refused(shipped, texts, message):
+    with pytest.raises(UsageError, match=message) as refused:
+        shipped.answer(texts)
+    assert len(str(refused.value)) <= 400
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([None], "reads texts, got one NoneType"),
+        (["1", 2], "reads texts, got one int"),
+        ([b"1"], "reads texts, got one bytes"),
+        (None, "a list of texts, got one NoneType"),
+        (3, "a list of texts, got one int"),
+    ],
+)
+def test_what_is_no_text_is_refused(texts, message):
+    with pytest.raises(UsageError, match=message):
+        readable(texts)  # answer() calls it; these tests check its types before it could
 
 
 @pytest.mark.parametrize(
@@ -239,13 +314,15 @@ def test_what_was_never_learned_is_refused(shipped, text):
         ("three", "no number"),
         ("1 + " * MOST_CHARACTERS + "1", "up to 20,000 characters"),
         ("1" * 5000 + " + 1", "5000 digits is too long"),
+        ("\N{FULLWIDTH DIGIT ONE}" * 15_000, "is no number"),
         ("9" * 4200 + " + 1", "up to 4,000 digits"),
         ("9" * 400 + "+1" * 400, "product is above 100,000"),
     ],
 )
 def test_what_is_no_sum_is_named(text, said):
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=said) as refused:
         checked(text)
+    assert len(str(refused.value)) <= 400
 
 
 def test_training_follows_its_seed_and_leaves_generators_alone():

@@ -75,12 +75,28 @@ def test_long_and_large_sums_are_the_calculators_alone(speaking):
     assert "too large to be read as a value" in large[1]["error"]
 
 
+def test_networks_are_given_the_sum_as_it_was_typed(speaking):
+    heard = []
+    voice = Voice("hears", 1, "characters", lambda text: heard.append(text) or Said("3", 3))
+    assert answers("  1 +\t2 ", [voice])["answers"][0]["right"]
+    assert heard == ["  1 +\t2 "]
+    script = (PAGE / "page.js").read_text()
+    assert "const text = field.value;" in script
+    assert '"/api/answers?sum=" + encodeURIComponent(text)' in script
+    with running(speaking) as port:
+        typed = quote("29+  407-  -18 ")
+        reply = json.loads(asked(port, f"/api/answers?sum={typed}")[2])["answers"]
+    expected = Calculator.load(SHIPPED).answer(["29+  407-  -18 "])[0]
+    assert (reply[0]["answer"], reply[0]["confidence"]) == (expected.text, expected.confidence)
+    assert "error" not in reply[1]
+
+
 def test_a_wrong_last_digit_of_a_long_number_is_wrong(speaking):
     said = Said("99999999999999999999", 99999999999999999999)
-    voice = Voice("one off", 1, "characters", lambda sum_: said)
+    voice = Voice("one off", 1, "characters", lambda text: said)
     found = answers("99999999999999999998", [voice])["answers"][0]
     assert (found["right"], found["off"]) == (False, "1")
-    near = Voice("near", 1, "values", lambda sum_: Said("2.50", 2.4951))
+    near = Voice("near", 1, "values", lambda text: Said("2.50", 2.4951))
     assert answers("2", [near])["answers"][0]["right"]
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
 
 FILE = "model.safetensors"
@@ -20,6 +21,24 @@ def test_one_sum(command):
     ended = command("calculate", "12 - -7 + 305")
     assert ended.code == 0
     assert ended.out.startswith("324  (right; confidence ")
+
+
+TEXTS = ("29+  407-  -18", "   3 -      - 7   ", "\t12\t- -7", "1+1", " - 5 + 3 ")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_command_gives_the_network_the_text_as_it_is(command, monkeypatch, stream):
+    answers = Calculator.load(SHIPPED).answer(TEXTS)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\r\n".join(TEXTS) + "\n"))
+    given = ("-",) if stream else TEXTS
+    for text, answer, entry in zip(
+        TEXTS, answers, lines(command("calculate", "--json", "--", *given)), strict=True
+    ):
+        assert entry["expression"] == text
+        assert entry["prediction"] == entry["exact"] == answer.text
+        assert entry["confidence"] == pytest.approx(answer.confidence, abs=1e-6)
+    explained = command("calculate", "--explain", "--", TEXTS[0]).out.splitlines()
+    assert explained[:-1] == list(answers[0].explained())
 
 
 def test_negative_sums_need_no_care(command):
@@ -90,6 +109,13 @@ def test_a_network_that_cannot_be_proven_fails(command, tmp_path):
         (("three",), "no number"),
         (("(1 + 2",), "bracket"),
         (("3 * 4",), "not learned to multiply"),
+        (("",), "a number is missing at the end"),
+        (("   ",), "a number is missing at the end"),
+        (("1 2",), "two numbers without an operator"),
+        (("1" * 100_000,), "up to 20,000 characters, got 100,000"),
+        (("\N{FULLWIDTH DIGIT ONE}" * 15_000,), "is no number"),
+        (("\N{ARABIC-INDIC DIGIT THREE} + 1",), "is no number"),
+        (("1\u200b+1",), "is no number"),
         (("--model", "nowhere.safetensors", "1+1"), "nowhere.safetensors"),
         (("--train", "x.bin"), ".safetensors"),
         (("--train", "x.safetensors", "--model", "y.safetensors"), "has no part"),
@@ -204,9 +230,14 @@ def test_a_predictor_that_is_not_finite_is_refused(command, tmp_path):
 
 
 def test_a_line_that_is_no_text_is_no_sum(command, monkeypatch):
-    stream = io.TextIOWrapper(io.BytesIO(b"1 + 1\n\xff\n2+2\n"), encoding="utf-8")
-    monkeypatch.setattr("sys.stdin", stream)
-    ended = command("calculate", "--json", "-")
-    found = [json.loads(line) for line in ended.out.splitlines()]
-    assert (ended.code, [line.get("exact") for line in found]) == (2, ["2", None, "4"])
-    assert "error" in found[1]
+    content = b"1 + 1\n\xff\n2+2\n1\x00+1\n\x1b[31m\n"
+    for given in (("--json", "-"), ("-",)):
+        stream = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
+        monkeypatch.setattr("sys.stdin", stream)
+        ended = command("calculate", *given)
+        assert ended.code == 2
+        assert all(line.isprintable() for line in ended.out.splitlines())
+        if "--json" in given:
+            found = lines(ended)
+            assert [line.get("exact") for line in found] == ["2", None, "4", None, None]
+            assert all("is no number" in found[place]["error"] for place in (1, 3, 4))

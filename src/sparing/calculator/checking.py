@@ -28,13 +28,15 @@ def checked(text: str) -> Expression:
     return expression
 
 
-def readable(texts: Iterable[str], alphabet: str = TEXT) -> list[str]:
+def readable(texts: object, alphabet: str = TEXT) -> list[str]:
     """Texts that a network of this alphabet can read, sums or not.
 
     Raises ``UsageError`` for anything that is not a text, for an empty one, for characters outside
     the alphabet and white space, for a text without a digit, and for one that takes too long.
     """
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, str):
+        raise UsageError(f"the calculator reads a list of texts, got the text {texts[:SHOWN]!r}")
+    if not isinstance(texts, Iterable):
         raise UsageError(f"the calculator reads a list of texts, got one {type(texts).__name__}")
     listed = list(texts)
     for text in listed:

@@ -126,7 +126,7 @@ Row = tuple[list[int], int]
 def rows_of(text: str, gates: Tensor) -> list[Row]:
     """What rounded gates (length, 3) write: each row's symbols, lowest first, and switch.
 
-    A row is as long as what was pushed into it.
+    A row is as long as its number: blanks above it are empty tape.
     """
     rows: list[list[int]] = [[]]
     switches = [0]
@@ -134,7 +134,7 @@ def rows_of(text: str, gates: Tensor) -> list[Row]:
         if row:
             rows.append([])
             switches.append(0)
-        if push:
+        if push and (rows[-1] or character in DIGITS):
             rows[-1].append(DIGITS.get(character, BLANK))
         switches[-1] ^= switch
     return [(symbols[::-1], switch) for symbols, switch in zip(rows, switches, strict=True)]
@@ -157,15 +157,8 @@ def sureness(text: str, logits: Tensor) -> float:
 
 
 def _numbers(rows: list[Row]) -> list[Row]:
-    """Rows without blanks above their numbers, and without rows that hold nothing."""
-    found = []
-    for symbols, switch in rows:
-        length = len(symbols)
-        while length and symbols[length - 1] == BLANK:
-            length -= 1
-        if length:
-            found.append((symbols[:length], switch))
-    return found
+    """Rows that hold a number."""
+    return [row for row in rows if row[0]]
 
 
 def encode(texts: list[str], alphabet: str = TEXT) -> Int[Tensor, "batch length"]:

@@ -198,7 +198,7 @@ def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
 
 def _shown(found: dict[str, Any], explain: bool) -> str:
     if "error" in found:
-        return f"{found['expression'][:40]}: {found['error']}"
+        return f"{found['expression'][:40]!r}: {found['error']}"
     verdict = "right" if found["answer"].is_value(found["exact"]) else f"wrong: {found['exact']}"
     sure = found["confidence"]
     behind = "" if sure is None else f"; confidence {sure:.3f}"

@@ -85,7 +85,7 @@ def _misplaced(piece: str, text: str, match: re.Match[str]) -> str:
         return f"division is not known, only + - * and brackets: {_at(text, match)}"
     if piece in "+-*()":
         return f"{piece!r} does not belong there: {_at(text, match)}"
-    return f"{piece!r} is no number, operator or bracket: {_at(text, match)}"
+    return f"{_short(piece)} is no number, operator or bracket: {_at(text, match)}"
 
 
 def _at(text: str, match: re.Match[str]) -> str:
