@@ -41,7 +41,7 @@ from sparing.calculator import Calculator, CalculatorRecipe, train_calculator
 from sparing.calculator.alphabet import BLANK, adder_cells, digits_of
 from sparing.calculator.language_model import with_pad
 from sparing.calculator.scan import Scan
-from sparing.calculator.texts import Sum, draw_sums
+from sparing.calculator.texts import Sum, closely_written, draw_sums
 from sparing.calculator.tiny_language_model import tiny_language_model
 from sparing.measure.energy import EnergyMeter
 from sparing.measure.machine import commit, machine, machine_id, threads
@@ -84,7 +84,7 @@ def train_transformer(seed: int, tell: Telling, *, totals: bool) -> tuple[Any, A
     for step in range(steps):
         for group in descent.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / 100) * (1 - 0.99 * step / steps)
-        ids, labels = _rows(tokenizer, draw_sums(chance, BATCH), totals=totals)
+        ids, labels = _rows(tokenizer, _closely(draw_sums(chance, BATCH), chance), totals=totals)
         logits = model(input_ids=ids).logits[:, :-1]
         loss = F.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED)
         descent.zero_grad()
@@ -93,6 +93,11 @@ def train_transformer(seed: int, tell: Telling, *, totals: bool) -> tuple[Any, A
         descent.step()
         tell((step + 1) / steps)
     return model.eval(), tokenizer
+
+
+def _closely(sums: Sequence[Sum], chance: random.Random) -> list[Sum]:
+    """The same sums with at most one space in a gap: easier, as all controls are asked so."""
+    return [Sum(each.expression, closely_written(each.expression, chance)) for each in sums]
 
 
 def _rows(tokenizer: Any, sums: Sequence[Sum], *, totals: bool) -> tuple[Tensor, Tensor]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import pytest
 
-from sparing.calculator import Answer
+from sparing.calculator import Answer, Calculator
+from sparing.calculator.network import SHIPPED
 from sparing.tasks._expressions import parse
 
 
@@ -35,12 +37,38 @@ def test_right_answers_are_counted_with_their_interval(benchmark):
     assert (found["right"], found["count"], found["first_wrong"]) == (1, 2, "1 + 3")
     assert found["wilson"][0] < 0.5 < found["wilson"][1]
     assert found["wrong_per_step"] == pytest.approx(1 / 6)
-    assert benchmark.sureness(found) == {"auroc": 1.0, "wrong_above_half": 0.0, "wrong": 1}
+    assert benchmark.sureness(found) == {
+        "auroc": 1.0,
+        "wrong_above_half": 0.0,
+        "wrong": 1,
+        "count": 2,
+        "mean": pytest.approx(0.55),
+        "right_below_half": 0.0,
+    }
 
 
 def test_there_is_no_area_where_all_answers_are_right(benchmark):
     found = benchmark.asked(Writes("3"), [parse("1 + 2")], ["1 + 2"])
-    assert benchmark.sureness(found) == {"auroc": None, "wrong_above_half": None, "wrong": 0}
+    sure = benchmark.sureness(found)
+    assert (sure["auroc"], sure["wrong_above_half"], sure["wrong"]) == (None, None, 0)
+
+
+def test_both_spacings_are_read_and_counted(benchmark, monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark, "FRESH", 3)
+    monkeypatch.setattr(benchmark, "STRETCHED", 1)
+    few = {name: list(sums)[:3] for name, sums in benchmark.suites().items()}
+    monkeypatch.setattr(benchmark, "suites", lambda: few)
+    found = benchmark.read_both_ways(Calculator.load(SHIPPED), 0)
+    assert set(found["suites"]["4x3"]) == {"single spaces", "0 to 8 spaces"}
+    assert found["free"]["count"] == sum(map(len, few.values()))
+    assert found["free"]["right"] == found["free"]["count"]
+    assert found["far"]["count"] == found["far"]["right"] == 1
+    assert found["confidence"]["0 to 8 spaces"]["wrong"] == 0
+    json.dumps(found, allow_nan=False)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- calculator table: begin -->\n<!-- calculator table: end -->\n")
+    benchmark.write_page(page, [found, found])
+    assert "| 4x3, 0 to 8 spaces | 3 | 100.00 100.00 |" in page.read_text()
 
 
 def test_two_weights_on_values_solve_the_published_task(benchmark):

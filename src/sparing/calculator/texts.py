@@ -11,6 +11,8 @@ from sparing.calculator.rows import DIGITS, OPERANDS
 from sparing.tasks._expressions import Expression, draw
 
 SPACED, CLOSE, MIXED, FREE = range(4)
+# Texts without spaces are the harder ones, so that they come more often.
+CLOSE_WAYS = (SPACED, CLOSE, CLOSE, MIXED)
 # Free spacing has up to so many spaces in a gap; one of these shares of a text's gaps has none.
 MOST_SPACES = 8
 CLOSED_SHARES = (0.3, 0.5, 0.8, 1.0)
@@ -47,13 +49,17 @@ def draw_sums(
 
 
 def written(expression: Expression, chance: random.Random) -> str:
-    """The text of a sum: half of them freely spaced, the others with at most one space in a gap.
+    """The text of a sum: freely spaced or, as often, with at most one space in a gap."""
+    way = chance.choice((*CLOSE_WAYS, FREE, FREE, FREE, FREE))
+    return freely_spaced(expression, chance) if way == FREE else _closely(expression, chance, way)
 
-    Of the others, texts without spaces are the hard ones, so that they come most often.
-    """
-    way = chance.choice((SPACED, CLOSE, CLOSE, MIXED, FREE, FREE, FREE, FREE))
-    if way == FREE:
-        return freely_spaced(expression, chance)
+
+def closely_written(expression: Expression, chance: random.Random) -> str:
+    """The text of a sum with at most one space in a gap, as the language models read it."""
+    return _closely(expression, chance, chance.choice(CLOSE_WAYS))
+
+
+def _closely(expression: Expression, chance: random.Random, way: int) -> str:
     gaps = {SPACED: (" ",), CLOSE: ("",), MIXED: ("", " ")}[way]
     parts = [str(expression.operands[0])]
     for operator, operand in zip(expression.operators, expression.operands[1:], strict=True):
