@@ -338,6 +338,28 @@ def test_training_follows_its_seed_and_leaves_generators_alone():
     assert first.process_s.keys() == {"adder", "sizer", "writer", "scanner"}
 
 
+def test_a_scanner_alone_is_trained_through_the_parts_of_another(shipped):
+    told: list[str] = []
+    trained = train_calculator(
+        3, SHORT, through=shipped, on_progress=lambda share, text: told.append(text)
+    )
+    known, weights = shipped.state_dict(), trained.network.state_dict()
+    changed = {name.partition(".")[0] for name in known if not known[name].equal(weights[name])}
+    assert changed == set(trained.process_s) == {"scanner"}
+    assert all(text.startswith("scanner") for text in told)
+    assert not any(p.requires_grad is False for p in trained.network.parameters())
+
+
+def test_the_scanner_is_its_cell_at_every_character(shipped):
+    characters = encode(["12 -  -7", "305"])
+    seen = torch.nn.functional.one_hot(characters, 14).float()
+    state, logits = torch.zeros(2, shipped.scanner.hidden), []
+    for step in range(characters.shape[1]):
+        state = shipped.scanner.cell(seen[:, step], state)
+        logits.append(shipped.scanner.gates(torch.cat([state, seen[:, step]], -1)))
+    assert torch.allclose(shipped.scanner(characters), torch.stack(logits, 1), atol=1e-4)
+
+
 def test_training_tells_its_progress():
     told: list[float] = []
     train_calculator(0, SHORT, on_progress=lambda share, text: told.append(share))

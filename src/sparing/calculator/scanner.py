@@ -70,7 +70,8 @@ class Scanner(nn.Module):
         weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
         # the cell at every character: one call takes a quarter of the time of a loop
         states, _ = torch.gru(seen, start, weights, True, 1, 0.0, False, False, True)
-        return self.gates(torch.cat([states, seen], -1))
+        logits: Tensor = self.gates(torch.cat([states, seen], -1))
+        return logits
 
     def write(
         self,
