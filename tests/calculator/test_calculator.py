@@ -163,6 +163,26 @@ def test_any_spacing_is_read(shipped):
     assert min(answer.confidence for answer in answers) > 0.5
 
 
+def test_confidence_is_low_where_a_disturbed_scanner_reads_wrongly():
+    """The shipped scanner makes no mistakes on such sums, so that its weights are disturbed."""
+    chance, sums = random.Random(7), draw_many(25, (1, 8), 5, seed=15)
+    texts = [freely_spaced(each, chance) for each in sums]
+    confidence: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(4):
+        network = Calculator.load(SHIPPED)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weight in network.scanner.parameters():
+                weight += weight.std() * torch.randn(weight.shape, generator=generator)
+        for each, answer in zip(sums, network.answer(texts), strict=True):
+            confidence[answer.text == str(each.value)].append(answer.confidence)
+    right, wrong = (torch.tensor(confidence[key]) for key in (True, False))
+    assert min(len(right), len(wrong)) >= 10
+    area = (right[:, None] > wrong).float().mean() + (right[:, None] == wrong).float().mean() / 2
+    assert area > 0.8
+    assert (wrong > 0.5).float().mean() < 0.4
+
+
 @pytest.mark.parametrize("space", ["\t", "\n", "\r", "\x1f", "\xa0", "\u2003", "\u3000"])
 def test_white_space_of_any_kind_is_a_space(shipped, space):
     text = "29+  407-  -18 "
