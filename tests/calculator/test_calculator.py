@@ -202,8 +202,9 @@ def test_a_symbol_in_doubt_is_followed_both_ways(shipped):
 
 
 def test_a_file_that_cannot_be_written_is_named(shipped, tmp_path):
+    (tmp_path / "file").write_text("no folder")
     with pytest.raises(CheckpointError, match="cannot be written"):
-        shipped.save(tmp_path / "nowhere" / "own.safetensors")
+        shipped.save(tmp_path / "file" / "own.safetensors")
 
 
 def test_a_proof_finds_one_wrong_transition(shipped):

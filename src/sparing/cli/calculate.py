@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -160,15 +160,16 @@ def _lines(given: Iterable[str]) -> Iterator[str]:
         if each == STDIN:
             if hasattr(sys.stdin, "reconfigure"):  # what is no text is no sum, and says so
                 sys.stdin.reconfigure(errors="backslashreplace")
-            yield from (line.rstrip("\r\n") for line in _read_lines(sys.stdin) if line.strip())
+            lines = _read_lines(sys.stdin.readline)
+            yield from (line.rstrip("\r\n") for line in lines if line.strip())
         else:
             yield each
 
 
-def _read_lines(stream: TextIO) -> Iterator[str]:
+def _read_lines(readline: Callable[[int], str]) -> Iterator[str]:
     """The lines of a stream, of bounded length: a file without line breaks may not fill memory."""
     try:
-        while line := stream.readline(LONGEST_LINE + 1):
+        while line := readline(LONGEST_LINE + 1):
             if len(line) > LONGEST_LINE:
                 raise UsageError(f"a line of standard input is longer than {LONGEST_LINE:,} signs")
             yield line
