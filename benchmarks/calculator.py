@@ -41,9 +41,9 @@ from sparing.calculator import (
     train_calculator,
 )
 from sparing.calculator.texts import MOST_SPACES, freely_spaced
+from sparing.core.writing import write_atomically
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.report.markdown import plain_table
-from sparing.studies._run import write_atomically
 from sparing.tasks._expressions import Expression, draw_many
 from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values

@@ -43,11 +43,11 @@ from sparing.calculator.language_model import with_pad
 from sparing.calculator.scan import Scan
 from sparing.calculator.texts import Sum, closely_written, draw_sums
 from sparing.calculator.tiny_language_model import tiny_language_model
+from sparing.core.writing import write_atomically
 from sparing.measure.energy import EnergyMeter
 from sparing.measure.machine import commit, machine, machine_id, threads
 from sparing.models._quiet import quiet
 from sparing.report.markdown import plain_table
-from sparing.studies._run import write_atomically
 from sparing.tasks._expressions import Expression
 
 Telling = Callable[[float], None]

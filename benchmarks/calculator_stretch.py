@@ -38,9 +38,9 @@ from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import Scanner
 from sparing.calculator.texts import Sum
 from sparing.calculator.training import CalculatorRecipe, train_scan, train_scanner
+from sparing.core.writing import write_atomically
 from sparing.measure.machine import commit, machine, machine_id, threads
 from sparing.report.markdown import plain_table
-from sparing.studies._run import write_atomically
 from sparing.tasks._expressions import Expression, draw
 
 DEPTH, SHARE, ASKED = 3, 0.3, 600
