@@ -373,7 +373,12 @@ def test_tasks_that_do_not_fit(monkeypatch, digits):
     monkeypatch.setattr(options, "load_for", lambda *_: (token_task(), {}))
     with pytest.raises(UsageError, match="a task of texts"):
         options.load(SMALL, "majority", None)
-    single = replace(digits, labels=("zero",))
+    zeros = {
+        split: replace(examples, labels=torch.zeros_like(examples.labels))
+        for split in ("train", "validation", "test")
+        if (examples := getattr(digits, split)) is not None
+    }
+    single = replace(digits, labels=("zero",), **zeros)
     monkeypatch.setattr(options, "load_for", lambda *_: (single, {}))
     with pytest.raises(UsageError, match="has one class"):
         options.load(SMALL, "digits", None)

@@ -180,15 +180,19 @@ def require_kind(source: str, task: Task) -> None:
         )
 
 
-def require_reads(model: PreTrainedModel, task: Task, name: str) -> None:
-    """Raise ``UsageError`` unless the model reads what the task gives, as many tokens included."""
-    from sparing.models._shape import image_config
-
+def _require_input(model: PreTrainedModel, task: Task, name: str) -> None:
     wanted = "pixel_values" if task.kind == "image" else "input_ids"
     if model.main_input_name != wanted:
         raise UsageError(
             f"{name} reads {model.main_input_name}, but task {task.name} gives {wanted}"
         )
+
+
+def require_reads(model: PreTrainedModel, task: Task, name: str) -> None:
+    """Raise ``UsageError`` unless the model reads what the task gives, as many tokens included."""
+    from sparing.models._shape import image_config
+
+    _require_input(model, task, name)
     if task.kind == "image":
         sizes = {
             "image_size": ("pixels a side", task.image_size),
@@ -220,6 +224,7 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
         asks = "spans of texts" if task.answer == "span" else "classes or numbers"
         kind = type(model).__name__
         raise UsageError(f"{name} is a {kind}, but task {task.name} asks for {asks}")
+    _require_input(model, task, name)
     classes = model.config.num_labels
     if classes != task.classes:
         raise UsageError(f"{name} has {classes} classes, but task {task.name} has {task.classes}")
