@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparing.cli import EPILOGUE
-from sparing.cli._endings import LONGEST_LINE, one_line
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import LINE_CHARACTERS, DataError, UsageError, one_line
 from sparing.core.interrupts import Terminated, raise_terminated, terminations_raised
 from sparing.train._surroundings import interrupts_to
 from tests.cli.conftest import run_command
@@ -166,7 +165,7 @@ def test_an_error_is_one_line_of_bounded_length(tmp_path, monkeypatch, error, co
     assert words in ended.error
     assert ended.err.count("\n") == 1
     assert "\x1b" not in ended.err
-    assert len(ended.error) <= LONGEST_LINE
+    assert len(ended.error) <= LINE_CHARACTERS
 
 
 def test_what_is_not_text_can_be_printed():

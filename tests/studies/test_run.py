@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from sparing.cli._finish import _print as print_result
 from sparing.core.errors import DataError, UsageError
 from sparing.core.progress import waiting
 from sparing.core.record import Record
@@ -416,11 +415,10 @@ def test_a_cells_times_have_the_load_of_the_machine_beside_them(tmp_path):
     ]
 
 
-def test_a_busy_machine_is_the_first_thing_that_is_said(tmp_path, capsys):
+def test_a_busy_machine_is_the_first_thing_that_is_said(tmp_path):
     labels = {"disturbance": "other programs kept 1.8 of 2 processors busy"}
     load = Record("machine_load", 0.4, "share", "measured", labels, cell="latency/model/1")
     result = StudyResult("compare", tmp_path, {}, [load], [], [])
     assert result.disturbance.startswith("The machine was busy during one measurement: other")
     assert next(iter(result.to_dict().items())) == ("disturbance", result.disturbance)
-    print_result(result)
-    assert capsys.readouterr().out.startswith("The machine was busy during one measurement")
+    assert str(result).startswith("The machine was busy during one measurement")

@@ -64,10 +64,11 @@ class StudyResult:
         return ["  ".join(row).rstrip() for row in cells] if self.goals else []
 
     def __str__(self) -> str:
-        """The goals and the folder, in 40 lines at most."""
+        """A busy machine, the goals and the folder, in 40 lines at most."""
         lines = self.goal_lines()
         if len(lines) > SHOWN_GOALS:
             lines = [*lines[:SHOWN_GOALS], f"and {len(lines) - SHOWN_GOALS} goals more"]
+        lines = [self.disturbance, *lines] if self.disturbance else lines
         lines += [f"failed: {failure.cell}" for failure in self.failures[:5]]
         return "\n".join([*lines, f"{self.name} in {self.folder}"])
 
