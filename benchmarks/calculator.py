@@ -160,6 +160,7 @@ def one_seed(
         "seed": seed,
         "recipe": asdict(recipe),
         "weights": network.weights,
+        "attempts": dict(trained.attempts),
         "process_s": dict(trained.process_s),
         "wall_s": dict(trained.wall_s),
         "proofs": [{**asdict(p), "holds": p.holds} for p in prove_calculator(network)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from sparing.calculator.rows import ADDER, SIZER, WRITER
 from sparing.calculator.scan import Scan
 from sparing.calculator.scanner import encode, rows_of, write_tape
 from sparing.calculator.texts import MOST_SPACES, draw_sums, freely_spaced, written
-from sparing.calculator.training import held_out_sums
+from sparing.calculator.training import _has_learned, held_out_sums
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.tasks._expressions import draw_many, parse
 from sparing.tasks._published import published
@@ -379,6 +380,29 @@ def test_the_scanner_is_its_cell_at_every_character(shipped):
         state = shipped.scanner.cell(seen[:, step], state)
         logits.append(shipped.scanner.gates(torch.cat([state, seen[:, step]], -1)))
     assert torch.allclose(shipped.scanner(characters), torch.stack(logits, 1), atol=1e-4)
+
+
+def test_a_part_that_has_not_learned_is_trained_anew_from_other_weights(monkeypatch):
+    trained = train_calculator(1, SHORT)
+    assert dict(trained.attempts) == dict.fromkeys(trained.process_s, 3)
+    assert trained.unlearned == ("adder", "sizer", "writer", "scanner")
+    learned = {("adder", 1), ("sizer", 0), ("writer", 0)}
+    monkeypatch.setattr(
+        "sparing.calculator.training._has_learned",
+        lambda network, part, training: (part, training[1]) in learned,
+    )
+    again = train_calculator(1, SHORT)
+    assert dict(again.attempts) == {"adder": 2, "sizer": 1, "writer": 1, "scanner": 3}
+    assert again.unlearned == ("scanner",)
+    once = train_calculator(1, replace(SHORT, attempts=1)).network.state_dict()
+    same = {name for name, value in again.network.state_dict().items() if value.equal(once[name])}
+    assert {name.partition(".")[0] for name in same} == {"sizer", "writer"}
+
+
+def test_what_has_learned_is_told_from_what_has_not(shipped):
+    for part in ("adder", "sizer", "writer", "scanner"):
+        assert _has_learned(shipped, part, (5, 0))
+        assert not _has_learned(Calculator(), part, (5, 0))
 
 
 def test_training_tells_its_progress():

@@ -12,7 +12,7 @@ import typer
 
 from sparing.cli._endings import FAILED, USED_WRONGLY, note
 from sparing.cli._shared import Json, emit, progress_bar, verb
-from sparing.core.errors import UsageError
+from sparing.core.errors import SparingError, UsageError
 
 if TYPE_CHECKING:
     from sparing.calculator import Calculator
@@ -220,6 +220,9 @@ def _train(place: Path, seed: int) -> None:
     trained.network.save(place, seed=seed)
     took = sum(trained.wall_s.values())
     note(f"{place}: {trained.network.weights:,} weights, {took:.0f} s")
+    if trained.unlearned:
+        parts, most = ", ".join(trained.unlearned), max(trained.attempts.values())
+        raise SparingError(f"{parts}: not learned in {most} trainings; try another --seed")
 
 
 def _prove(network: Calculator, as_json: bool) -> None:

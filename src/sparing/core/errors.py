@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 
 LINE_CHARACTERS, END_CHARACTERS = 400, 100
+BREAKS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+")
 QUOTED_CHARACTERS = 40
 LISTED_CHARACTERS = 300
 COMPARED_NAMES = 1000  # the search for similar names takes quadratic time
@@ -25,7 +27,7 @@ def one_line(text: str) -> str:
 
     What is too long is cut in its middle: the end often says what to do.
     """
-    line = " ".join(text.split())
+    line = " ".join(part.strip() for part in BREAKS.split(text)).strip()
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in line)
     if len(line) <= LINE_CHARACTERS:
         return line
