@@ -7,8 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sparing.core.tracing import is_traced
-
 
 def fused_softmax(
     q: Float[Tensor, "... queries dim"],
@@ -29,7 +27,7 @@ def fused_softmax(
         allowed = allowed | ~allowed.any(-1, keepdim=True)
         if 2 < allowed.ndim < q.ndim:  # on CPU other masks than of two or all axes are not fused
             allowed = allowed.reshape((1,) * (q.ndim - allowed.ndim) + allowed.shape)
-    if q.ndim == 5 and is_traced():
+    if q.ndim == 5 and torch.onnx.is_in_onnx_export():
         return _as_four(q, k, v, allowed, dropout)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=allowed, dropout_p=dropout, is_causal=causal
@@ -43,7 +41,7 @@ def _as_four(
     allowed: Bool[Tensor, "#batch #heads #blocks queries keys"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads blocks queries dim"]:
-    """``fused_softmax`` over blocks for graphs: ONNX knows attention over four axes alone."""
+    """``fused_softmax`` over blocks for ONNX, which knows attention over four axes alone."""
     batch, blocks = q.shape[0], q.shape[2]
     q, k, v = (part.transpose(1, 2).flatten(0, 1) for part in (q, k, v))
     if allowed is not None:
