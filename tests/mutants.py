@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "masks": {"core/mask.py": ()},
     "merging": {"studies/_merge.py": ()},
-    "shares": {"studies/_cells.py": ("studies/test_shares.py", "studies/test_analysis.py")},
+    "shares": {"studies/_cells.py": ("studies/test_analysis.py",)},
     "packing": {"layers/packing.py": ("layers/test_encoder.py",)},
     "export": {
         "export/engine.py": (),

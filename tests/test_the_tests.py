@@ -14,6 +14,7 @@ from sparing.testing import (
     run_check,
     run_contract,
 )
+from tests import mutants
 from tests.broken import ALL, _Broken
 
 LIMIT = (Equals("softmax"),)
@@ -59,3 +60,10 @@ def test_check_mechanism_lists_every_failure():
     with pytest.raises(ContractError, match="checks failed") as error:
         check_mechanism(Subject(ALL[0], claims=LIMIT), ["padding_equals_cropping", "lengths"])
     assert str(error.value).count("\n") == 2
+
+
+def test_every_file_with_changed_lines_has_tests():
+    for files in mutants.GROUPS.values():
+        for file, more in files.items():
+            assert mutants.tests_of(file), file
+            assert [name for name in more if not (mutants.TESTS / name).is_file()] == []

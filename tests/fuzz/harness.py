@@ -165,8 +165,11 @@ def _place(error: BaseException) -> str:
     return f"at {last.filename.partition('/sparing/')[2]}:{last.name}"
 
 
-def command(arguments: list[str], folder: Path, stdin: str = "") -> Ended:
-    """Run the command line in this process, in a folder, and check how it ends."""
+def command(arguments: list[str], folder: Path, stdin: str = "", **inputs: object) -> Ended:
+    """Run the command line in this process, in a folder, and check how it ends.
+
+    ``inputs`` are what a finding shows besides the arguments: what the folder holds.
+    """
     from sparing.cli import main
 
     out, err, problem = io.StringIO(), io.StringIO(), ""
@@ -190,7 +193,7 @@ def command(arguments: list[str], folder: Path, stdin: str = "") -> Ended:
     ended = Ended(code, out.getvalue(), err.getvalue())
     problem = problem or wrong_end(ended, arguments)
     if problem:
-        report(problem, arguments=arguments, stdin=stdin)
+        report(problem, arguments=arguments, stdin=stdin, **inputs)
     return ended
 
 

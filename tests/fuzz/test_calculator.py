@@ -30,14 +30,14 @@ def _network():
     return Calculator.load(SHIPPED)
 
 
-@fuzzed(15, 0.09, text=SUMS | REAL | TEXTS)
+@fuzzed(10, 0.09, text=SUMS | REAL | TEXTS)
 def test_texts_are_answered_or_refused(folder, text):
     """As a Python call: what passes the check is answered."""
     if survives(lambda: checked(text), text=text) is not None:
         survives(lambda: _network().answer([text]), text=text)
 
 
-@fuzzed(3, 0.04, texts=st.lists(SUMS | REAL | TEXTS, min_size=1, max_size=3), as_json=st.booleans())
+@fuzzed(2, 0.04, texts=st.lists(SUMS | REAL | TEXTS, min_size=1, max_size=3), as_json=st.booleans())
 def test_the_command_answers_or_refuses(folder, texts, as_json):
     """As a command, on its arguments and on its input."""
     given = [text for text in texts if not text.startswith("--")]

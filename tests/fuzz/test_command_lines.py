@@ -89,7 +89,7 @@ def _folder(folder):
 
 
 @fuzzed(
-    12, 0.12, verb=st.sampled_from(sorted(REFUSED)), draws=DRAWS, more=st.lists(TEXTS, max_size=2)
+    6, 0.12, verb=st.sampled_from(sorted(REFUSED)), draws=DRAWS, more=st.lists(TEXTS, max_size=2)
 )
 def test_verbs_that_are_refused(folder, verb, draws, more):
     """A verb with a first argument that does not exist, and any options."""
@@ -98,7 +98,7 @@ def test_verbs_that_are_refused(folder, verb, draws, more):
 
 
 @fuzzed(
-    8,
+    4,
     0.07,
     verb=st.sampled_from(sorted(QUICK)),
     position=st.integers(0, 5),
@@ -112,7 +112,7 @@ def test_verbs_that_are_quick(folder, verb, position, word, draws):
     command([verb, first, *_words(verb, draws)], folder)
 
 
-@fuzzed(6, 0.02, words=st.lists(TEXTS | st.sampled_from(["--help", "--version", "-h"]), max_size=4))
+@fuzzed(4, 0.02, words=st.lists(TEXTS | st.sampled_from(["--help", "--version", "-h"]), max_size=4))
 def test_words_that_are_no_verb(folder, words):
     """Any words at all."""
     if not words or words[0] not in (*REFUSED, *QUICK, "calculate", "doctor"):

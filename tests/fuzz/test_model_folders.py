@@ -128,4 +128,4 @@ def test_commands_on_models(folder, kind, changes, file, verb, words):
         "measure": ["measure", "model", "--tokens", "0"],
         "evaluate": ["evaluate", "model", "--task", "no-such-task"],
     }
-    command(arguments[verb], folder)
+    command(arguments[verb], folder, kind=kind, changes=changes, file=file, words=words)

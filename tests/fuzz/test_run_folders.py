@@ -92,7 +92,8 @@ def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json):
     place = folder / "run"
     _write(place, kind)
     _spoil(place, name, changes, cuts)
-    command(["report", "run", *(["--json"] if as_json else [])], folder)
+    inputs = {"kind": kind, "name": name, "changes": changes, "cuts": cuts}
+    command(["report", "run", *(["--json"] if as_json else [])], folder, **inputs)
 
 
 @fuzzed(
@@ -114,4 +115,5 @@ def test_runs_are_merged(folder, name, changes, cuts, study, second):
         told = json.loads((place / "config.json").read_text())
         (place / "config.json").write_text(text_of({**told, "study": study}))
     _spoil(place, name, changes, cuts)
-    command(["merge", "first", "second", "--output-dir", "whole"], folder)
+    inputs = {"study": study, "second": second, "name": name, "changes": changes, "cuts": cuts}
+    command(["merge", "first", "second", "--output-dir", "whole"], folder, **inputs)

@@ -58,7 +58,7 @@ TENSORS = st.tuples(SHAPES, DTYPES, FILLS)
 
 
 @fuzzed(
-    40,
+    20,
     0.14,
     name=st.sampled_from(sparing.mechanisms()),
     given=st.lists(TENSORS, min_size=3, max_size=3),
@@ -99,7 +99,7 @@ def test_tensors_are_mixed_or_refused(folder, name, given, same, mask, causal, c
 
 
 @fuzzed(
-    20,
+    10,
     0.06,
     name=st.sampled_from(sparing.mechanisms()) | st.sampled_from(["", "sofmax", "this", "os.path"]),
     sizes=st.tuples(LEAVES, LEAVES, LEAVES) | st.just((2, 8, 17)),

@@ -6,6 +6,7 @@ from sparing.core.record import Record
 from sparing.report.ker_figures import figures
 from sparing.report.ker_gap import gap_block
 from sparing.report.long_results import LongResults
+from sparing.report.long_tables import claims_block
 from sparing.report.run import Run
 
 
@@ -45,3 +46,11 @@ def test_the_gap_is_told_by_layer_and_answer_and_not_where_nobody_measured_it():
     layers = ("0.70 (0.50 to 0.90)", "0.30 (0.20 to 0.40)", "–")
     assert block.rows == (("kerformer", "sst2", *layers, "0.100", "0.040", "–", "–"),)
     assert gap_block(LongResults(Run({}, records[:3], [], []))) == []
+
+
+def test_a_goal_without_a_number_as_its_target_has_a_row():
+    targets = (None, "much", 0.5)
+    goals = [{"name": "faster (time)", "target": target, "unit": "share"} for target in targets]
+    run = Run({"claims": ["claim"] * len(goals)}, [], goals, [])
+    block = claims_block(LongResults(run), "claims", "Claims", "", "claim")
+    assert [row[2] for row in block.rows] == ["–", "much", "50.0 %"]

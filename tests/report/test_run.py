@@ -50,6 +50,7 @@ def test_everything_is_read(folder):
             "records.jsonl",
             '{"name": "a", "value": 1, "unit": "", "obtained": "measured", "labels": []}\n',
         ),
+        ("config.json", '{"arms": ["a"], "baseline": "a", "claims": 3}'),
         ("goals.json", "[]"),
         ("goals.json", '{"goals": 3}'),
         ("failed.json", "{}"),
@@ -115,7 +116,9 @@ def test_a_record_that_no_run_wrote_is_refused(folder, spoilt):
         read_run(folder)
 
 
-@pytest.mark.parametrize("spoilt", [{"value": 1e200}, {"interval": [None, 1]}, {"target": []}])
+@pytest.mark.parametrize(
+    "spoilt", [{"value": 1e200}, {"value": "much"}, {"interval": [None, 1]}, {"target": []}]
+)
 def test_a_goal_with_a_number_that_is_none_is_named(folder, spoilt):
     goal = {"name": "faster", "target": 1.0, "value": 2.0, "interval": [1.5, 2.5], **spoilt}
     content = json.dumps({"goals": [goal]})

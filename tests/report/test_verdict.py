@@ -211,6 +211,15 @@ def test_an_arm_that_failed_is_not_waited_for():
     assert "no other arm could be measured" in decide([], config, every).first
 
 
+@pytest.mark.parametrize("arm", [(FAST, None), (None, "equivalent"), (None, "better")])
+def test_an_arm_that_failed_after_one_of_its_measurements_is_not_waited_for(arm):
+    records, config = situation({"a": arm, "b": (SLOW, "equivalent")})
+    failed = [{"cell": "train/a/seed=0", "error": "boom"}]
+    missing = decide(records, config, failed)
+    assert missing.decision == ("use" if "better" in arm else "keep dense")
+    assert "still lacks" not in missing.first
+
+
 def test_another_baseline_is_called_by_its_name():
     found, config = situation({"a": (SLOW, "equivalent")})
     config["baseline"] = config["arms"][0] = "window"

@@ -202,6 +202,22 @@ def test_broken_rows_are_one_short_line(tmp_path, name, content, message):
     assert len(str(error.value)) < 400 + len(str(tmp_path))
 
 
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.csv", b"", "holds no rows"),
+        ("rows.tsv", b"\n \n", "holds no rows"),
+        ("rows.csv.gz", gzip.compress(b"\xef\xbb\xbf\n"), "holds no rows"),
+        ("rows.csv", b"\na,b\n", "its first line has no columns"),
+        ("rows.jsonl", b"{}\n{}", "it has no columns"),
+    ],
+)
+def test_a_file_without_columns_is_refused(tmp_path, name, content, message, header):
+    with pytest.raises(DataError, match=message):
+        _load(tmp_path / name, content, header=header)
+
+
 def test_a_label_of_thousands_of_digits_is_a_text(tmp_path):
     rows = {"text": _columns()["text"], "label": ["9" * 5000, "1"] * 20}
     assert _load(tmp_path / "t.csv", rows).labels == ("1", "9" * 5000)

@@ -124,7 +124,8 @@ def claims_block(results: LongResults, key: str, title: str, explain: str, kind:
 
 def _sided(goal: Mapping[str, object]) -> str:
     target = goal.get("target")
-    assert isinstance(target, int | float)
+    if not isinstance(target, int | float):
+        return NONE if target is None else str(target)
     return _amount(float(target), str(goal.get("unit")))
 
 

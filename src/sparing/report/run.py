@@ -90,16 +90,19 @@ def _check_config(config: Config, path: Path) -> None:
     for name in ("task", "model", "machine", "machines"):
         if not isinstance(config.setdefault(name, {}), dict):
             raise DataError(f"{path}: {name!r} must be a JSON object")
+    if not isinstance(config.get("claims", []), list):
+        raise DataError(f"{path}: 'claims' must be a list")
     if not all(isinstance(facts, dict) for facts in config["machines"].values()):
         raise DataError(f"{path}: each of 'machines' must be a JSON object")
 
 
 def _check_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The goals, with values and intervals that are numbers or none."""
+    """The goals: values and intervals are numbers or missing, and targets may be texts too."""
     for goal in goals:
         interval = goal.get("interval") or ()
-        told = (goal.get("value"), goal.get("target"))
-        numbers = [each for each in told if not isinstance(each, str | None)]
+        value, target = goal.get("value"), goal.get("target")
+        numbers = [] if value is None else [value]
+        numbers += [] if isinstance(target, str | None) else [target]
         right = isinstance(interval, list | tuple) and len(interval) in (0, 2)
         if not right or not all(map(is_finite, (*numbers, *interval))):
             raise DataError(f"goals.json: {goal.get('name')!r} has a number that is none")

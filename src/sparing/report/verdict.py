@@ -193,7 +193,6 @@ def _speed_words(results: Results, one: _Judged) -> str:
     """Such as: makes the whole model 1.3x faster than dense at 65 tokens."""
     setting = results.setting("latency_ratio")
     assert setting is not None
-    subject = "the whole model" if setting.scope == "model" else "the attention core"
     dense, where = dense_name(results.config), wording.length(setting.tokens)
     assert one.latency is not None
     assert one.latency.interval is not None
@@ -201,7 +200,7 @@ def _speed_words(results: Results, one: _Judged) -> str:
     spread = wording.ratio_interval(one.latency.interval)
     if one.speed == "unclear":
         return f"takes {spread} the time of {dense} (95 % interval) at {where}"
-    return f"makes {subject} {speed} than {dense} (95 % interval {spread}) at {where}"
+    return f"makes the whole model {speed} than {dense} (95 % interval {spread}) at {where}"
 
 
 def _accuracy_words(one: _Judged) -> str:

@@ -84,6 +84,9 @@ def choose(frame: Frame, wanted: Columns) -> Chosen:
     where that does not decide.
     """
     names, label = frame.names, wanted.label
+    if not names:
+        where = "its first line" if frame.is_table else "it"
+        raise DataError(f"{frame.place}: {where} has no columns")
     if not wanted.header and label == LABEL:
         label = names[-1]
     if label not in names:

@@ -71,6 +71,8 @@ def _text(path: Path, encoding: str) -> str:
 
 
 def _table(path: Path, text: str, *, header: bool, label: str) -> Frame:
+    if not text.strip():
+        raise DataError(f"{path} holds no rows")
     comma = path.name.lower().removesuffix(".gz").endswith(".csv")
     separator, quotes = ("," if comma else "\t"), comma
     first = _first_line(path, text, separator, quotes)
