@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +14,18 @@ from sparing.core.errors import UsageError
 from sparing.core.locking import held_alone
 from sparing.core.record import Record, RecordLog
 from sparing.core.writing import append, modes_by_umask, replacing, write_atomically
+
+WRITING = """
+import os, sys, time
+from pathlib import Path
+from sparing.core.writing import replacing
+with replacing(Path(sys.argv[1])) as fresh:
+    renamed = fresh.with_name("of-a-library")
+    renamed.write_text("half")
+    renamed.replace(fresh)
+    print(flush=True)
+    time.sleep(60)
+"""
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o002])
@@ -107,3 +122,21 @@ def test_a_name_of_the_longest_length_can_be_written(tmp_path):
     path = tmp_path / ("n" * 250)
     write_atomically(path, b"bytes")
     assert path.read_bytes() == b"bytes"
+
+
+def test_what_a_killed_process_left_goes_and_what_another_still_writes_stays(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITING, str(path)], stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        write_atomically(path, "new")
+        (half,) = tmp_path.glob(".a.*.part/content/a")
+        assert half.read_text() == "half"
+        writer.send_signal(signal.SIGKILL)
+    assert len(list(tmp_path.iterdir())) == 2
+    write_atomically(path, "newer")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert path.read_text() == "newer"

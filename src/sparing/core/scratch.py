@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MARK, MARKED = ".sparing", b"a scratch folder of sparing\n"
-SUFFIX = ".part"
+CONTENT, SUFFIX = "content", ".part"
 LONGEST_NAME = 100  # of the name that a scratch folder repeats, in bytes; systems allow 255 in all
 
 
@@ -39,12 +39,12 @@ def scratch_inside(parent: Path, name: str) -> Iterator[Path]:
         mark = os.open(outer / MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         _locked(mark)
         os.write(mark, MARKED)
-        inner = outer / "content"  # with the modes that the umask gives, and without the mark
+        inner = outer / CONTENT  # with the modes that the umask gives, and without the mark
         inner.mkdir()
         yield inner
     finally:
         try:
-            shutil.rmtree(outer, ignore_errors=True)
+            _remove(outer)
         finally:
             if mark >= 0:
                 os.close(mark)
@@ -69,9 +69,15 @@ def _remove_dead(folder: Path) -> None:
     try:
         regular = stat.S_ISREG(os.fstat(mark).st_mode)
         if regular and os.read(mark, len(MARKED) + 1) == MARKED and _locked(mark):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
     finally:
         os.close(mark)
+
+
+def _remove(outer: Path) -> None:
+    """Remove a scratch folder; its mark goes last, so that the rest of a removal can follow."""
+    shutil.rmtree(outer / CONTENT, ignore_errors=True)
+    shutil.rmtree(outer, ignore_errors=True)
 
 
 def _locked(mark: int) -> bool:

@@ -2,61 +2,50 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-PART = ".part"  # how the name of a file that is not whole yet ends
+from sparing.core.scratch import scratch_beside, scratch_inside
+
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
-_TRIES = 100
 
 
-def _open_new(path: Path) -> BinaryIO:
-    """Make a file that must not exist yet; its mode is what the umask leaves of 0666."""
+def _make(path: Path) -> int:
+    """Make an empty file that must not exist yet; its mode is what the umask leaves of 0666."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
-    return os.fdopen(descriptor, "wb")
-
-
-def _fresh_beside(path: Path) -> Path:
-    """Make an empty file beside ``path``, in a name that nobody can know before."""
-    for _ in range(_TRIES):
-        beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}{PART}")
-        with contextlib.suppress(FileExistsError):
-            _open_new(beside).close()
-            return beside
-    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    try:
+        return os.fstat(descriptor).st_mode & 0o777
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file beside ``path`` to write to; it takes the place of ``path`` when the block ends.
+    """A new file to write to, in a scratch folder beside ``path``; it is moved there at the end.
 
-    Readers see the old file or the new one whole. A link in its place is replaced, not followed.
+    Readers see the old file or the new one whole. A link at ``path`` is replaced, not followed.
     The file is on disk before it is moved. Its mode follows the umask, also where a library
-    wrote it with another. Nothing is left where the block raises. Missing folders are made.
+    wrote it with another. Nothing is left where the block raises; what a killed process left is
+    removed by the next call for the same path. Missing folders are made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _fresh_beside(path)
-    try:
-        mode = beside.stat().st_mode & 0o777
-        yield beside
-        beside.chmod(mode)
-        with beside.open("rb") as file:
+    with scratch_beside(path) as folder:
+        fresh = folder / path.name
+        mode = _make(fresh)
+        yield fresh
+        fresh.chmod(mode)
+        with fresh.open("rb") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+        fresh.replace(path)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file in one step, so that a reader sees the old or the new one whole."""
     data = content.encode("utf-8") if isinstance(content, str) else content
-    with replacing(path) as beside, open_existing(beside) as file:
+    with replacing(path) as fresh, open_existing(fresh) as file:
         file.write(data)
 
 
@@ -88,11 +77,8 @@ def modes_by_umask(folder: Path) -> None:
 
     safetensors writes them through temporary files that the owner alone may read.
     """
-    probe = _fresh_beside(folder / "mode")
-    try:
-        mode = probe.stat().st_mode & 0o777
-    finally:
-        probe.unlink()
+    with scratch_inside(folder, "mode") as scratch:
+        mode = _make(scratch / "probe")
     for path in folder.glob("*.safetensors"):
         if not path.is_symlink():
             path.chmod(mode)
