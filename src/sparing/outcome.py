@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sparing.core.printing import MOST_LINES, fitted_lines
 from sparing.report.wording import shortened
 from sparing.studies._study import StudyResult
 
-MOST_LINES = 40
 WIDTH = 100
 
 
@@ -55,7 +55,7 @@ class Outcome(StudyResult):
         lines += [self.answer, ""] if self.answer else []
         lines += self.goal_lines()
         lines += [f"failed: {shortened(f'{f.cell}: {f.error}', WIDTH)}" for f in self.failures[:5]]
-        return "\n".join([*_cut(lines, MOST_LINES - 4), "", *self.places()])
+        return "\n".join([fitted_lines(lines, MOST_LINES - 4), "", *self.places()])
 
     def __repr__(self) -> str:
         return f"<{self.name} in {self.folder}: {shortened(self.answer, WIDTH)}>"
@@ -78,10 +78,3 @@ def finish(result: StudyResult) -> Outcome:
     int8 = None if model is None else model / "onnx-int8"
     int8 = int8 if int8 is not None and int8.is_dir() else None
     return Outcome(**parts, pages=pages, answer=answer_of(result.folder), model=model, int8=int8)
-
-
-def _cut(lines: list[str], most: int) -> list[str]:
-    """The first lines, and how many are left out."""
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], f"and {len(lines) - most + 1} lines more: see the page"]

@@ -299,3 +299,15 @@ def test_threads_do_not_read_each_others_inputs(mechanism):
         each.join()
     assert found == {0: 0.0, 1: 1.0}
     assert state.take() is None
+
+
+def test_reports_of_deep_models_print_in_forty_lines():
+    size = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 20}
+    config = transformers.BertConfig(num_hidden_layers=60, **size)
+    deep = transformers.BertForSequenceClassification(config)
+    pruned = sparing.prune(deep, {index: [0] for index in range(60)})
+    plan = {str(index): ("window", {"radius": index + 1}) for index in range(60)}
+    for report in (pruned, sparing.swap(deep, plan)):
+        lines = str(report).splitlines()
+        assert len(lines) == 40
+        assert lines[-1].startswith("... and ")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sparing.core.errors import UsageError
+from sparing.core.printing import fitted_lines
 from sparing.transfer.registry import NAME
 
 
@@ -33,12 +34,12 @@ class Distance:
     layers: dict[str, float]
 
     def __str__(self) -> str:
-        """Lines for a person."""
+        """At most 40 lines."""
         lines = [f"output error {self.output_error:.3g} of the original's size"]
         if self.divergence is not None:
             lines.append(f"divergence {self.divergence:.3g} nats")
         lines += [f"  {name}: {error:.3g}" for name, error in self.layers.items()]
-        return "\n".join(lines)
+        return fitted_lines(lines)
 
 
 def distance(

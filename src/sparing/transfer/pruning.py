@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.printing import fitted_lines
 from sparing.transfer.blocks import Block, find_blocks, removed_heads
 from sparing.transfer.importance import Loss, importance
 from sparing.transfer.layers import HEAD_COUNTS
@@ -56,7 +57,7 @@ class PruneReport:
         return {**asdict(self), "heads": self.heads, "removed": self.removed}
 
     def __str__(self) -> str:
-        """Lines for a person."""
+        """At most 40 lines."""
         lines = [
             f"{self.model_class}: {self.removed} of {self.heads} heads removed, "
             f"{self.removed_params:,} numbers fewer"
@@ -65,7 +66,7 @@ class PruneReport:
             kept = layer.heads - len(layer.removed)
             gone = ", ".join(map(str, layer.removed)) or "none"
             lines.append(f"  {layer.index}: {kept} of {layer.heads} heads left; removed: {gone}")
-        return "\n".join(lines)
+        return fitted_lines(lines)
 
 
 def prune(

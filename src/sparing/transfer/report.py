@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from sparing.core.catalogue import mechanism_class
 from sparing.core.options import option_defaults
+from sparing.core.printing import fitted_lines
 from sparing.transfer.distance import Distance, distance_of_swap
 
 
@@ -75,7 +76,7 @@ class SwapReport:
         }
 
     def __str__(self) -> str:
-        """Lines for a person, the same layers together."""
+        """At most 40 lines, the same layers together."""
         lines = [f"{self.model_class}: {len(self.swapped)} layers swapped, {len(self.left)} left"]
         lines += _grouped(
             (layer.index, f"{layer.mechanism}{_settings(layer)}", layer.name)
@@ -92,7 +93,7 @@ class SwapReport:
         if off:
             shares = ", ".join(f"{share:g}" for share in off)
             lines.append(f"  attention dropout is off in swapped layers (it was {shares})")
-        return "\n".join(lines)
+        return fitted_lines(lines)
 
 
 def _settings(layer: SwappedLayer) -> str:
