@@ -76,6 +76,16 @@ def test_the_widened_bootstrap_is_as_wide_as_students_interval_on_normal_values(
     assert np.mean(widths / student) == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize(("ratio", "fewest"), [(geometric_mean_ratio, 10), (median_ratio, 6)])
+def test_the_bootstrap_begins_at_the_stated_number_of_pairs(ratio, fewest):
+    for count in (fewest - 1, fewest):
+        logs = np.arange(count) ** 3 / 100  # skewed, as Student's interval is not
+        low, high = np.log(ratio(np.exp(logs), np.ones(count)).interval)
+        reach = stats.t.ppf(0.975, count - 1) * logs.std(ddof=1) / math.sqrt(count)
+        student = (logs.mean() - reach, logs.mean() + reach)
+        assert (low, high) == pytest.approx(student) if count < fewest else low > student[0] + 0.1
+
+
 @pytest.mark.parametrize(("count", "spread"), [(5, 0.05), (10, 0.1), (20, 0.1)])
 def test_an_effect_of_ten_percent_is_found_with_the_stated_power(count, spread):
     """The power of a paired t test on logs, stated in docs/measuring.md: 88, 76 and 98 %."""
