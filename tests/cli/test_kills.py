@@ -60,7 +60,7 @@ SMALL_SLIM = (
     *("--set", "batches=1,", "--set", "front_plans=1", "--set", "memory=false"),
     *("--set", "int8=false", "--set", "widths=0.5,", "--set", "width_chances=1.0,"),
 )
-CHILDREN_S, LONGEST_S = 2.0, 300.0
+CHILDREN_S, LONGEST_S = 2.0, 600.0
 
 
 @dataclass(frozen=True)
