@@ -57,9 +57,10 @@ ENDED = {0, 130, 143, *(-number for number in SIGNALS)}  # of signals also befor
 SMALL_SLIM = (
     *("slim", "vit", "--task", "digits", "--quick", "--speed", "0.001", *SMALL),
     *("--set", "dense_epochs=1", "--set", "rounds=1", "--set", "timed_examples=20"),
-    *("--set", "batches=1,", "--set", "front_plans=2", "--set", "memory=false"),
+    *("--set", "batches=1,", "--set", "front_plans=1", "--set", "memory=false"),
+    *("--set", "int8=false", "--set", "widths=0.5,", "--set", "width_chances=1.0,"),
 )
-CHILDREN_S, LONGEST_S = 2.0, 300.0
+CHILDREN_S, LONGEST_S = 2.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def _compared(arguments, tmp_path, kills, names):
 @pytest.mark.slow
 def test_thirty_kills_of_a_comparison(tmp_path):
     kills = int(os.environ.get("SPARING_TEST_KILLS", "30"))
-    _compared(SMALL_COMPARE, tmp_path, kills, ("accuracy", "validation_score", "score"))
+    _compared(SMALL_COMPARE, tmp_path, kills, ("accuracy",))
 
 
 @pytest.mark.slow
