@@ -7,10 +7,11 @@ import warnings
 import jaxtyping
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification
 
 import sparing
 from sparing.core.catalogue import MECHANISMS, mechanism_class
-from tests.transfer.families import build
+from tests.transfer.families import SIZES, build
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -115,3 +116,52 @@ def test_the_exporter_of_traces_keeps_the_mask(family, name, tmp_path):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {"ids": ids.numpy(), "keep": keep.numpy()})
     require_same(torch.from_numpy(answer), module(ids, keep), keep)
+
+
+FREE = torch.export.Dim.DYNAMIC
+ONNX_FAST = (("bert", "linear"), ("bert", "window"))
+
+
+def onnx_cases():
+    for family, name in (
+        *(("bert", name) for name in MECHANISMS.names()),
+        *((family, name) for family in ("gpt2", "llama") for name in ("linear", "window")),
+    ):
+        traits = mechanism_class(name).traits
+        if traits.onnx and traits.arm:
+            marks = () if (family, name) in ONNX_FAST else pytest.mark.slow
+            yield pytest.param(family, name, marks=marks, id=f"{family}-{name}")
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("free", [True, False], ids=["any size", "one size"])
+@pytest.mark.parametrize(("family", "name"), list(onnx_cases()))
+def test_the_exporter_to_onnx_keeps_the_mask(family, name, free, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module = swapped(family, name).float()
+    ids, keep = batch()
+    sizes = ({0: FREE, 1: FREE},) * 2 if free else None
+    example = (ids, torch.ones_like(keep))
+    program = torch.onnx.export(module, example, dynamo=True, dynamic_shapes=sizes, verbose=False)
+    path = str(tmp_path / "model.onnx")
+    program.save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    short = ids[:, :13].repeat(2, 1), keep[:, :13].repeat(2, 1)
+    for given in ((ids, keep), short) if free else ((ids, keep),):
+        fed = zip(session.get_inputs(), given, strict=True)
+        (answer,) = session.run(None, {one.name: tensor.numpy() for one, tensor in fed})
+        real = given[1][..., None]
+        assert ((torch.from_numpy(answer) - module(*given)) * real).abs().max() < 1e-4
+
+
+def test_an_adaptive_model_is_not_recorded_with_the_mask_of_an_example():
+    config = BertConfig(**SIZES, num_labels=2)
+    model = sparing.adapt(BertForSequenceClassification(config)).eval()
+    ids, keep = batch()
+    module = Logits(model)
+    for mask in (keep, torch.ones_like(keep)):
+        with pytest.raises(sparing.Unsupported, match=r"segments\(model\)"):
+            trace(module, ids, mask)
+        with pytest.raises(sparing.Unsupported, match=r"segments\(model\)"):
+            torch.export.export(module, (ids, mask))

@@ -17,3 +17,13 @@ def is_traced() -> bool:
         or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         or torch._C._are_functorch_transforms_active()
     )
+
+
+def is_exported() -> bool:
+    """Whether this call is recorded once, by ``torch.export``, a trace or an exporter to ONNX.
+
+    ``torch.compile`` is left out: it falls back to Python where a value decides.
+    """
+    return (
+        torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    )

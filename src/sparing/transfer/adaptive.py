@@ -39,6 +39,7 @@ from sparing.transfer.requests import (
     checked_labels,
     local_folder,
     read_options,
+    refuse_export,
     refuse_outputs,
     refuse_requests,
     saved_type,
@@ -294,6 +295,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
     ) -> tuple[Float[Tensor, "rows hidden_width"], Packed]:
         """The embeddings of the real tokens, packed, and their layout."""
+        refuse_export()
         pixels = self.main_input_name == "pixel_values"
         given = pixel_values if pixels and pixel_values is not None else input_ids
         if given is None or (pixels and given.ndim != 4):
@@ -303,10 +305,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
             raise Unsupported(f"this model reads {self.main_input_name}, and it got other inputs")
         if pixels:
             return pack(self.embeddings(given.to(self.dtype)), None)
-        if given.shape[1] > self.longest:
-            raise UsageError(
-                f"{given.shape[1]} tokens are too many: the model reads {self.longest}"
-            )
+        tokens = given.shape[1]
+        if tokens > self.longest:
+            raise UsageError(f"{tokens} tokens are too many: the model reads {self.longest}")
         standing = self.embeddings(input_ids=given, token_type_ids=token_type_ids)
         keep = None if attention_mask is None else attention_mask.bool()
         if keep is None or bool(keep.all()):
@@ -314,8 +315,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         packed = pack(standing, keep)
         if not bool(keep[:, 0].all()):
             raise UsageError(
-                "a text begins with a pad, and the model answers from the first token: pad on the "
-                "right"
+                "a text begins with a pad; the model answers from the first token: pad on the right"
             )
         return packed
 

@@ -188,7 +188,11 @@ def attention(
     if key.shape[1] != query.shape[1]:
         key, value = _repeat(key, query.shape[1]), _repeat(value, query.shape[1])
     streams = _streams(module, mechanism, query, key, value, mask)
-    return mechanism(*streams, mask=mask).transpose(1, 2).contiguous(), None
+    mixed = mechanism(*streams, mask=mask).transpose(1, 2)
+    if torch.onnx.is_in_onnx_export():
+        # what is contiguous now may not be once the exporter has decomposed the operations
+        return mixed.clone(memory_format=torch.contiguous_format), None
+    return mixed.contiguous(), None
 
 
 def _own_attention(

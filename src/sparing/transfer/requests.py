@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.paths import expanded
+from sparing.core.tracing import is_exported
 from sparing.train._checkpoints import WEIGHTS
 
 _HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
@@ -49,6 +50,15 @@ def refuse_outputs(config: Any) -> None:
     if config.problem_type in ("regression", "multi_label_classification"):
         raise Unsupported(
             f"an adaptive model chooses one class; problem_type is {config.problem_type!r}"
+        )
+
+
+def refuse_export() -> None:
+    """Raise ``Unsupported`` where a call is recorded once: sizes depend on the values of a mask."""
+    if is_exported():
+        raise Unsupported(
+            "an adaptive model is not exported whole: what it computes depends on values; export "
+            "sparing.transfer.freezing.segments(model)"
         )
 
 
