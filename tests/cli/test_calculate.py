@@ -142,9 +142,12 @@ def test_training_writes_a_model(command, tmp_path, monkeypatch):
     short = training.CalculatorRecipe(2, 2, 2, 2, 8, 4)
     monkeypatch.setattr(training, "CalculatorRecipe", lambda: short)
     ended = command("calculate", "--train", tmp_path / "new" / "own.safetensors")
-    assert ended.code == 0
+    assert ended.code == 1  # it is written, and said not to have learned
     assert "34,275 weights" in ended.err
+    assert "not learned in 3 trainings; try another --seed" in ended.error
     assert (tmp_path / "new" / "own.safetensors").is_file()
+    monkeypatch.setattr(training, "_has_learned", lambda *_: True)
+    assert command("calculate", "--train", tmp_path / "own.safetensors").code == 0
 
 
 def test_a_predictor_by_its_folder(command):

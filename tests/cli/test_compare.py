@@ -188,7 +188,7 @@ def test_a_failed_cell_is_named_and_done_later(command, cut_off, copy_of, monkey
     failed = {"flops/softmax", "flops/window"}
     assert partly.code == 4
     assert {failure["cell"] for failure in partly.json["failed"]} == failed
-    assert "cell flops/softmax failed: no such luck\n" in partly.err
+    assert "cell flops/softmax failed: no such luck second line\n" in partly.err
     before = _finished(folder)
     assert "train/window/0" in before
     assert command(*arguments).code == 0

@@ -116,9 +116,7 @@ def test_a_record_that_no_run_wrote_is_refused(folder, spoilt):
         read_run(folder)
 
 
-@pytest.mark.parametrize(
-    "spoilt", [{"value": 1e200}, {"value": "much"}, {"interval": [None, 1]}, {"target": []}]
-)
+@pytest.mark.parametrize("spoilt", [{"value": 1e200}, {"interval": [None, 1]}, {"target": []}])
 def test_a_goal_with_a_number_that_is_none_is_named(folder, spoilt):
     goal = {"name": "faster", "target": 1.0, "value": 2.0, "interval": [1.5, 2.5], **spoilt}
     content = json.dumps({"goals": [goal]})

@@ -103,7 +103,7 @@ def test_a_failed_cell_is_noted_and_tried_again(tmp_path):
     calls = []
     cells = [_cell("bad", calls, error=UsageError("no\nway")), _cell("good", calls)]
     records, failures = _do(tmp_path, cells)
-    assert [(f.cell, f.error) for f in failures] == [("bad", "no")]
+    assert [(f.cell, f.error) for f in failures] == [("bad", "no way")]
     assert json.loads((tmp_path / "failed.json").read_text())[0]["cell"] == "bad"
     assert [r.cell for r in records] == ["good"]
     _, failures = _do(tmp_path, [_cell("bad", calls), _cell("good", calls)])

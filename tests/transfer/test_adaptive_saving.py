@@ -217,7 +217,7 @@ CUTS = {
     "before the old configuration goes": (Path, "unlink", 0),
     "before the weights are moved": (Path, "replace", 1),  # after that of the writing itself
     "between weights and configuration": (Path, "replace", 2),
-    "at the end": (shutil, "rmtree", 0),
+    "at the end": (shutil, "rmtree", 2),  # after those of the writing itself
 }
 
 

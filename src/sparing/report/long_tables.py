@@ -113,7 +113,9 @@ def claims_block(results: LongResults, key: str, title: str, explain: str, kind:
                 text,
                 quantity,
                 _sided(goal),
-                NONE if value is None else _amount(float(value), unit),
+                _amount(float(value), unit)
+                if isinstance(value, int | float)
+                else str(value or NONE),
                 NONE if not interval else _ends(interval, unit),
                 words.get(str(goal.get("met")), "undecided"),
             )

@@ -97,12 +97,11 @@ def _check_config(config: Config, path: Path) -> None:
 
 
 def _check_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The goals: values and intervals are numbers or missing, and targets may be texts too."""
+    """The goals; values and targets are numbers, texts or missing, ends of intervals numbers."""
     for goal in goals:
         interval = goal.get("interval") or ()
-        value, target = goal.get("value"), goal.get("target")
-        numbers = [] if value is None else [value]
-        numbers += [] if isinstance(target, str | None) else [target]
+        given = (goal.get("value"), goal.get("target"))
+        numbers = [each for each in given if not isinstance(each, str | None)]
         right = isinstance(interval, list | tuple) and len(interval) in (0, 2)
         if not right or not all(map(is_finite, (*numbers, *interval))):
             raise DataError(f"goals.json: {goal.get('name')!r} has a number that is none")

@@ -154,7 +154,7 @@ def claims_block(results: ValueResults) -> Block:
             (
                 text,
                 quantity,
-                NONE if value is None else _number(float(value)),
+                _number(float(value)) if isinstance(value, int | float) else str(value or NONE),
                 spread,
                 verdict_of(goal),
             )

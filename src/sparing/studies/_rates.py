@@ -81,7 +81,7 @@ def _loss(place: Path) -> float | None:
     if not file.is_file():
         return None
     try:
-        loss = float(parse_json(read_plain(file))["validation_loss"])
+        loss = float(parse_json(read_plain(file), finite=False)["validation_loss"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} does not hold what a training came to: remove it") from error
     return loss if math.isfinite(loss) else math.inf  # NaN is neither less nor more than others

@@ -161,7 +161,8 @@ class Task:
     def _require_labels(self, split: str, labels: Tensor) -> None:
         if self.answer == "number":
             bad = labels[~labels.isfinite()]
-        elif self.answer == "class" and labels.ndim == 1:
+        elif self.answer == "class" and labels.ndim == 1 and len(self.labels) > 1:
+            # with one class labels may be numbers of rows, whose answers lie elsewhere
             unlabelled = (labels == UNLABELLED) & (split == "train")
             bad = labels[((labels < 0) | (labels >= len(self.labels))) & ~unlabelled]
         else:
