@@ -5,11 +5,16 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import time
 
 import pytest
 import torch
 from jaxtyping import install_import_hook
+
+# A suite that a shell starts in the background ignores Ctrl-C; what tests send must arrive.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
