@@ -1,4 +1,4 @@
-"""Means over packed and padded rows, by hand."""
+"""Means over packed and padded rows, against worked examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P-values and bounds against figures that were worked out by hand."""
+"""P-values and bounds against worked examples."""
 
 from __future__ import annotations
 

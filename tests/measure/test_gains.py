@@ -1,4 +1,4 @@
-"""What a share of the time allows at most, by hand, and how both are said together."""
+"""What a share of the time allows at most, in worked examples, and how both are said together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a machine was busy, from counters given by hand, and that every timing looks."""
+"""Whether a machine was busy, from given counters, and that every timing looks."""
 
 from __future__ import annotations
 

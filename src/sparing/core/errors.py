@@ -104,14 +104,14 @@ def option(name: str, value: object) -> str:
     """How a caller sets a task's option: ``skip_broken=True`` in Python.
 
     The command line has another form for each verb, such as ``--set
-    task_options.skip_broken=true``: see ``option_form``. A value in capitals is a placeholder.
+    task_options.skip_broken=true``: see ``option_form``. A value in capitals, such as NAME, is for the reader to fill in.
     """
     form = _option_form.get()
     if form:
         shown = str(value).lower() if isinstance(value, bool) else str(value)
         return form.format(f"{name}={shown}")
-    placeholder = isinstance(value, str) and value.isupper()
-    return f"{name}={value if placeholder else repr(value)}"
+    to_fill_in = isinstance(value, str) and value.isupper()
+    return f"{name}={value if to_fill_in else repr(value)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
