@@ -8,6 +8,7 @@ import os
 import signal
 import time
 
+import jaxtyping
 import pytest
 import torch
 from jaxtyping import install_import_hook
@@ -54,3 +55,12 @@ def _quiet_machine():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "read_counters", quiet)
         yield
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """For tests that trace: PyTorch cannot trace through the checks of annotations."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)

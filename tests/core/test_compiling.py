@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import jaxtyping
 import pytest
 import torch
 
@@ -15,20 +14,12 @@ from sparing.core.catalogue import MECHANISMS, mechanism_class
 
 # PyTorch's compiler imports its deprecated one, and looks at gradients that it warns of.
 pytestmark = [
+    pytest.mark.usefixtures("unchecked_shapes"),
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
 ]
 
 GAINING = [name for name in MECHANISMS.names() if mechanism_class(name).gains_by_compiling]
-
-
-@pytest.fixture(autouse=True)
-def _unchecked_shapes():
-    """PyTorch cannot trace through the checks of annotations."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def streams(made, tokens, seed=0):

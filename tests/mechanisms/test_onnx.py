@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jaxtyping
 import pytest
 import torch
 
@@ -13,16 +12,10 @@ onnxruntime = pytest.importorskip("onnxruntime")
 FREE = torch.export.Dim.DYNAMIC
 FAST = ("linear", "linformer", "softmax", "window")
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-
-@pytest.fixture(autouse=True)
-def _unchecked_shapes():
-    """Checked shape annotations compare sizes, which ties symbolic ones together."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("unchecked_shapes"),
+]
 
 
 class Padded(torch.nn.Module):

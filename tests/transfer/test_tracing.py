@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import jaxtyping
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -14,20 +13,12 @@ from sparing.core.catalogue import MECHANISMS, mechanism_class
 from tests.transfer.families import SIZES, build
 
 pytestmark = [
+    pytest.mark.usefixtures("unchecked_shapes"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:There is a performance drop"),  # vmap's loop over kernels
 ]
 FAST = ("linear", "softmax", "window")
 MAPPED = ("kerformer", "linear", "linformer", "softmax", "window")
-
-
-@pytest.fixture(autouse=True)
-def _unchecked_shapes():
-    """Traced sizes are tensors, which the checks of annotations do not take."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 class Logits(torch.nn.Module):

@@ -104,7 +104,8 @@ def option(name: str, value: object) -> str:
     """How a caller sets a task's option: ``skip_broken=True`` in Python.
 
     The command line has another form for each verb, such as ``--set
-    task_options.skip_broken=true``: see ``option_form``. A value in capitals, such as NAME, is for the reader to fill in.
+    task_options.skip_broken=true``: see ``option_form``.
+    A value in capitals, such as NAME, is for the reader to fill in.
     """
     form = _option_form.get()
     if form:
