@@ -24,14 +24,14 @@ from sparing.core.scratch import scratch_inside
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.screening import Shapes, require_room, require_sizes, weight_shapes
 from sparing.layers.encoder import AdaptiveEncoder
+from sparing.layers.frontier import FrontierPoint as FrontierPoint
+from sparing.layers.frontier import by_score
 from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
 from sparing.transfer.adaptive_config import AdaptiveConfig
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
-from sparing.transfer.frontier import FrontierPoint as FrontierPoint
-from sparing.transfer.frontier import by_score
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
