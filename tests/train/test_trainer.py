@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.core.progress import told_to
@@ -22,6 +22,7 @@ from sparing.train.order import LengthGrouped
 from sparing.train.trainer import resolve_precision
 from tests.train.small import equal, token_model, token_task, weights
 
+WEIGHTS = "model.safetensors"
 RECIPE = Recipe(epochs=4, batch_size=8, learning_rate=0.02, seed=3)
 
 
@@ -172,7 +173,21 @@ def test_a_finished_run_is_read_back(task, tmp_path):
     expected = train(first, task, RECIPE, output_dir=tmp_path)
     assert train(again, task, RECIPE, output_dir=tmp_path) == expected
     assert equal(weights(first), weights(again))
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*/*")) == ["model.safetensors"]
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_a_finished_run_whose_saved_names_differ_keeps_its_own(task, tmp_path, monkeypatch):
+    def renamed(model, folder):
+        model.save_pretrained(folder)
+        stored = {f"old.{name}": tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+        save_file(stored, folder / WEIGHTS)
+
+    monkeypatch.setattr("sparing.train.trainer.write_pretrained", renamed)
+    first, again = token_model(task), token_model(task, seed=7)
+    expected = train(first, task, RECIPE, output_dir=tmp_path)
+    assert train(again, task, RECIPE, output_dir=tmp_path) == expected
+    assert equal(weights(first), weights(again))
+    assert [path.name for path in tmp_path.glob("checkpoint-*/*")] == [WEIGHTS]
 
 
 def test_another_run_in_the_folder_is_not_touched(task, tmp_path):
@@ -323,11 +338,9 @@ def test_a_full_disk_gives_one_line(task, tmp_path, monkeypatch):
         train(token_model(task), task, RECIPE, output_dir=tmp_path)
 
 
-def test_checkpoints_hold_the_models_own_names(task, tmp_path):
-    model = token_model(task)
-    result = train(model, task, RECIPE, output_dir=tmp_path)
-    stored = load_file(tmp_path / f"checkpoint-{result.best_step}" / "model.safetensors")
-    assert set(stored) == set(model.state_dict())
+def test_checkpoints_hold_the_models_own_names(task, tmp_path, always_told):
+    whole, _, saved = _whole_and_parts(task, tmp_path)
+    assert {frozenset(load_file(path / WEIGHTS)) for path in saved} == {frozenset(whole.state_dict())}
 
 
 def test_each_epoch_has_its_own_order(task, tmp_path, monkeypatch):

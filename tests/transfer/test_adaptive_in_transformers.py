@@ -17,7 +17,9 @@ from transformers import (
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BertForSequenceClassification,
     BertTokenizer,
+    RobertaForSequenceClassification,
     Trainer,
     TrainingArguments,
     ViTImageProcessor,
@@ -70,6 +72,12 @@ def test_automatic_classes_read_what_load_reads(family, tmp_path):
     plain, ours = dense(family).config.to_dict(), config.to_dict()
     kept = plain.keys() - {"model_type", "architectures", "transformers_version", "_name_or_path"}
     assert {name: ours.get(name) for name in kept} == {name: plain[name] for name in kept}
+
+
+@pytest.mark.parametrize("kind", [BertForSequenceClassification, RobertaForSequenceClassification])
+def test_classes_named_by_hand_refuse_the_folder(kind, text_folder):
+    with pytest.raises(ValueError, match="sparing-adaptive.* is not supported"):
+        kind.from_pretrained(text_folder)
 
 
 def test_options_of_from_pretrained(text_folder):

@@ -235,8 +235,13 @@ def _finish(
     elif task.words is not None:
         _checkpoints.write_json(folder / WORDS, task.words.numbers)
     _checkpoints.write_json(folder / RESULT, asdict(result))
-    _checkpoints.clear(folder, keep=best_step)
+    _checkpoints.clear(folder, keep=None if _serves(folder, model) else best_step)
     return result
+
+
+def _serves(folder: Path, model: nn.Module) -> bool:
+    """Whether what ``save_pretrained`` wrote can be read back: it renames some weights."""
+    return not _checkpoints.weights_problem(model, folder)
 
 
 def _read_back(model: nn.Module, folder: Path) -> TrainResult:
@@ -246,7 +251,8 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
         result = TrainResult(**content)
     except TypeError as error:
         raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
-    _checkpoints.load_weights(model, folder / f"{_checkpoints.PREFIX}{result.best_step}")
+    kept = folder / f"{_checkpoints.PREFIX}{result.best_step}"
+    _checkpoints.load_weights(model, kept if kept.is_dir() else folder)
     return result
 
 

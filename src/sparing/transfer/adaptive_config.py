@@ -1,7 +1,8 @@
 """The configuration of adaptive models: a model type that plain transformers refuses.
 
 It holds what the configuration of the model that was adapted holds, flat and whole, and that
-model's type as ``base_model_type``.
+model's type as ``base_model_type``. Its file names an attention that no other model has, so that
+a class named by hand, ``BertModel`` say, refuses the folder too, instead of random weights.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
     keys_to_ignore_at_inference = ["layers"]  # noqa: RUF012  # as transformers declares it
 
     def __init__(self, base_model_type: str = "", **values: Any) -> None:
+        if values.get("attn_implementation") == MODEL_TYPE:  # as it was written
+            del values["attn_implementation"]
         attention = values.get("attn_implementation")
         if attention not in (None, "eager", "sdpa"):
             raise Unsupported(
@@ -45,6 +48,10 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
         for name, value in vars(base).items():
             if name not in _COMMON and not name.startswith("_"):
                 setattr(self, name, value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values, with the name of an attention that other classes refuse."""
+        return super().to_dict() | {"attn_implementation": MODEL_TYPE}
 
     @classmethod
     def from_base(cls, base: PreTrainedConfig) -> AdaptiveConfig:
