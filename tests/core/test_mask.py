@@ -101,6 +101,20 @@ def test_other_tensors_are_refused(keep):
         Mask(keep)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("keep", [torch.ones(2, 3), torch.ones(3) > 0, torch.ones(1, 2, 3) > 0])
+def test_other_tensors_are_refused_where_annotations_are_not_checked(keep):
+    with pytest.raises(UsageError, match=r"boolean tensor \(batch, keys\)"):
+        Mask(keep)
+
+
+def test_what_is_built_on_the_way_is_not_printed():
+    mask = Mask(KEEP)
+    before = repr(mask)
+    mask.opened(4, 4)
+    assert repr(mask) == before
+
+
 def test_causal_and_cross_exclude_each_other():
     with pytest.raises(UsageError, match="exclude"):
         Mask(causal=True, cross=True)

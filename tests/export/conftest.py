@@ -22,6 +22,6 @@ def _free_sizes():
 @pytest.fixture(scope="session")
 def text_chain(tmp_path_factory):
     """The folder of an exported chain of two text segments (whose annotations have no shapes)."""
-    folder = tmp_path_factory.mktemp("texts")
+    folder = tmp_path_factory.mktemp("texts") / "with" / "parents"
     export_chain(text_segments(), texts(2, 8), folder, threshold=THRESHOLD, longest=TOKENS)
     return folder

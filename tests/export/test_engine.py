@@ -60,6 +60,15 @@ def test_mixed_batches_answer_as_single_inputs_do(chain):
         torch.testing.assert_close(logits, answers[row : row + 1], rtol=1e-4, atol=1e-5)
 
 
+def test_inputs_leave_after_each_of_four_segments():
+    segments, inputs = text_segments((1, 1, 1, 1)), texts()
+    answers, places = expected(segments, inputs, 0.75)
+    assert set(places.tolist()) == {0, 1, 2, 3}
+    logits, left = Chain(segments, 0.75, longest=TOKENS)(inputs)
+    assert left.tolist() == places.tolist()
+    torch.testing.assert_close(logits, answers, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("threshold", "place"), [(0.0, 0), (1.0, 1)])
 def test_everybody_leaves_at_once_or_nobody(chain, threshold, place):
     chain.threshold = threshold

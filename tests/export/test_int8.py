@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from dataclasses import replace
 
 import onnx
 import pytest
@@ -129,6 +130,10 @@ def test_the_layer_with_an_outlier_is_the_most_sensitive(tmp_path):
     found = sensitivities(paths, texts(), tmp_path / "work", settings)
     assert found[0][0] == "0.layers.0.fall"
     assert found[0][1].relative > 2 * found[1][1].relative
+    whole = [layer for layer in quantisable_layers(paths) if layer != found[0][0]]
+    alone = quantise(paths, tmp_path / "alone", replace(settings, float32_layers=tuple(whole)))
+    shift = logit_shift(Chain(paths)(texts())[0], Chain(alone)(texts())[0])
+    assert found[0][1].relative == pytest.approx(shift.relative, rel=1e-5)
     assert len(found) == 5
     assert list((tmp_path / "work").iterdir()) == []
     plain = Chain(paths)(texts())[0]

@@ -43,6 +43,18 @@ class Wide(nn.Module):
         return rows.mean(1)
 
 
+class Counting(nn.Module):
+    """Answers otherwise for so many images, which the tracer does not see."""
+
+    def __init__(self, images):
+        super().__init__()
+        self.images = images
+
+    def forward(self, pixel_values):
+        odd = not torch.compiler.is_exporting() and len(pixel_values) == self.images
+        return pixel_values.mean((2, 3)) + float(odd)
+
+
 class Branching(nn.Module):
     """Looks at the data."""
 
@@ -92,6 +104,26 @@ def test_what_answers_differently_leaves_nothing(tmp_path):
         export_onnx(Drifting().eval(), {"hidden": torch.randn(2, 8, 4)}, tmp_path / "a.onnx")
     assert (tmp_path / "a.onnx").read_text() == "an older file"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_one_two_and_three_images_are_tried(count, tmp_path):
+    with pytest.raises(Unsupported, match=f"answers differently at {count} x 1 x 16 x 16"):
+        export_onnx(Counting(count).eval(), images(2), tmp_path / "a.onnx")
+
+
+def test_what_runs_nowhere_is_refused_with_the_first_line_of_the_reason(tmp_path, monkeypatch):
+    class Failing:
+        def get_inputs(self):
+            return []
+
+        def run(self, *_):
+            raise RuntimeError("no such operator\nand much more")
+
+    monkeypatch.setattr("sparing.export.onnx.open_session", lambda _: Failing())
+    with pytest.raises(Unsupported, match=r"fails at 2 x 1 x 16 x 16: no such operator$"):
+        export_onnx(Counting(0).eval(), images(2), tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

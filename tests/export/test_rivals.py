@@ -16,8 +16,8 @@ from transformers import (
 from sparing.core.errors import Unsupported, UsageError
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift
-from sparing.export.rivals import dense_rivals, dense_segment
-from tests.export.segments import TOKENS, VOCABULARY, Answers, images, texts
+from sparing.export.rivals import compiled_segment, dense_rivals, dense_segment
+from tests.export.segments import TOKENS, VOCABULARY, Answers, images, text_segments, texts
 
 SIZES = {
     "hidden_size": 32,
@@ -68,6 +68,20 @@ def test_every_engine_answers_the_same(tmp_path):
     assert not list(path.parent.glob("*.new"))
     with pytest.raises(UsageError, match="only the last segment"):
         Chain([path, path])
+
+
+def test_a_compiled_segment_is_compiled_for_many_and_for_one_before_it_is_given(monkeypatch):
+    sizes = []
+
+    def compiled(segment, **options):
+        segment.register_forward_pre_hook(
+            lambda _, args, given: sizes.append(len(given["input_ids"])), with_kwargs=True
+        )
+        return segment
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    compiled_segment(text_segments()[0], texts(5))
+    assert sizes == [5, 1]
 
 
 def test_transformers_models_become_segments():

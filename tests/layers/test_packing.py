@@ -77,6 +77,7 @@ def test_a_batch_of_nobody():
         assert rows.shape == (0, 2)
         assert layout.lay(layout.stand(rows)).shape == (0, 2)
         assert layout.first(rows).shape == (0, 2)
+        assert layout.longest == 0
 
 
 def test_those_who_stay_take_their_rows_along():

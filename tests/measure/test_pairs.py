@@ -78,6 +78,11 @@ def test_ten_pairs_see_a_difference_of_a_tenth():
     assert seen / 200 > 0.85
 
 
+def test_ten_pairs_are_enough_for_a_claim_and_nine_are_not():
+    assert compare_pairs(*drawn(10, -0.1)).enough
+    assert not compare_pairs(*drawn(9, -0.1)).enough
+
+
 def test_what_few_pairs_cannot_say():
     one = compare_pairs([2.0], [1.0])
     assert one.ratio.interval is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparing.core.errors import UsageError
-from sparing.measure.pooling import pool_differences
+from sparing.measure.pooling import parts_of, pool_differences
 
 
 def test_tasks_count_by_their_examples():
@@ -15,6 +15,19 @@ def test_tasks_count_by_their_examples():
     assert found.value == pytest.approx((100 * -0.5 + 300 * 0.1) / 400)
     assert (found.interval[0] + found.interval[1]) / 2 == pytest.approx(found.value)
     assert (found.examples, found.runs) == (400, 5)
+
+
+def test_variances_of_two_seeds_and_three_examples_by_hand():
+    """What is left of the table after its rows and columns has (2 - 1)(3 - 1) degrees of freedom.
+
+    Means of rows are 1 and 3, of columns 2, 1 and 3: left are 0, 1, -1 and 0, -1, 1.
+    """
+    seeds, examples = parts_of(np.array([[1.0, 1.0, 1.0], [3.0, 1.0, 5.0]]))
+    residual, by_seed, by_example = 4 / 2, 3 * 2.0, 2 * 1.0
+    assert (seeds.variance, examples.variance) == (by_seed / 6, (by_example - residual) / 6)
+    _, examples = parts_of(np.array([[1.0, 1.0, 4.0], [3.0, 1.0, 8.0]]))
+    # means 2, 4 and 2, 1, 6: left are 0, 1, -1 and 0, -1, 1, columns vary by 7
+    assert examples.variance == pytest.approx((2 * 7.0 - 4 / 2) / 6)
 
 
 def test_a_bound_speaks_of_other_trainings_only_where_every_task_has_several():

@@ -145,6 +145,23 @@ def test_no_verdict_from_a_busy_machine(arms):
     assert decide(busy(found, "elsewhere"), config) == decide(found, config)
 
 
+def test_what_gains_most_accuracy_is_named():
+    found, config = situation({"a": (SAME, "better"), "b": (SAME, "better")})
+    labels = {"arm": "b", "baseline": "softmax", "verdict": "better", "margin": 0.01}
+    found.append(make.record("accuracy_difference", 0.05, "share", (0.04, 0.06), **labels))
+    assert decide(found, config).arm == "b"
+
+
+def test_what_attention_could_give_is_said_without_other_arms_too():
+    found, config = situation({})
+    assert decide(found, config).second.startswith("At 4,096 tokens attention is 80 % of")
+    nothing = "What any attention could give was not measured."
+    assert decide([], config).second == nothing
+    load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
+    shares = [replace(record, cell="shares") for record in found]
+    assert decide([*shares, replace(load, cell="shares")], config).second == nothing
+
+
 def test_a_curve_of_a_busy_machine_crosses_nowhere():
     found, config = situation({"a": (SLOW, "equivalent")}, [("a", 512)])
     place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1}

@@ -12,6 +12,7 @@ from sparing.measure.latency import PairedLatency
 from sparing.measure.statistics import Ratio
 from sparing.studies import _cells, compare
 from sparing.studies._analysis import analyse
+from sparing.studies._goals import Goal
 from sparing.studies._resampling import score_difference
 from sparing.tasks import load_task
 
@@ -80,6 +81,22 @@ def test_a_goal_of_speed_is_not_decided_on_a_busy_machine():
     assert goal.to_dict()["note"].startswith("not decided: the machine was busy")
 
 
+@pytest.mark.parametrize(
+    ("at_most", "interval", "met"),
+    [
+        (False, (1.0, 1.2), True),
+        (False, (0.8, 1.0), "undecided"),
+        (False, (0.8, 0.9), False),
+        (True, (0.8, 1.0), True),
+        (True, (1.0, 1.2), "undecided"),
+        (True, (1.1, 1.2), False),
+    ],
+)
+def test_a_goal_is_missed_only_where_the_whole_interval_misses_it(at_most, interval, met):
+    goal = Goal("speed", 1.0, "ratio", at_most)
+    assert goal.judge(sum(interval) / 2, interval).met == met
+
+
 def test_the_share_of_a_model_of_four_layers_by_hand(monkeypatch):
     """A core that takes a tenth of the whole model, four times over, takes two fifths of it."""
     task = load_task("digits")
@@ -99,13 +116,23 @@ def test_the_share_of_a_model_of_four_layers_by_hand(monkeypatch):
     )
     assert arms.shape.layers == 4
     core = PairedLatency((1.0,), 1.0, 1.0, 1.0, Ratio(0.1, (0.05, 0.15), 10), 1, 1)
-    monkeypatch.setattr(_cells, "paired_latency", lambda *_, **__: {"core": core})
+    rounds = []
+
+    def timed(calls, *, baseline, **options):
+        assert (baseline, set(calls)) == ("encoder", {"encoder", "core"})
+        rounds.append(options["rounds"])
+        return {"core": core}
+
+    monkeypatch.setattr(_cells, "paired_latency", timed)
     share, gain = _cells._share_records(arms, 64, lambda: None)
     assert (share.name, gain.name) == ("attention_share", "largest_gain")
     assert share.value == pytest.approx(0.4)
     assert share.interval == pytest.approx((0.2, 0.6))
     assert gain.value == pytest.approx(1 / 0.6)
     assert gain.interval == pytest.approx((1 / 0.8, 1 / 0.4))
+    for few in (30, 9):
+        _cells._share_records(replace(arms, rounds=few), 64, lambda: None)
+    assert rounds == [10, 15, 5]  # half of the arms' rounds, but five at least
 
 
 def test_one_seed_decides_nothing():
@@ -186,6 +213,22 @@ def test_of_many_arms_none_is_better_by_chance():
         found = analyse(records, ["softmax", *arms], "softmax", 0.001, 1000)
         runs_with_one += any(r.labels.get("verdict") in ("better", "worse") for r in found)
     assert runs_with_one <= 3
+
+
+def test_a_quantity_of_one_arm_alone_has_no_ratio():
+    def metered(arm, component):
+        return [
+            Record(
+                *("energy_j", 2.0 + number, "J", "measured"),
+                {"arm": arm, "component": component, "round": number},
+            )
+            for number in range(5)
+        ]
+
+    arms = ("softmax", "linear", "window")
+    records = [metered("softmax", "cpu"), metered("linear", "cpu"), metered("window", "gpu")]
+    found = _analyse([record for part in records for record in part], arms)
+    assert [(r.labels["arm"], r.labels["component"]) for r in found] == [("linear", "cpu")]
 
 
 def test_rounds_that_were_obtained_in_two_ways_have_no_ratio():

@@ -82,7 +82,7 @@ def test_trained_models_go_along(pieces, tmp_path):
 def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     other = replace(WHOLE, arena=replace(WHOLE.arena, margin=0.02))
     kerformer.run(other, tmp_path / "other", minutes=0.0)
-    with pytest.raises(UsageError, match=r"another run than .*margin.*0.02"):
+    with pytest.raises(UsageError, match=rf"another run than {pieces / 'a'}.*margin.*0.02"):
         merge([pieces / "a", tmp_path / "other"], tmp_path / "whole")
     shutil.copytree(pieces / "b", tmp_path / "b")
     config = json.loads((tmp_path / "b" / "config.json").read_text())

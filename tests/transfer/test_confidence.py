@@ -128,6 +128,8 @@ def test_where_all_agree_nothing_is_certain(task):
     with torch.no_grad():
         for head in adaptive.encoder.heads.values():
             head.classifier.bias[0] += 1e3
+    (fit,) = fit_confidence(adaptive, task, examples=10)  # the fewest that there may be
+    assert fit.agreed == 10
     (fit,) = fit_confidence(adaptive, task, examples=98)
     assert (fit.agreed, fit.strength) == (98, None)
     head = adaptive.encoder.confidence_head(2)

@@ -159,7 +159,6 @@ class Chain:
         self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
     ) -> tuple[Tensor, Tensor]:
         values, keep = self._start(inputs, keep)
-        last = len(self._segments) - 1
         values["hidden"], logits, sure = self._segments[0].run(values)
         answers = np.array(logits)
         places = np.zeros(len(answers), dtype=np.int64)
@@ -173,8 +172,6 @@ class Chain:
                 values, keep = _chosen(segment, values, keep, stay)
             values["hidden"], logits, sure = segment.run(values)
             answers[going], places[going] = logits, number
-            if number == last:
-                break
         return torch.from_numpy(answers), torch.from_numpy(places)
 
 
