@@ -89,7 +89,19 @@ ONNX = [
     )
     for family in ("bert", "gpt2", "llama")
     for name in ("linear", "softmax", "window", "uniform")
+    if family == "bert" or name != "linear"
 ]
+
+
+@torch.no_grad()
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_the_exporter_of_traces_refuses_what_it_cannot_write(family, tmp_path):
+    module = swapped(family, "linear").float()
+    with pytest.raises(torch.onnx.errors.SymbolicValueError, match="Unfold"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(module, batch(), str(tmp_path / "model.onnx"), dynamo=False)
 
 
 @torch.no_grad()

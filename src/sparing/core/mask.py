@@ -98,7 +98,8 @@ class Mask:
         if self.keep is None:
             return None
         if self.causal:
-            return (self.keep.cumsum(1) > 0)[:, self.keep.shape[1] - queries :]
+            # as integers: the running sum of truth values is no valid ONNX
+            return (self.keep.int().cumsum(1) > 0)[:, self.keep.shape[1] - queries :]
         return self.keep.any(1, keepdim=True)
 
     def keep_queries(self, queries: int) -> Bool[Tensor, "batch queries"] | None:

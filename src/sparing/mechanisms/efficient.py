@@ -137,7 +137,9 @@ def _scaled(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool) 
         mixed = q @ state(k, v)
     if keep is None:
         keep = torch.ones_like(k[:1, 0, :, 0], dtype=torch.bool)
-    counts = keep.cumsum(1)[:, k.shape[2] - q.shape[2] :] if causal else keep.sum(1, keepdim=True)
+    counts = keep.sum(1, keepdim=True)
+    if causal:
+        counts = keep.int().cumsum(1)[:, k.shape[2] - q.shape[2] :]
     return mixed / counts.clamp(min=1)[:, None, :, None]
 
 
