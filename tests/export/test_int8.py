@@ -127,7 +127,7 @@ def test_the_layer_with_an_outlier_is_the_most_sensitive(tmp_path):
         module.layers[0].rise.bias[5] = -20.0
     paths = [export_onnx(module, texts(2, 8), tmp_path / "plain.onnx")]
     settings = Int8Settings("tensor")
-    found = sensitivities(paths, texts(), tmp_path / "work", settings)
+    found = sensitivities(paths, texts(), tmp_path / "work" / "here", settings)
     assert found[0][0] == "0.layers.0.fall"
     assert found[0][1].relative > 2 * found[1][1].relative
     whole = [layer for layer in quantisable_layers(paths) if layer != found[0][0]]
@@ -135,7 +135,7 @@ def test_the_layer_with_an_outlier_is_the_most_sensitive(tmp_path):
     shift = logit_shift(Chain(paths)(texts())[0], Chain(alone)(texts())[0])
     assert found[0][1].relative == pytest.approx(shift.relative, rel=1e-5)
     assert len(found) == 5
-    assert list((tmp_path / "work").iterdir()) == []
+    assert list((tmp_path / "work" / "here").iterdir()) == []
     plain = Chain(paths)(texts())[0]
     shifts = {
         scales: logit_shift(plain, Chain(quantise(paths, tmp_path / scales, each))(texts())[0])

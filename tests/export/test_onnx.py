@@ -76,6 +76,22 @@ def test_large_weights_are_ready_for_int8(tmp_path):
     assert len(quantisable_layers([path])) == 1
 
 
+class Table(nn.Module):
+    """Multiplies by the rows of a table as they lie, not turned as a linear layer's are."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, hidden):
+        return (hidden @ self.table.weight).mean(1)
+
+
+def test_products_are_named_by_weights_that_are_not_turned_too(tmp_path):
+    path = export_onnx(Table().eval(), {"hidden": torch.randn(2, 4, 8)}, tmp_path / "a.onnx")
+    assert quantisable_layers([path]) == ["0.table"]
+
+
 @pytest.mark.slow
 def test_images_and_pairs(tmp_path):
     segments = image_segments()

@@ -84,6 +84,18 @@ def test_a_compiled_segment_is_compiled_for_many_and_for_one_before_it_is_given(
     assert sizes == [5, 1]
 
 
+@pytest.mark.parametrize(
+    ("error", "says"), [(RuntimeError("no compiler\nfound"), "no compiler"), (KeyError(), "KeyError")]
+)
+def test_a_compiler_that_fails_is_reported_in_one_line(error, says, monkeypatch):
+    def failing(*_, **__):
+        raise error
+
+    monkeypatch.setattr(torch, "compile", failing)
+    with pytest.raises(Unsupported, match=rf"torch.compile does not work here: {says}(\(\))?$"):
+        compiled_segment(text_segments()[0], texts(5))
+
+
 def test_transformers_models_become_segments():
     inputs = texts(5, 9)
     model = bert()

@@ -157,6 +157,8 @@ def test_what_attention_could_give_is_said_without_other_arms_too():
     assert decide(found, config).second.startswith("At 4,096 tokens attention is 80 % of")
     nothing = "What any attention could give was not measured."
     assert decide([], config).second == nothing
+    unknown = make.record("attention_share", None, "share", tokens=4096)
+    assert decide([unknown], config).second == nothing
     load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
     shares = [replace(record, cell="shares") for record in found]
     assert decide([*shares, replace(load, cell="shares")], config).second == nothing

@@ -231,13 +231,14 @@ def test_a_quantity_of_one_arm_alone_has_no_ratio():
     assert [(r.labels["arm"], r.labels["component"]) for r in found] == [("linear", "cpu")]
 
 
-def test_rounds_that_were_obtained_in_two_ways_have_no_ratio():
+@pytest.mark.parametrize("mixed", [("softmax", "linear"), ("linear",)])
+def test_rounds_that_were_obtained_in_two_ways_have_no_ratio(mixed):
     records = [
         Record(
             "energy_j",
             1.0 + number / 10,
             "J",
-            "measured" if number < 3 else "estimated",
+            "estimated" if arm in mixed and number > 2 else "measured",
             {"arm": arm, "component": "cpu", "round": number},
         )
         for arm in ("softmax", "linear")

@@ -87,7 +87,7 @@ def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     shutil.copytree(pieces / "b", tmp_path / "b")
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "study": "slim"}))
-    with pytest.raises(UsageError, match=r"a run of kerformer, .* one of slim"):
+    with pytest.raises(UsageError, match=rf"{pieces / 'a'} is a run of kerformer, .* one of slim"):
         merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
     with pytest.raises(UsageError, match="runs of slim are not made of pieces"):
         merge([tmp_path / "b", pieces / "a"], tmp_path / "whole")
