@@ -85,7 +85,8 @@ def test_a_compiled_segment_is_compiled_for_many_and_for_one_before_it_is_given(
 
 
 @pytest.mark.parametrize(
-    ("error", "says"), [(RuntimeError("no compiler\nfound"), "no compiler"), (KeyError(), "KeyError")]
+    ("error", "says"),
+    [(RuntimeError("no compiler\nfound"), "no compiler"), (KeyError(), "KeyError")],
 )
 def test_a_compiler_that_fails_is_reported_in_one_line(error, says, monkeypatch):
     def failing(*_, **__):

@@ -340,7 +340,9 @@ def test_a_full_disk_gives_one_line(task, tmp_path, monkeypatch):
 
 def test_checkpoints_hold_the_models_own_names(task, tmp_path, always_told):
     whole, _, saved = _whole_and_parts(task, tmp_path)
-    assert {frozenset(load_file(path / WEIGHTS)) for path in saved} == {frozenset(whole.state_dict())}
+    assert {frozenset(load_file(path / WEIGHTS)) for path in saved} == {
+        frozenset(whole.state_dict())
+    }
 
 
 def test_each_epoch_has_its_own_order(task, tmp_path, monkeypatch):

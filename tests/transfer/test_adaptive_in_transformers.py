@@ -76,7 +76,7 @@ def test_automatic_classes_read_what_load_reads(family, tmp_path):
 
 @pytest.mark.parametrize("kind", [BertForSequenceClassification, RobertaForSequenceClassification])
 def test_classes_named_by_hand_refuse_the_folder(kind, text_folder):
-    with pytest.raises(ValueError, match="sparing-adaptive.* is not supported"):
+    with pytest.raises(ValueError, match=r"sparing-adaptive.* is not supported"):
         kind.from_pretrained(text_folder)
 
 

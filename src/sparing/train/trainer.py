@@ -235,24 +235,19 @@ def _finish(
     elif task.words is not None:
         _checkpoints.write_json(folder / WORDS, task.words.numbers)
     _checkpoints.write_json(folder / RESULT, asdict(result))
-    _checkpoints.clear(folder, keep=None if _serves(folder, model) else best_step)
+    renamed = _checkpoints.weights_problem(model, folder)  # by ``save_pretrained``
+    _checkpoints.clear(folder, keep=best_step if renamed else None)
     return result
-
-
-def _serves(folder: Path, model: nn.Module) -> bool:
-    """Whether what ``save_pretrained`` wrote can be read back: it renames some weights."""
-    return not _checkpoints.weights_problem(model, folder)
 
 
 def _read_back(model: nn.Module, folder: Path) -> TrainResult:
     """The result of a finished run; the model gets its weights."""
-    content = _checkpoints.read_json(folder / RESULT)
     try:
-        result = TrainResult(**content)
+        result = TrainResult(**_checkpoints.read_json(folder / RESULT))
     except TypeError as error:
         raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
-    kept = folder / f"{_checkpoints.PREFIX}{result.best_step}"
-    _checkpoints.load_weights(model, kept if kept.is_dir() else folder)
+    own = folder / f"{_checkpoints.PREFIX}{result.best_step}"  # there where names differ
+    _checkpoints.load_weights(model, own if own.is_dir() else folder)
     return result
 
 
