@@ -84,7 +84,7 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         (["train", "digits", "--track", "tensorbord"], "tensorbord"),
         (["train", "digits", "--set", "recipe.learning_rate=-1"], "learning_rate must be above 0"),
         (["compare", "digits", "--seeds", "x"], "--seeds takes whole numbers"),
-        (["compare", "digits", "--set", "lengths=()"], "at least one mechanism, one seed and one"),
+        (["compare", "digits", "--set", "lengths=()"], "lengths must name at least one"),
         (["compare", "digits", "--mechanisms", "window,window"], "mechanisms are named twice"),
         (["measure", "window", "--tokens", "0"], "--tokens must be at least 1, got 0"),
         (["measure", "window", "--batch", "0"], "--batch must be at least 1, got 0"),

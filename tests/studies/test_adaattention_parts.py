@@ -288,7 +288,7 @@ def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"seeds": ()}, "at least one seed"),
+        ({"seeds": ()}, "seeds must name at least one"),
         ({"seeds": (1, 1)}, "twice"),
         ({"rounds": 0}, "rounds"),
         ({"lengths": (0,), "shape_layers": 1}, "lengths"),

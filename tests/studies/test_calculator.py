@@ -138,7 +138,7 @@ def test_budgets_hold_the_published_columns():
         ({"arms": ("FNN4",)}, "did you mean 'FNN3'"),
         ({"arms": ("FNN2", "FNN2")}, "named twice"),
         ({"seeds": 0}, "seeds must be at least 1"),
-        ({"language_model_rank": -1}, "must not be negative"),
+        ({"language_model_rank": -1}, "language_model_rank must be at least 0"),
     ],
 )
 def test_options_refuse(given, message):

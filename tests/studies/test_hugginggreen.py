@@ -357,7 +357,7 @@ def test_it_needs_an_accelerator():
         ({"keeps": (1.2,)}, "1 is the dense arm"),
         ({"keeps": (0.0,)}, "1 is the dense arm"),
         ({"keeps": (1,)}, "1 is the dense arm"),
-        ({"keeps": ()}, "at least one of keeps"),
+        ({"keeps": ()}, "keeps must name at least one"),
         ({"scores": ("random", "random")}, "named twice"),
         ({"pairs": 0}, "pairs must be at least 1"),
         ({"margin": 0.0}, "margin must be above 0"),

@@ -280,8 +280,8 @@ def test_printed_averages_are_computed_anew():
     ("given", "message"),
     [
         ({"questions": ("arenas",)}, "did you mean 'arena'"),
-        ({"questions": ("cores", "cores")}, "each once"),
-        ({"noise": (1.5,)}, "between 0 and 1"),
+        ({"questions": ("cores", "cores")}, "are named twice"),
+        ({"noise": (1.5,)}, r"noise must be in \(0, 1\)"),
         ({"seeds": 0}, "at least 1"),
         ({"needs": "gpu"}, "accelerator"),
     ],

@@ -534,7 +534,7 @@ def test_options_refuse(given, message):
         ({"dense_epochs": 0}, "dense_epochs must be at least 1"),
         ({"layer_rate": 0.0}, "layer_rate must be above 0"),
         ({"compared_batches": 0}, "compared_batches must be at least 1"),
-        ({"outputs": -1.0}, "must not be negative"),
+        ({"outputs": -1.0}, "outputs must be at least 0"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"arms": ("linear", "linear")}, "named twice"),
     ],

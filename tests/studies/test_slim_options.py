@@ -55,5 +55,5 @@ def test_a_picture_counts_all_its_tokens():
 def test_quick_limits_what_is_trained_on_and_standard_does_not():
     assert BUDGETS["quick"].train_tokens
     assert not BUDGETS["standard"].train_tokens
-    with pytest.raises(UsageError, match="train_tokens must not be negative"):
+    with pytest.raises(UsageError, match="train_tokens must be at least 0"):
         replace(Options(), train_tokens=-1)

@@ -6,10 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
+from sparing.core.checks import (
+    Count,
+    NotNegative,
+    check_fields,
+    distinct,
+    require_names,
+    some,
+)
 from sparing.core.errors import UsageError, nearest
 from sparing.studies._ada_arms import BATCH, Arm, Length, Work, chosen
 from sparing.studies._task import drawn, limited, load_for
@@ -51,15 +59,15 @@ class Options:
     ``needs`` is what a budget makes no sense without: an accelerator, or a pretrained model.
     """
 
-    tasks: tuple[str, ...] = ()
+    tasks: Annotated[tuple[str, ...], distinct] = ()
     model: str = ""
     image_model: str = ""
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    arms: tuple[str, ...] = ()
-    ablations: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0,)
+    arms: Annotated[tuple[str, ...], distinct] = ()
+    ablations: Annotated[tuple[str, ...], distinct] = ()
+    seeds: Annotated[tuple[int, ...], some, distinct] = (0,)
     examples: int = 0
-    test_examples: int = 0
+    test_examples: NotNegative = 0
     max_tokens: int = 0
     dense_epochs: int = 0
     epochs: int = 0
@@ -70,33 +78,21 @@ class Options:
     attention_dropout: bool = True
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    timed_examples: int = 1000
-    rounds: int = 3
-    lengths: tuple[int, ...] = (16, 32, 48, 64, 128, 197, 256, 384, 512)
+    timed_examples: Count = 1000
+    rounds: Count = 3
+    lengths: Annotated[tuple[Count, ...], distinct] = (16, 32, 48, 64, 128, 197, 256, 384, 512)
     shape_layers: int = 12
-    shape_rounds: int = 15
-    thread_count: int = 1
+    shape_rounds: Count = 15
+    thread_count: Count = 1
     needs: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "seeds", "arms", "lengths", "ablations"):
-            values = getattr(self, name)
-            if len(set(values)) != len(values):
-                raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
-        if not self.seeds:
-            raise UsageError("the study needs at least one seed")
-        for name in ("timed_examples", "rounds", "shape_rounds", "thread_count"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for most in (self.test_examples, *_own_test_examples(self.task_options)):
+        check_fields(self)
+        for most in _own_test_examples(self.task_options):
             if most < 0:
                 raise UsageError(f"test_examples must not be negative, got {most}")
-        if self.lengths and self.shape_layers and min(self.lengths) < 1:
-            raise UsageError(f"lengths must be at least 1, got {min(self.lengths)}")
         for task, given in self.trained.items():
-            for name in given:
-                if name not in TRAINED:
-                    raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
+            require_names(f"trained.{task}", given, TRAINED)
         chosen(self.arms)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:

@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from sparing.core.errors import UsageError, nearest, require_choice
+from sparing.core.checks import Count, Positive, check_fields, distinct, one_of, require_names, some
+from sparing.core.errors import UsageError, require_choice
 from sparing.layers.patches import SCORES, WAYS
 from sparing.studies._task import drawn, limited, load_for, require_tasks
 from sparing.tasks import Examples, Task, options_of
@@ -34,6 +35,10 @@ SCHEDULES: Mapping[str, PatchSchedule] = {
 TRAINED = ("epochs", "learning_rate", "batch_size")
 NEEDS = ("", "accelerator")
 MOST_BYTES = 32 * 2**30
+Question = Annotated[str, one_of(*QUESTIONS)]
+Score = Annotated[str, one_of(*SCORES)]
+Way = Annotated[str, one_of(*WAYS)]
+Schedule = Annotated[str, one_of(*SCHEDULES)]
 
 
 @dataclass(frozen=True)
@@ -58,30 +63,35 @@ class Options:
     budget makes no sense without.
     """
 
-    tasks: tuple[str, ...] = ()
-    questions: tuple[str, ...] = QUESTIONS
+    tasks: Annotated[tuple[str, ...], distinct] = ()
+    questions: Annotated[tuple[Question, ...], some, distinct] = QUESTIONS
     questions_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     box_tasks: tuple[str, ...] = ("scenes",)
     width: int = 64
     heads: int = 4
-    depths: tuple[int, ...] = (4,)
+    depths: Annotated[tuple[int, ...], some, distinct] = (4,)
     attention_width: int = 0
     attention_heads: int = 0
     attention_depth: int = 0
-    scores: tuple[str, ...] = ("contrast", "variance", "entropy", "random")
-    ways: tuple[str, ...] = ("top",)
-    keeps: tuple[float | int, ...] = (0.7,)
-    schedules: tuple[str, ...] = ()
-    schedule: str = ""
+    scores: Annotated[tuple[Score, ...], some, distinct] = (
+        "contrast",
+        "variance",
+        "entropy",
+        "random",
+    )
+    ways: Annotated[tuple[Way, ...], some, distinct] = ("top",)
+    keeps: Annotated[tuple[float | int, ...], some, distinct] = (0.7,)
+    schedules: Annotated[tuple[Schedule, ...], distinct] = ()
+    schedule: Annotated[str, one_of(*SCHEDULES, "")] = ""
     network_width: int = 32
     halved: bool = True
-    pairs: int = 10
-    attention_pairs: int = 10
-    stage_pairs: int = 10
-    box_pairs: int = 10
+    pairs: Count = 10
+    attention_pairs: Count = 10
+    stage_pairs: Count = 10
+    box_pairs: Count = 10
     epochs: int = 0
     learning_rate: float = 0.0
-    batch_size: int = 64
+    batch_size: Count = 64
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unlabelled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -89,45 +99,24 @@ class Options:
     validation_examples: int = 1000
     test_examples: int = 0
     precision: Precision = "auto"
-    margin: float = 0.01
+    margin: Positive = 0.01
     inference_seconds: float = 1.0
     intensity_g_per_kwh: float = 400.0
     watts_per_core: float = 5.0
-    thread_count: int = 1
-    needs: str = ""
+    thread_count: Count = 1
+    needs: Annotated[str, one_of(*NEEDS)] = ""
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "questions", "depths", "scores", "ways", "keeps", "schedules"):
-            values = getattr(self, name)
-            if len(set(values)) != len(values):
-                raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
-        chosen = {"questions": QUESTIONS, "scores": SCORES, "ways": WAYS, "schedules": SCHEDULES}
-        for name, known in chosen.items():
-            for value in getattr(self, name):
-                require_choice("the study", name, value, known)
+        check_fields(self)
         for asked in self.questions_of.values():
             for value in asked:
                 require_choice("the study", "questions_of", value, QUESTIONS)
-        if self.schedule:
-            require_choice("the study", "schedule", self.schedule, SCHEDULES)
-        require_choice("the study", "needs", self.needs, NEEDS)
-        for name in ("questions", "depths", "scores", "ways", "keeps"):
-            if not getattr(self, name):
-                raise UsageError(f"the study needs at least one of {name}")
-        counts = ("pairs", "attention_pairs", "stage_pairs", "box_pairs", "batch_size")
-        for name in (*counts, "thread_count"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.margin > 0:
-            raise UsageError(f"margin must be above 0, got {self.margin}")
         if any(not 0 < keep < 1 if isinstance(keep, float) else keep < 2 for keep in self.keeps):
             raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
         for name in ("trained", "task_options", "questions_of", "unlabelled"):
             require_tasks(name, getattr(self, name), (*self.tasks, *self.box_tasks))
         for task, given in self.trained.items():
-            for name in given:
-                if name not in TRAINED:
-                    raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
+            require_names(f"trained.{task}", given, TRAINED)
 
     def asked_of(self, task: str) -> tuple[str, ...]:
         """The questions that a task is asked."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from sparing.core.catalogue import mechanism
+from sparing.core.checks import Count, NotNegative, Positive, at_least, check_fields, distinct, some
 from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
@@ -28,6 +29,7 @@ RANGE = 2.0
 PROBE = "sparing.studies._ker_cores:core_in_its_own_process"
 SHORT = 2048  # tokens at which speed is taken before anything long is begun
 Labels = dict[str, Label]
+Length = Annotated[int, at_least(16)]
 
 
 @dataclass(frozen=True)
@@ -39,29 +41,19 @@ class CoreOptions:
     """
 
     arms: tuple[str, ...] = ("softmax", "efficient", "linear", "performer", BY_CONTENT)
-    lengths: tuple[int, ...] = (1000, 10_000, 100_000, 1_000_000)
-    ranges: tuple[float, ...] = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
-    range_tokens: int = 10_000
+    lengths: Annotated[tuple[Length, ...], some, distinct] = (1000, 10_000, 100_000, 1_000_000)
+    ranges: Annotated[tuple[Positive, ...], distinct] = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
+    range_tokens: Length = 10_000
     range_memory: bool = True
-    rounds: int = 7
-    most_seconds: float = 20.0
-    most_bytes: int = 8 * 2**30
+    rounds: Count = 7
+    most_seconds: Annotated[float, at_least(0)] = 20.0
+    most_bytes: NotNegative = 8 * 2**30
 
     def __post_init__(self) -> None:
+        check_fields(self, "cores")
         require_arms(self.arms)
         if BY_CONTENT not in self.arms or "softmax" not in self.arms:
             raise UsageError(f"cores.arms must hold softmax and {BY_CONTENT}")
-        if min(self.lengths, default=0) < 16 or self.range_tokens < 16:
-            raise UsageError("cores.lengths and range_tokens must be at least 16 tokens")
-        for name in ("lengths", "ranges"):
-            if len(set(getattr(self, name))) != len(getattr(self, name)):
-                raise UsageError(f"cores.{name} are named twice: {getattr(self, name)}")
-        if not all(spread > 0 for spread in self.ranges):
-            raise UsageError(f"cores.ranges must be above 0, got {self.ranges}")
-        for name, least in (("rounds", 1), ("most_seconds", 0), ("most_bytes", 0)):
-            if getattr(self, name) < least:
-                told = f"cores.{name} must be at least {least}, got {getattr(self, name)}"
-                raise UsageError(told)
 
 
 def core_cells(options: CoreOptions, thread_count: int) -> list[Cell]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from sparing.core.errors import UsageError, require_choice
+from sparing.core.checks import Count, check_fields, distinct, one_of, some, within
+from sparing.core.errors import UsageError
 from sparing.studies._ker_cores import CoreOptions
 from sparing.studies._ker_pretrained import QUICK as FEW_TRANSFERS
 from sparing.studies._ker_pretrained import STANDARD as TRANSFERS
@@ -32,27 +33,19 @@ class Options:
     ``vision`` that need a data folder are left out without one, and the page says so.
     """
 
-    questions: tuple[str, ...] = QUESTIONS
+    questions: Annotated[tuple[Annotated[str, one_of(*QUESTIONS)], ...], some, distinct] = QUESTIONS
     cores: CoreOptions = field(default_factory=CoreOptions)
     speed: SpeedOptions = field(default_factory=SpeedOptions)
     arena: TaskOptions = field(default_factory=TaskOptions)
     vision: TaskOptions = field(default_factory=TaskOptions)
     pretrained: PretrainedOptions = field(default_factory=PretrainedOptions)
-    noise: tuple[float, ...] = (0.05, 0.1, 0.2)
-    looked_at: int = 16
-    seeds: int = 3
-    needs: str = ""
+    noise: tuple[Annotated[float, within(0, 1, ends="()")], ...] = (0.05, 0.1, 0.2)
+    looked_at: Count = 16
+    seeds: Count = 3
+    needs: Annotated[str, one_of(*NEEDS)] = ""
 
     def __post_init__(self) -> None:
-        for question in self.questions:
-            require_choice("the study", "questions", question, QUESTIONS)
-        if not self.questions or len(set(self.questions)) != len(self.questions):
-            raise UsageError("the study needs questions, each once")
-        if any(not 0 < share < 1 for share in self.noise):
-            raise UsageError("noise must be shares of tokens between 0 and 1")
-        if self.looked_at < 1 or self.seeds < 1:
-            raise UsageError("looked_at and seeds must be at least 1")
-        require_choice("the study", "needs", self.needs, NEEDS)
+        check_fields(self)
 
 
 def require_machine(options: Options) -> None:

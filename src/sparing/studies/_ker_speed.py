@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
-from sparing.core.errors import UsageError
+from sparing.core.checks import Count, NotNegative, at_least, check_fields, some
 from sparing.core.record import Label, Record
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.memory import peak_memory
@@ -40,19 +40,14 @@ class SpeedOptions:
         *("softmax", "local", "reformer", "bigbird", "linear", "performer", "longformer", "dct"),
         *(KERFORMER, BY_CONTENT, "efficient", "linformer", "nystrom"),
     )
-    lengths: tuple[int, ...] = (1024, 2048, 3072, 4096)
-    step_tokens: int = 4096
-    rounds: int = 7
-    longest: int = 65_536
+    lengths: Annotated[tuple[Annotated[int, at_least(16)], ...], some] = (1024, 2048, 3072, 4096)
+    step_tokens: Count = 4096
+    rounds: Count = 7
+    longest: NotNegative = 65_536
 
     def __post_init__(self) -> None:
+        check_fields(self, "speed")
         require_arms(self.arms)
-        if min(self.lengths, default=0) < 16:
-            raise UsageError("speed.lengths must be at least 16 tokens")
-        for name, least in (("rounds", 1), ("step_tokens", 1), ("longest", 0)):
-            if getattr(self, name) < least:
-                told = f"speed.{name} must be at least {least}, got {getattr(self, name)}"
-                raise UsageError(told)
 
 
 @dataclass(frozen=True)

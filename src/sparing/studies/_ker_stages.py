@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparing.core.checks import Count, NotNegative, Positive, check_fields
 from sparing.core.errors import UsageError
 from sparing.studies._long_arms import BY_CONTENT, DENSE, UNIFORM, require_arms
 from sparing.train.recipe import Distillation, Precision
@@ -29,41 +30,32 @@ class Stages:
     """
 
     arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)
-    dense_epochs: int = 3
-    layer_epochs: int = 2
-    later_epochs: int = 2
+    dense_epochs: Count = 3
+    layer_epochs: NotNegative = 2
+    later_epochs: NotNegative = 2
     plain: bool = True
-    batch_size: int = 32
-    dense_rate: float = 5e-5
-    layer_rate: float = 3e-3
-    later_rate: float = 1e-4
+    batch_size: Count = 32
+    dense_rate: Positive = 5e-5
+    layer_rate: Positive = 3e-3
+    later_rate: Positive = 1e-4
     labels: float = 0.5
     outputs: float = 0.5
     hidden_states: float = 1.0
     temperature: float = 2.0
-    mechanism_rate_factor: float = 1.0
+    mechanism_rate_factor: Positive = 1.0
     precision: Precision = "auto"
-    most_seeds: int = 0
-    validation_examples: int = 400
-    test_examples: int = 1000
-    compared_batches: int = 4
-    read_at: tuple[int, ...] = ()
+    most_seeds: NotNegative = 0
+    validation_examples: NotNegative = 400
+    test_examples: NotNegative = 1000
+    compared_batches: Count = 4
+    read_at: tuple[Count, ...] = ()
     keep: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         require_arms(self.arms)
-        least = {"dense_epochs": 1, "layer_epochs": 0, "later_epochs": 0, "batch_size": 1}
-        least |= {"most_seeds": 0, "validation_examples": 0, "test_examples": 0}
-        for name, smallest in {**least, "compared_batches": 1}.items():
-            if getattr(self, name) < smallest:
-                raise UsageError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
-        if any(tokens < 1 for tokens in self.read_at):
-            raise UsageError(f"read_at must be at least 1, got {self.read_at}")
         if not self.swapped_epochs:
             raise UsageError("layer_epochs and later_epochs are both 0: nothing would be trained")
-        for name in ("dense_rate", "layer_rate", "later_rate", "mechanism_rate_factor"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
         self.distillation  # noqa: B018  # raises for bad weights
 
     @property

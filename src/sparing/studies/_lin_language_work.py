@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
 from sparing.core.catalogue import mechanism_class
-from sparing.core.errors import UsageError, require_choice
+from sparing.core.checks import Count, at_least, check_fields, distinct, one_of
+from sparing.core.errors import UsageError
 from sparing.core.options import option_defaults
 from sparing.studies._lin_corpus import AUTO, PAD, TextCorpus, corpus_of, load_corpus
 from sparing.studies._lin_tuning import Schedule, Tuned
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 LINFORMER = "linformer"
 SLOTTED = re.compile(r"linformer, k = (\d+)")
 SIZES = {"long_range": (4, 128, 256), "bert": (2, 64, 128)}  # layers, width, inner width
+QUESTIONS = ("masked", "transfer", "causal", "translation")
+PLACES = ("encoder", "encoder and cross")
 STEP_S = 0.008  # what a step takes besides its arithmetic
 
 
@@ -41,16 +44,14 @@ class Masked:
     """
 
     arms: tuple[str, ...] = (DENSE, LINFORMER, "linear", UNIFORM)
-    tokens: tuple[int, ...] = (64, 128, 256)
-    slots: tuple[int, ...] = (16, 32, 64)
-    batch_tokens: int = 1024
+    tokens: Annotated[tuple[Annotated[int, at_least(4)], ...], distinct] = (64, 128, 256)
+    slots: Annotated[tuple[Count, ...], distinct] = (16, 32, 64)
+    batch_tokens: Count = 1024
     schedule: Schedule = field(default_factory=Schedule)
 
     def __post_init__(self) -> None:
+        check_fields(self, "masked")
         _require_arms(self.arms)
-        _require_positive("masked.batch_tokens", self.batch_tokens)
-        _require_lengths("masked.tokens", self.tokens, 4)
-        _require_lengths("masked.slots", self.slots, 1)
 
     def arms_at(self, tokens: int) -> tuple[str, ...]:
         """The arms at a length."""
@@ -66,21 +67,18 @@ class Transfer:
     ``test_examples``.
     """
 
-    task: str = AUTO
+    task: Annotated[str, one_of(AUTO, "sst2", "agreement")] = AUTO
     arms: tuple[str, ...] = (DENSE, LINFORMER, UNIFORM)
-    slots: tuple[int, ...] = (32,)
+    slots: Annotated[tuple[Count, ...], distinct] = (32,)
     tokens: int = 128
-    examples: int = 2000
-    test_examples: int = 1000
+    examples: Count = 2000
+    test_examples: Count = 1000
     schedule: Schedule = field(default_factory=lambda: Schedule(3, (5e-4, 2e-3)))
-    batch_size: int = 32
+    batch_size: Count = 32
 
     def __post_init__(self) -> None:
-        require_choice("transfer", "task", self.task, (AUTO, "sst2", "agreement"))
+        check_fields(self, "transfer")
         _require_arms(self.arms)
-        for name in ("examples", "test_examples", "batch_size"):
-            _require_positive(f"transfer.{name}", getattr(self, name))
-        _require_lengths("transfer.slots", self.slots, 1)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -102,14 +100,13 @@ class Causal:
         "window",
         UNIFORM,
     )
-    tokens: int = 128
-    batch_tokens: int = 1024
+    tokens: Annotated[int, at_least(4)] = 128
+    batch_tokens: Count = 1024
     schedule: Schedule = field(default_factory=lambda: Schedule(1))
 
     def __post_init__(self) -> None:
+        check_fields(self, "causal")
         _require_arms(self.arms)
-        _require_positive("causal.batch_tokens", self.batch_tokens)
-        _require_lengths("causal.tokens", (self.tokens,), 4)
 
 
 @dataclass(frozen=True)
@@ -117,24 +114,20 @@ class Translation:
     """A generated translation; mechanisms in the encoder alone, or in cross-attention too."""
 
     arms: tuple[str, ...] = (DENSE, LINFORMER, "linear", UNIFORM)
-    slots: tuple[int, ...] = (8, 16)
-    places: tuple[str, ...] = ("encoder", "encoder and cross")
-    clauses: int = 2
-    pairs: int = 4000
-    test_pairs: int = 500
-    width: int = 64
-    layers: int = 2
-    heads: int = 4
+    slots: Annotated[tuple[Count, ...], distinct] = (8, 16)
+    places: tuple[Annotated[str, one_of(*PLACES)], ...] = PLACES
+    clauses: Count = 2
+    pairs: Count = 4000
+    test_pairs: Count = 500
+    width: Count = 64
+    layers: Count = 2
+    heads: Count = 4
     schedule: Schedule = field(default_factory=lambda: Schedule(8, (1e-3, 3e-3)))
-    batch_size: int = 64
+    batch_size: Count = 64
 
     def __post_init__(self) -> None:
+        check_fields(self, "translation")
         _require_arms(self.arms)
-        _require_lengths("translation.slots", self.slots, 1)
-        for place in self.places:
-            require_choice("translation", "places", place, ("encoder", "encoder and cross"))
-        for name in ("clauses", "pairs", "test_pairs", "width", "layers", "heads", "batch_size"):
-            _require_positive(f"translation.{name}", getattr(self, name))
         if self.width % self.heads:
             raise UsageError(
                 f"translation: {self.heads} heads do not divide the width {self.width}"
@@ -153,27 +146,18 @@ class LanguageOptions:
     """
 
     corpus: str = AUTO
-    vocabulary: int = 4096
-    train_tokens: int = 400_000
-    held_out_tokens: int = 40_000
-    model: str = "bert"
-    questions: tuple[str, ...] = ("masked", "transfer", "causal", "translation")
+    vocabulary: Annotated[int, at_least(FIRST_WORD)] = 4096
+    train_tokens: Count = 400_000
+    held_out_tokens: Count = 40_000
+    model: Annotated[str, one_of(*SIZES)] = "bert"
+    questions: tuple[Annotated[str, one_of(*QUESTIONS)], ...] = QUESTIONS
     masked: Masked = field(default_factory=Masked)
     transfer: Transfer = field(default_factory=Transfer)
     causal: Causal = field(default_factory=Causal)
     translation: Translation = field(default_factory=Translation)
 
     def __post_init__(self) -> None:
-        require_choice("language", "model", self.model, SIZES)
-        known = ("masked", "transfer", "causal", "translation")
-        for question in self.questions:
-            require_choice("language", "questions", question, known)
-        for name in ("train_tokens", "held_out_tokens"):
-            _require_positive(f"language.{name}", getattr(self, name))
-        if self.vocabulary < FIRST_WORD:  # bytes come first
-            raise UsageError(
-                f"language.vocabulary must be at least {FIRST_WORD}, got {self.vocabulary}"
-            )
+        check_fields(self, "language")
 
     def require_pretrained(self) -> None:
         """Raise ``UsageError`` for an arm that is fine-tuned and was not pretrained.
@@ -318,16 +302,3 @@ def _require_arms(names: tuple[str, ...]) -> None:
         arm_named(name)
     if len(set(names)) != len(names):
         raise UsageError(f"arms are named twice: {', '.join(names)}")
-
-
-def _require_lengths(name: str, given: tuple[int, ...], least: int) -> None:
-    for number in given:
-        if number < least:
-            raise UsageError(f"{name} must be at least {least}, got {number}")
-    if len(set(given)) != len(given):
-        raise UsageError(f"{name} are named twice: {', '.join(map(str, given))}")
-
-
-def _require_positive(name: str, number: int) -> None:
-    if number < 1:
-        raise UsageError(f"{name} must be at least 1, got {number}")

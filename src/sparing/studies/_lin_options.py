@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from sparing.core.errors import UsageError, require_choice
+from sparing.core.checks import Count, Positive, at_least, check_fields, one_of
+from sparing.core.errors import UsageError
 from sparing.mechanisms.linformer import SHARING
 from sparing.studies._ker_pretrained import PretrainedOptions
 from sparing.studies._ker_stages import Stages
@@ -38,20 +40,15 @@ class CostOptions:
     or more than ``most_bytes`` is not made.
     """
 
-    tokens: int = 65536
+    tokens: Count = 65536
     lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
     slots: tuple[int, ...] = (128, 256)
-    rounds: int = 3
-    most_seconds: float = 20.0
-    most_bytes: float = 6e9
+    rounds: Count = 3
+    most_seconds: Annotated[float, at_least(0)] = 20.0
+    most_bytes: Annotated[float, at_least(0)] = 6e9
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "rounds"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"cost.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("most_seconds", "most_bytes"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"cost.{name} must be at least 0, got {getattr(self, name)}")
+        check_fields(self, "cost")
         for length in self.lengths:
             if length < 1 or self.tokens % length:
                 raise UsageError(f"cost.lengths must divide the {self.tokens} tokens, got {length}")
@@ -65,19 +62,15 @@ class ErrorOptions:
     to judge on; learned forms take ``steps`` steps of Adam.
     """
 
-    lengths: tuple[int, ...] = (64, 128, 256)
-    slots: tuple[int, ...] = (8, 16, 32, 64, 128)
-    draws: int = 3
-    texts: int = 32
-    held: int = 8
-    steps: int = 150
+    lengths: tuple[Annotated[int, at_least(2)], ...] = (64, 128, 256)
+    slots: tuple[Count, ...] = (8, 16, 32, 64, 128)
+    draws: Count = 3
+    texts: Count = 32
+    held: Count = 8
+    steps: Count = 150
 
     def __post_init__(self) -> None:
-        for name in ("draws", "texts", "held", "steps"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"error.{name} must be at least 1, got {getattr(self, name)}")
-        _require_counts("error.lengths", self.lengths, 2)
-        _require_counts("error.slots", self.slots, 1)
+        check_fields(self, "error")
         if min(self.slots, default=1) >= max(self.lengths, default=2):
             raise UsageError("error.slots must be fewer than the longest of error.lengths")
 
@@ -134,45 +127,30 @@ class Options:
 
     longer: TaskOptions = field(default_factory=TaskOptions)
     texts: TaskOptions = field(default_factory=lambda: TaskOptions(tasks=("imdb",)))
-    questions: tuple[str, ...] = QUESTIONS
+    questions: tuple[Annotated[str, one_of(*QUESTIONS)], ...] = QUESTIONS
     factors: tuple[int, ...] = (1, 2, 4, 8)
-    length_examples: int = 300
-    shift_examples: int = 2000
-    sharing: tuple[str, ...] = ("none", "kv", "layerwise")
+    length_examples: Count = 300
+    shift_examples: Count = 2000
+    sharing: tuple[Annotated[str, one_of(*SHARING)], ...] = ("none", "kv", "layerwise")
     ranks: tuple[str, ...] = ("64", "128", "n/4", "n/2")
-    spectrum_lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
-    spectrum_texts: int = 4
+    spectrum_lengths: tuple[Annotated[int, at_least(2)], ...] = (16, 32, 64, 128, 256, 512, 1024)
+    spectrum_texts: Count = 4
     pretrained: str = ""
     swapped: PretrainedOptions = field(default_factory=lambda: SWAPS)
-    swapped_margin: float = 0.03
+    swapped_margin: Positive = 0.03
     error: ErrorOptions = field(default_factory=ErrorOptions)
     cost: CostOptions = field(default_factory=CostOptions)
     language: LanguageOptions = field(default_factory=LanguageOptions)
 
     def __post_init__(self) -> None:
-        for question in self.questions:
-            require_choice("the study", "questions", question, QUESTIONS)
-        for mode in self.sharing:
-            require_choice("the study", "sharing", mode, SHARING)
+        check_fields(self)
         for rank in self.ranks:
             slots_of(rank, 1024)
-        _require_counts("spectrum_lengths", self.spectrum_lengths, 2)
-        if not self.swapped_margin > 0:
-            raise UsageError(f"swapped_margin must be above 0, got {self.swapped_margin}")
         if not self.factors or list(self.factors) != sorted({1, *self.factors}):
             raise UsageError(f"factors must rise from 1, got {self.factors}")
         for name in self.longer.tasks:
             if name in self.texts.tasks:
                 raise UsageError(f"{name} is among the tasks of longer and of texts: name it once")
-        for name in ("length_examples", "shift_examples", "spectrum_texts"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-
-def _require_counts(name: str, given: tuple[int, ...], least: int) -> None:
-    for number in given:
-        if number < least:
-            raise UsageError(f"{name} must be at least {least}, got {number}")
 
 
 def slots_of(rank: str, tokens: int) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparing.core.errors import UsageError
+from sparing.core.checks import Count, check_fields
 from sparing.core.record import Label, Record
 from sparing.studies._rates import FIRST_SEED, best_rate, require_rates
 from sparing.studies._spent import spent_records, windows
@@ -31,13 +31,12 @@ class Schedule:
     that want a lower one would be judged by the rate.
     """
 
-    passes: int = 3
+    passes: Count = 3
     learning_rates: tuple[float, ...] = (2e-3, 5e-3)
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.passes < 1:
-            raise UsageError(f"passes must be at least 1, got {self.passes}")
+        check_fields(self)
         require_rates(self.learning_rates, "learning_rates")
 
     def trainings(self, seed: int) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.checks import Count, NotNegative, Positive, check_fields, distinct, require_names
+from sparing.core.errors import UsageError
 from sparing.studies._long_arms import DENSE, UNIFORM, build, require_arms
 from sparing.studies._rates import FIRST_SEED, RESULT, known_rate, require_rates
 from sparing.studies._task import limited, load_for, require_tasks
@@ -45,41 +46,29 @@ class TaskOptions:
     the others are left out where these two promise nothing (see ``unpromising``).
     """
 
-    tasks: tuple[str, ...] = ("listops",)
+    tasks: Annotated[tuple[str, ...], distinct] = ("listops",)
     arms: tuple[str, ...] = (DENSE, UNIFORM)
     arms_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    seeds: int = 3
+    seeds: Count = 3
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    validation_examples: int = 500
-    test_examples: int = 2000
+    validation_examples: NotNegative = 500
+    test_examples: NotNegative = 2000
     precision: Precision = "auto"
-    margin: float = MARGIN
-    watts_per_core: float = 5.0
-    thread_count: int = 1
+    margin: Positive = MARGIN
+    watts_per_core: Positive = 5.0
+    thread_count: Count = 1
     pilot: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for arms in (self.arms, *self.arms_of.values()):
             require_arms(arms)
-        if len(set(self.tasks)) != len(self.tasks):
-            raise UsageError(f"tasks are named twice: {', '.join(self.tasks)}")
         require_tasks("tasks", self.tasks, ())
-        for name in ("seeds", "thread_count"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("validation_examples", "test_examples"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name in ("margin", "watts_per_core"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("trained", "task_options", "arms_of"):
             require_tasks(name, getattr(self, name), self.tasks)
         for task, given in self.trained.items():
-            for name in given:
-                if name not in TRAINED:
-                    raise UsageError(f"trained.{task} has no {name!r}{nearest(name, TRAINED)}")
+            require_names(f"trained.{task}", given, TRAINED)
             require_rates(self._rates(task), f"trained.{task}.learning_rate")
 
     @property

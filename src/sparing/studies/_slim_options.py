@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
+from sparing.core.checks import Count, NotNegative, Positive, check_fields, within
 from sparing.core.errors import UsageError
 from sparing.studies._frontier import Variant
 from sparing.studies._task import drawn, drawn_order, limited
@@ -23,16 +24,6 @@ LATER = (
     "learned_confidence",
     "front_plans",
     "unlabelled",
-    "unlabelled_examples",
-    "batch_size",
-    "train_tokens",
-)
-COUNTS = (
-    "epochs",
-    "dense_epochs",
-    "int8_epochs",
-    "polish_epochs",
-    "front_plans",
     "unlabelled_examples",
     "batch_size",
     "train_tokens",
@@ -71,55 +62,42 @@ class Options:
 
     model: str = "vit"
     task: str = "digits"
-    speed: float = 2.0
-    floor: float = 0.995
-    epsilon: float = 0.0
-    delta: float = 0.05
-    epochs: int = 0
-    dense_epochs: int = 0
-    batch_size: int = 0
+    speed: Positive = 2.0
+    floor: Annotated[float, within(0, 1, ends="(]")] = 0.995
+    epsilon: Annotated[float, within(0, 1, ends="[)")] = 0.0
+    delta: Annotated[float, within(0, 1, ends="()")] = 0.05
+    epochs: NotNegative = 0
+    dense_epochs: NotNegative = 0
+    batch_size: NotNegative = 0
     widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
     width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
     tokens: tuple[float, ...] = ()
     tokens_after: int = 2
     batches: tuple[int, ...] = (1, 8)
-    rounds: int = 3
-    timed_examples: int = 2000
+    rounds: Count = 3
+    timed_examples: Count = 2000
     compiled: bool = False
-    polish_epochs: int = 3
+    polish_epochs: NotNegative = 3
     learned_confidence: bool = False
     continue_dense: bool = False
     static_control: bool = False
     choose_on: str = "validation"
-    head_dims: float = 1.0
-    front_plans: int = 5
+    head_dims: Annotated[float, within(0, 1, ends="(]")] = 1.0
+    front_plans: NotNegative = 5
     memory: bool = True
     int8: bool = True
-    int8_epochs: int = 0
+    int8_epochs: NotNegative = 0
     precision: Precision = "auto"
     attention_dropout: bool = True
     unlabelled: tuple[str, ...] = ()
-    unlabelled_examples: int = 10000
-    train_tokens: int = 0
-    thread_count: int = 1
+    unlabelled_examples: NotNegative = 10000
+    train_tokens: NotNegative = 0
+    thread_count: Count = 1
     seed: int = 0
     task_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.speed > 0:
-            raise UsageError(f"speed must be above 0, got {self.speed}")
-        if not 0 < self.floor <= 1:
-            raise UsageError(f"floor must be in (0, 1], got {self.floor}")
-        if not 0 < self.head_dims <= 1:
-            raise UsageError(f"head_dims must be in (0, 1], got {self.head_dims}")
-        if not 0 <= self.epsilon < 1 or not 0 < self.delta < 1:
-            raise UsageError("epsilon must be in [0, 1) and delta in (0, 1)")
-        for name in ("rounds", "timed_examples", "thread_count"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in COUNTS:
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
+        check_fields(self)
         if self.learned_confidence and not self.polish_epochs:
             raise UsageError("learned_confidence is fitted to the polished plan: set polish_epochs")
 

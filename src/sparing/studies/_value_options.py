@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from sparing.core.errors import UsageError, require_choice
+from sparing.core.checks import Count, NotNegative, check_fields, distinct, one_of
 from sparing.studies._value_arms import (
     ARMS,
     BASELINE,
@@ -34,28 +34,19 @@ class Options:
     constant of energy that is estimated.
     """
 
-    arms: tuple[str, ...] = tuple(ARMS)
-    seeds: int = 5
-    epochs: int = 200
+    arms: Annotated[tuple[Annotated[str, one_of(*ARMS)], ...], distinct] = tuple(ARMS)
+    seeds: Count = 5
+    epochs: Count = 200
     language_model: str = "tiny"
     language_model_sizes: Mapping[str, Any] = field(default_factory=dict)
-    language_model_epochs: int = 20
-    language_model_rank: int = 32
-    language_model_tests: int = 200
+    language_model_epochs: Count = 20
+    language_model_rank: NotNegative = 32
+    language_model_tests: Count = 200
     watts_per_core: float = 5.0
-    thread_count: int = 1
+    thread_count: Count = 1
 
     def __post_init__(self) -> None:
-        for arm in self.arms:
-            require_choice("the study", "arms", arm, tuple(ARMS))
-        if len(set(self.arms)) != len(self.arms):
-            raise UsageError(f"arms are named twice: {', '.join(self.arms)}")
-        names = ("seeds", "epochs", "language_model_epochs", "language_model_tests", "thread_count")
-        for name in names:
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.language_model_rank < 0:
-            raise UsageError("language_model_rank must not be negative")
+        check_fields(self)
 
     @property
     def trained(self) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from sparing.core.checks import Count, Positive, check_fields, distinct, some
 from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
 from sparing.core.record import Record
@@ -42,29 +42,27 @@ class Options:
     """
 
     task: str = "digits"
-    mechanisms: tuple[str, ...] = (DENSE, "linformer", "kerformer")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    mechanisms: Annotated[tuple[str, ...], some, distinct] = (DENSE, "linformer", "kerformer")
+    seeds: Annotated[tuple[int, ...], some, distinct] = (0, 1, 2, 3, 4)
     baseline: str = DENSE
     model: str = ""
     sizes: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_options: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe | None = None
-    margin: float = 0.01
-    lengths: tuple[int, ...] = LENGTHS
-    memory_lengths: tuple[int, ...] = (256, 1024, 4096)
-    rounds: int = 20
-    energy_seconds: float = 0.5
-    thread_count: int = 1
+    margin: Positive = 0.01
+    lengths: Annotated[tuple[Count, ...], some] = LENGTHS
+    memory_lengths: tuple[Count, ...] = (256, 1024, 4096)
+    rounds: Count = 20
+    energy_seconds: Positive = 0.5
+    thread_count: Count = 1
     usual: Recipe | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.mechanisms or not self.seeds or not self.lengths:
-            raise UsageError("a comparison needs at least one mechanism, one seed and one length")
-        for name, values in (("mechanisms", self.mechanisms), ("seeds", self.seeds)):
-            if len(set(values)) != len(values):
-                raise UsageError(f"{name} are named twice: {', '.join(map(str, values))}")
-        self._require_sense()
+        check_fields(self)
+        for name, given in self.options.items():
+            if not isinstance(given, Mapping):
+                raise UsageError(f"options.{name} holds options, such as options.{name}.slots=32")
         pretrained = self.model not in ("", *names())
         usual = default_recipe(self.task, pretrained=pretrained)
         object.__setattr__(self, "recipe", _carried(self.recipe, self.usual, usual))
@@ -72,21 +70,6 @@ class Options:
         object.__setattr__(self, "mechanisms", expand(self.mechanisms))
         if self.baseline not in self.mechanisms:
             object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
-
-    def _require_sense(self) -> None:
-        """Raise ``UsageError`` for numbers with which no cell could end."""
-        least = {name: getattr(self, name) for name in ("rounds", "thread_count")}
-        for name in ("lengths", "memory_lengths"):
-            least[name] = min(getattr(self, name), default=1)
-        for name, value in least.items():
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
-        for name in ("energy_seconds", "margin"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name, given in self.options.items():
-            if not isinstance(given, Mapping):
-                raise UsageError(f"options.{name} holds options, such as options.{name}.slots=32")
 
 
 def _carried(recipe: Recipe | None, before: Recipe | None, usual: Recipe) -> Recipe:

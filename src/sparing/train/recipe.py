@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from sparing.core.checks import Count, NotNegative, Positive, at_least, check_fields, within
 from sparing.core.errors import UsageError
 
 Precision = Literal["auto", "fast", "float32", "bfloat16", "float16"]
@@ -24,17 +24,13 @@ class Distillation:
     squared distance of the hidden states of matched layers.
     """
 
-    labels: float = 0.5
-    outputs: float = 0.5
-    hidden_states: float = 1.0
-    temperature: float = 2.0
+    labels: Annotated[float, at_least(0)] = 0.5
+    outputs: Annotated[float, at_least(0)] = 0.5
+    hidden_states: Annotated[float, at_least(0)] = 1.0
+    temperature: Positive = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("labels", "outputs", "hidden_states"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"distillation.{name} must not be negative")
-        if self.temperature <= 0:
-            raise UsageError("distillation.temperature must be above 0")
+        check_fields(self, "distillation")
 
 
 @dataclass(frozen=True)
@@ -51,21 +47,17 @@ class Auxiliary:
     What differs: 10 %, 90 % and 5 % of the epochs are 105 %; the last 5 % are inside the 90.
     """
 
-    weight: float = 0.01
-    last_weight: float = 0.05
-    warmup_share: float = 0.1
-    rise_share: float = 0.05
+    weight: Annotated[float, at_least(0)] = 0.01
+    last_weight: Annotated[float, at_least(0)] = 0.05
+    warmup_share: Annotated[float, at_least(0)] = 0.1
+    rise_share: Annotated[float, at_least(0)] = 0.05
     baseline: float | None = None
-    floor_share: float = 0.95
+    floor_share: Annotated[float, within(0, 1, ends="(]")] = 0.95
 
     def __post_init__(self) -> None:
-        for name in ("weight", "last_weight", "warmup_share", "rise_share"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"auxiliary.{name} must not be negative")
+        check_fields(self, "auxiliary")
         if self.warmup_share + self.rise_share > 1:
             raise UsageError("auxiliary.warmup_share and rise_share are together more than 1")
-        if not 0 < self.floor_share <= 1:
-            raise UsageError(f"auxiliary.floor_share must be in (0, 1], got {self.floor_share}")
 
     def weight_at(self, step: int, steps: int) -> float:
         """The weight in a step, counted from 0, of so many; the last one has ``last_weight``."""
@@ -94,48 +86,35 @@ class Recipe:
     epoch; ``trackers`` are the names of Trainer's own (tensorboard, trackio, wandb, ...).
     """
 
-    epochs: int = 20
-    batch_size: int = 64
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.01
-    warmup_share: float = 0.1
+    epochs: Count = 20
+    batch_size: Count = 64
+    learning_rate: Positive = 2e-3
+    weight_decay: Annotated[float, at_least(0)] = 0.01
+    warmup_share: Annotated[float, within(0, 1, ends="[)")] = 0.1
     schedule: str = "linear"
-    max_gradient_norm: float = 1.0
-    patience: int | None = None
-    least_gain: float = 0.0
+    max_gradient_norm: Positive = 1.0
+    patience: Count | None = None
+    least_gain: Annotated[float, at_least(0)] = 0.0
     optimizer: str = "adamw"
-    first_moment: float = 0.9
-    last_rate_share: float = 0.0
-    mechanism_rate_factor: float = 1.0
-    seed: int = 0
+    first_moment: Annotated[float, within(0, 1, ends="[)")] = 0.9
+    last_rate_share: Annotated[float, within(0, 1, ends="[)")] = 0.0
+    mechanism_rate_factor: Positive = 1.0
+    seed: NotNegative = 0
     precision: Precision = "auto"
     device: Literal["auto", "cpu"] = "auto"
-    evaluate_every_epochs: int = 1
-    save_every_steps: int = 0
-    log_every_steps: int = 0
+    evaluate_every_epochs: Count = 1
+    save_every_steps: NotNegative = 0
+    log_every_steps: NotNegative = 0
     distillation: Distillation = field(default_factory=Distillation)
     auxiliary: Auxiliary = field(default_factory=Auxiliary)
     trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "evaluate_every_epochs"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "max_gradient_norm", "mechanism_rate_factor"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"{name} must be above 0 and finite, got {getattr(self, name)}")
-        for name in ("warmup_share", "first_moment", "last_rate_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        check_fields(self)
         if self.first_moment != 0.9 and self.optimizer != "adamw":
             raise UsageError("first_moment belongs to the optimizer adamw")
         if self.last_rate_share and self.schedule != "cosine":
             raise UsageError("last_rate_share belongs to the schedule cosine")
-        for name in ("weight_decay", "log_every_steps", "save_every_steps", "seed", "least_gain"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.patience is not None and self.patience < 1:
-            raise UsageError(f"patience must be at least 1 or None, got {self.patience}")
         _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("schedule", self.schedule, SCHEDULES)
         _check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))

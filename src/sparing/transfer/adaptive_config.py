@@ -51,7 +51,7 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
 
     def to_dict(self) -> dict[str, Any]:
         """All values, with the name of an attention that other classes refuse."""
-        return super().to_dict() | {"attn_implementation": MODEL_TYPE}
+        return {**super().to_dict(), "attn_implementation": MODEL_TYPE}
 
     @classmethod
     def from_base(cls, base: PreTrainedConfig) -> AdaptiveConfig:
