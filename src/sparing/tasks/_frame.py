@@ -12,6 +12,7 @@ from typing import Any
 from sparing.core.errors import DataError, UsageError, option, quoted
 from sparing.core.reading import parse_json
 from sparing.tasks._archive import damage_named
+from sparing.tasks._arrow import require_plain_files
 from sparing.tasks._endings import LINES, ends_with
 from sparing.tasks._files import unpacked_limit
 from sparing.tasks._hub import columns_of
@@ -225,6 +226,7 @@ def saved_data_set(folder: Path) -> Any:
     import datasets
 
     with damage_named(folder):
+        require_plain_files(folder)
         found: Any = datasets.load_from_disk(str(folder.resolve()))
     return found if isinstance(found, datasets.DatasetDict) else {"train": found}
 
