@@ -57,6 +57,8 @@ def test_what_is_allowed():
         ({"lengths": ()}, "cost.lengths must name at least one"),
         ({"lengths": (8, 8)}, "cost.lengths are named twice: 8, 8"),
         ({"lengths": (8, 0)}, "cost.lengths must be at least 1, got 0"),
+        ({"lengths": [8, 0]}, "cost.lengths must be at least 1, got 0"),
+        ({"rounds": "3"}, "cost.rounds must be at least 1, got '3'"),
         ({"ways": ("topp",)}, "cost: ways is 'topp', not one of top, random; did you mean 'top'?"),
     ],
 )

@@ -94,11 +94,19 @@ def _require(group: str, name: str, value: Any, condition: Condition) -> None:
             told = f": {', '.join(map(str, value))}" if value else ""
             raise UsageError(f"{whole} {condition.words}{told}")
         return
-    for each in value if isinstance(value, tuple) else (value,):
+    for each in value if isinstance(value, tuple | list) else (value,):
         if condition.known:
             require_choice(group or "the study", name, each, condition.known)
-        elif not condition.holds(each):
-            raise UsageError(f"{whole} {condition.words}, got {each}")
+        elif not _holds(condition, each):
+            raise UsageError(f"{whole} {condition.words}, got {quoted(each)}")
+
+
+def _holds(condition: Condition, value: Any) -> bool:
+    """Whether a value is as it must be; what is no number is not."""
+    try:
+        return condition.holds(value)
+    except TypeError:
+        return False
 
 
 @cache
