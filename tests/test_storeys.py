@@ -92,3 +92,37 @@ def test_imports_go_downwards(path):
 )
 def test_the_rule_can_fail(line, place):
     assert violations(line, place)
+
+
+def circles(imports):
+    """Groups of files that import each other, found by dropping those that import nobody left."""
+    left = {name: set(others) for name, others in imports.items()}
+    while done := [name for name, others in left.items() if not others & left.keys()]:
+        for name in done:
+            del left[name]
+    while done := [n for n in left if not any(n in others for others in left.values())]:
+        for name in done:
+            del left[name]
+    return sorted(left)
+
+
+def test_no_files_import_each_other():
+    """Packages as such are left out: they gather what their files hold."""
+    files = {
+        ".".join(("sparing", *path.relative_to(SOURCE).with_suffix("").parts)): path
+        for path in FILES
+        if path.name != "__init__.py"
+    }
+    imports = {}
+    for name, path in files.items():
+        named = _imported(ast.parse(path.read_text()))
+        found = {each.rpartition(".")[0] for each in named} | set(named)
+        imports[name] = (found & files.keys()) - {name}
+    assert circles(imports) == []
+
+
+def test_circles_are_seen():
+    chain = {"a": {"b"}, "b": {"c"}, "c": set()}
+    assert circles(chain) == []
+    assert circles(chain | {"c": {"b"}}) == ["b", "c"]
+    assert circles(chain | {"c": {"a"}}) == ["a", "b", "c"]

@@ -88,7 +88,7 @@ def test_patience_counts_what_gains_too_little(tmp_path):
         ({"first_moment": 1.0}, "first_moment must be in"),
         ({"last_rate_share": 0.1}, "belongs to the schedule cosine"),
         ({"optimizer": "adagrad"}, "optimizer must be adamw, sgd or rmsprop"),
-        ({"least_gain": -1.0}, "least_gain must not be negative"),
+        ({"least_gain": -1.0}, "least_gain must be at least 0"),
         ({"first_moment": 0.8, "optimizer": "sgd"}, "belongs to the optimizer adamw"),
     ],
 )

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
 from sparing.tasks._scores import scores
+from sparing.tasks._spans import Passages, text_values
+from sparing.train._spans import answers_in
 from sparing.train.answers import label_loss, outputs_of, predictions_of
 from sparing.train.room import fitting_batch
 
@@ -75,19 +77,21 @@ def evaluate(
     """
     examples = task.split(split)
     if batch_size < 1 or len(examples) == 0:
-        raise UsageError(
-            f"evaluate needs examples and a batch size of at least 1; {split} has "
-            f"{len(examples)}, batch_size is {batch_size}"
-        )
-    if task.answer == "span":
-        from sparing.train._spans import evaluate_spans
-
-        return evaluate_spans(model, task, split, batch_size, on_progress)
-    outputs = torch.zeros(len(examples), task.classes)
+        wanted = "evaluate needs examples and a batch size of at least 1"
+        raise UsageError(f"{wanted}; {split} has {len(examples)}, batch_size is {batch_size}")
     losses = torch.zeros(len(examples))
-    with evaluating(model):
+
+    def batches() -> Iterator[tuple[list[int], Tensor]]:
         for indices, found, loss in answers_of(model, task, split, batch_size, on_progress):
-            outputs[indices], losses[indices] = found, loss
+            losses[indices] = loss
+            yield indices, found
+
+    with evaluating(model):
+        if examples.passages is not None:
+            return _of_spans(task, examples.passages, batches(), losses)
+        outputs = torch.zeros(len(examples), task.classes)
+        for indices, found in batches():
+            outputs[indices] = found
     predictions, right = predictions_of(outputs, examples.labels)
     return Evaluation(
         metric=task.metric,
@@ -95,6 +99,25 @@ def evaluate(
         loss=float(losses.double().mean()),
         predictions=predictions,
         right=right,
+    )
+
+
+def _of_spans(
+    task: Task,
+    passages: Passages,
+    batches: Iterator[tuple[list[int], Tensor]],
+    losses: Tensor,
+) -> Evaluation:
+    """Of each question the best answer of its windows counts; the loss is over windows."""
+    answers, right = answers_in(passages, batches)
+    each = text_values(task.metrics, answers, passages.questions)
+    return Evaluation(
+        metric=task.metric,
+        scores={name: sum(values) / len(values) for name, values in each.items()},
+        loss=float(losses.double().mean()),
+        predictions=answers,
+        right=right,
+        each=each,
     )
 
 

@@ -31,6 +31,7 @@ from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
 from sparing.transfer.adaptive_config import AdaptiveConfig
+from sparing.transfer.conversion import fill, require_classifier
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
@@ -327,8 +328,6 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     given); their heads begin as copies of the model's own. The dense model is left as it is.
     Raises ``Unsupported`` naming what there is for other families and other kinds of models.
     """
-    from sparing.transfer.conversion import fill, require_classifier
-
     dense = require_classifier(unwrapped(model, merged=True))
     config = AdaptiveConfig.from_base(dense.config)
     sizes = layer_sizes(config)
@@ -339,7 +338,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
         adaptive = AdaptiveClassifier(config)
     adaptive.to(device=dense.device, dtype=dense.dtype)
-    fill(adaptive, dense)
+    fill(adaptive.embeddings, adaptive.encoder, dense)
     adaptive._write_entry()
     adaptive.train(dense.training)
     return adaptive

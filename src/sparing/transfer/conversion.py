@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -11,26 +10,23 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sparing.layers.elastic import ElasticLayer
-from sparing.layers.encoder import ExitHead
+from sparing.layers.encoder import AdaptiveEncoder, ExitHead
 from sparing.transfer.blocks import Block, find_blocks
 from sparing.transfer.families import Family, NormedEmbeddings, family_of
 from sparing.transfer.families import require_classifier as require_classifier
 
-if TYPE_CHECKING:
-    from sparing.transfer.adaptive import AdaptiveClassifier
-
 
 @torch.no_grad()
-def fill(adaptive: AdaptiveClassifier, dense: PreTrainedModel) -> None:
-    """Copy all weights across; every exit head begins as the model's own."""
+def fill(embeddings: nn.Module, encoder: AdaptiveEncoder, dense: PreTrainedModel) -> None:
+    """Copy all weights into an adaptive form's parts; exit heads begin as the model's own."""
     family = family_of(dense.config)
     base = family.base(dense)
-    _fill_embeddings(adaptive.embeddings, base, family)
+    _fill_embeddings(embeddings, base, family)
     blocks = find_blocks(dense)
-    for number, (layer, block) in enumerate(zip(adaptive.encoder.layers, blocks, strict=True)):
+    for number, (layer, block) in enumerate(zip(encoder.layers, blocks, strict=True)):
         home = base.get_submodule(f"{family.layers}.{number}")
         _fill_layer(layer, block, home, family)  # type: ignore[arg-type]
-    for head in adaptive.encoder.heads.values():
+    for head in encoder.heads.values():
         _fill_head(head, dense, family)  # type: ignore[arg-type]
 
 
