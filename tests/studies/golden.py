@@ -102,7 +102,7 @@ def again(folder: Path) -> Again:
 
 
 def of_adaattention(config: Config, measured: Records, before: Records) -> Any:
-    """Its analysis asks for the tasks' right answers, which no run holds: it stays as it is."""
+    """Its analysis needs the tasks' labels, which no run holds: it stays as it is."""
     options = options_of(_ada_options.Options, config["identity"])
     tasks = {
         name: _only(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
+import datasets
+import pyarrow as pa
 import pytest
 
 from sparing.core.errors import DataError
 from sparing.tasks._arrow import require_plain_files
 from sparing.tasks._frame import saved_data_set
-
-datasets = pytest.importorskip("datasets")
-pa = pytest.importorskip("pyarrow")
 
 
 @pytest.fixture(params=["one", "splits"])

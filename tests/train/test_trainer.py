@@ -174,6 +174,10 @@ def test_a_finished_run_is_read_back(task, tmp_path):
     assert train(again, task, RECIPE, output_dir=tmp_path) == expected
     assert equal(weights(first), weights(again))
     assert not list(tmp_path.glob("checkpoint-*"))
+    (tmp_path / f"checkpoint-{expected.best_step}").mkdir()  # killed while it was removed
+    third = token_model(task, seed=8)
+    assert train(third, task, RECIPE, output_dir=tmp_path) == expected
+    assert equal(weights(first), weights(third))
 
 
 def test_a_finished_run_whose_saved_names_differ_keeps_its_own(task, tmp_path, monkeypatch):

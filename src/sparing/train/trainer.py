@@ -247,7 +247,7 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
     except TypeError as error:
         raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
     own = folder / f"{_checkpoints.PREFIX}{result.best_step}"  # there where names differ
-    _checkpoints.load_weights(model, own if own.is_dir() else folder)
+    _checkpoints.load_weights(model, own if (own / _checkpoints.WEIGHTS).is_file() else folder)
     return result
 
 

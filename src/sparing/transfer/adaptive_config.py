@@ -2,7 +2,7 @@
 
 It holds what the configuration of the model that was adapted holds, flat and whole, and that
 model's type as ``base_model_type``. Its file names an attention that no other model has, so that
-a class named by hand, ``BertModel`` say, refuses the folder too, instead of random weights.
+the class of one family, such as ``BertModel``, refuses the folder instead of drawing weights.
 """
 
 from __future__ import annotations
