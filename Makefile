@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+PIP := $(RUN)/python -m pip install --disable-pip-version-check
 READY := $(VENV)/.ready
 # torch is named exactly, so that pip does not take a newer build that the library excludes.
 TORCH := torch==2.13.0
@@ -16,19 +17,19 @@ test: $(READY)
 	$(RUN)/python -m pytest -n 2 -m "not slow and not gpu"
 
 test-all: $(READY)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,witnesses]"
+	$(PIP) --quiet -e ".[test,witnesses]" -e papers
 	SPARING_WITNESSES=required $(RUN)/python -m pytest -n 2
 
 check: $(READY)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(PIP) --quiet -e ".[dev]" -e papers
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml papers/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("sparing needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --disable-pip-version-check --progress-bar off --quiet "$(TORCH)" -e ".[test]"
+	$(PIP) --progress-bar off --quiet "$(TORCH)" -e ".[test]" -e papers
 	touch $@
 
 clean:

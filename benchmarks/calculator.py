@@ -44,9 +44,9 @@ from sparing.calculator.texts import MOST_SPACES, freely_spaced
 from sparing.core.writing import write_atomically
 from sparing.measure.machine import commit, machine, machine_id
 from sparing.report.markdown import plain_table
-from sparing.tasks._expressions import Expression, draw_many
-from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.expressions import Expression, draw_many
+from sparing.tasks.shared.published import published
 
 FRESH, STRETCHED, DRAWING = 1000, 200, "calculator benchmark, third drawing,"
 # Operands and digits; exactly as many of each, but for "mixed": up to 16 of up to 12.

@@ -46,9 +46,9 @@ from sparing.calculator.tiny_language_model import tiny_language_model
 from sparing.core.writing import write_atomically
 from sparing.measure.energy import EnergyMeter
 from sparing.measure.machine import commit, machine, machine_id, threads
-from sparing.models._quiet import quiet
+from sparing.models.shared.quiet import quiet
 from sparing.report.markdown import plain_table
-from sparing.tasks._expressions import Expression
+from sparing.tasks.shared.expressions import Expression
 
 Telling = Callable[[float], None]
 Suites = dict[str, Any]

@@ -41,7 +41,7 @@ from sparing.calculator.training import CalculatorRecipe, train_scan, train_scan
 from sparing.core.writing import write_atomically
 from sparing.measure.machine import commit, machine, machine_id, threads
 from sparing.report.markdown import plain_table
-from sparing.tasks._expressions import Expression, draw
+from sparing.tasks.shared.expressions import Expression, draw
 
 DEPTH, SHARE, ASKED = 3, 0.3, 600
 BRACKETS = {"4x3": (4, 3), "8x3": (8, 3), "16x3": (16, 3), "4x12": (4, 12), "16x12": (16, 12)}

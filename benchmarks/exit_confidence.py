@@ -27,10 +27,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.experiment.inputs.task import load_for
+from sparing.experiment.run import write_atomically
 from sparing.layers.plan import Plan, full_plan, narrowed
-from sparing.studies._exits import Decision, Outcomes, decide, dense_flops, outcomes
-from sparing.studies._run import write_atomically
-from sparing.studies._task import load_for
+from sparing.slim.search.exits import Decision, Outcomes, decide, dense_flops, outcomes
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.confidence import fit_confidence

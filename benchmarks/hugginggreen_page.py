@@ -9,9 +9,11 @@ import argparse
 from pathlib import Path
 
 from pages import put_between
-from sparing.report.green_content import verdict
-from sparing.report.green_results import ATTENTION, BOXES, PATCHES, GreenResults, Group
-from sparing.report.green_tables import (
+from sparing.report.markdown import plain_table
+from sparing.report.run import read_run
+from sparing_papers.hugginggreen.page.content import verdict
+from sparing_papers.hugginggreen.page.results import ATTENTION, BOXES, PATCHES, GreenResults, Group
+from sparing_papers.hugginggreen.page.tables import (
     arm_blocks,
     box_blocks,
     half_blocks,
@@ -19,8 +21,6 @@ from sparing.report.green_tables import (
     rival_blocks,
     stage_blocks,
 )
-from sparing.report.markdown import plain_table
-from sparing.report.run import read_run
 
 SCORES, WAYS = ("contrast", "variance", "entropy"), ("top", "sampled")
 SHARES = ("0.9", "0.7", "0.5")

@@ -26,20 +26,20 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.core.progress import told_to
+from sparing.experiment.inputs.task import load_for
+from sparing.experiment.run import Run, write_atomically
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
 from sparing.export.rivals import dense_segment
-from sparing.studies import slim
-from sparing.studies._resampling import score_difference
-from sparing.studies._run import Run, write_atomically
-from sparing.studies._slim_aware import train_dense, train_slim, trained_dense, trained_slim
-from sparing.studies._slim_cells import Steps, final_plan
-from sparing.studies._slim_engines import Engines
-from sparing.studies._slim_models import inputs_of
-from sparing.studies._task import load_for
+from sparing.slim import study as slim
+from sparing.slim.aware import train_dense, train_slim, trained_dense, trained_slim
+from sparing.slim.cells import Steps, final_plan
+from sparing.slim.engines import Engines
+from sparing.slim.models import inputs_of
+from sparing.slim.search.resampling import score_difference
 from sparing.tasks import Examples
-from sparing.tasks._scores import metric
+from sparing.tasks.shared.scores import metric
 
 SCALES = ("tensor", "channel")
 TRAINED, CONTROL = " trained for INT8", " trained on in float32"

@@ -36,9 +36,9 @@ from mechanism_cells import MOST_ROUNDS, Cell, Setup, plan
 from sparing.core.errors import SparingError, Unsupported
 from sparing.core.folder import Folder
 from sparing.core.record import Record
+from sparing.experiment.run import Run, open_run, write_atomically
+from sparing.experiment.study import base_config
 from sparing.measure.machine import machine, machine_id
-from sparing.studies._run import Run, open_run, write_atomically
-from sparing.studies._study import base_config
 
 MEMORY_THRESHOLD = str(128 * 2**10)
 PINNED = {

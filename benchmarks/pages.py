@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparing.studies._run import write_atomically
+from sparing.experiment.run import write_atomically
 
 
 def put_between(page: Path, name: str, content: str) -> None:

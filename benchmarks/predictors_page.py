@@ -1,6 +1,6 @@
 """Put the tables of a calculator study between the marks of its page of documentation.
 
-python benchmarks/predictors_page.py benchmarks/results/predictors-... docs/predictors.md
+python benchmarks/predictors_page.py papers/results/calculator-... docs/predictors.md
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 from pages import put_between
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
-from sparing.report.value_content import verdict
-from sparing.report.value_results import ValueResults
-from sparing.report.value_tables import claims_block, network_blocks
+from sparing_papers.calculator.page.content import verdict
+from sparing_papers.calculator.page.results import ValueResults
+from sparing_papers.calculator.page.tables import claims_block, network_blocks
 
 
 def tables(folder: Path) -> str:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from sparing.measure.latency import paired_latency
-from sparing.studies._ker_speed import KINDS, Kind, Step
+from sparing_papers.kerformer.speed import KINDS, Kind, Step
 
 DENSE = "softmax"
 BY_ROWS = ("local", "longformer", "bigbird")

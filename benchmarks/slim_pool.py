@@ -26,12 +26,12 @@ from safetensors.torch import load_file
 from pages import put_between
 from sparing.core.record import Record, RecordLog
 from sparing.core.rounding import rounded_down
+from sparing.experiment.run import write_atomically
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
 from sparing.report.wording import count_of
-from sparing.studies._run import write_atomically
-from sparing.studies._slim_answers import FILE
-from sparing.studies._slim_cells import DENSE
+from sparing.slim.answers import FILE
+from sparing.slim.cells import DENSE
 
 OURS, INT8, STATIC = "slim", "slim int8", "static"
 ARMS = (OURS, INT8, STATIC)

@@ -26,7 +26,7 @@ from sparing.export.folder import export_chain
 from sparing.export.onnx import export_onnx
 from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.layers.plan import LayerSizes, Plan, full_plan, narrowed
-from sparing.studies._slim_engines import packed
+from sparing.slim.engines import packed
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.freezing import freeze, segments
 

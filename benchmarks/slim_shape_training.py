@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from slim_shape_forms import MINILM, VOCABULARY, WORDS
 from sparing.core.record import Label, Record
+from sparing.experiment.inputs.task import load_for
+from sparing.experiment.run import read_config
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.measure.memory import peak_memory
-from sparing.studies._run import read_config
-from sparing.studies._slim_models import FOLLOW
-from sparing.studies._task import load_for
+from sparing.slim.models import FOLLOW
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.objective import LabelLoss, Objective
 from sparing.transfer.adaptive import adapt

@@ -32,13 +32,13 @@ import slim_shape_training as training
 from slim_shape_forms import DENSE, FREE, SHAPES, Forms, Ours, counts, inputs, plans, recorded_plan
 from slim_shapes_page import page
 from sparing.core.record import Label, Record, RecordLog
+from sparing.experiment.run import Cell, open_run, write_atomically
+from sparing.experiment.study import base_config
 from sparing.measure.flops import count_flops, model_flops
 from sparing.measure.latency import paired_latency
 from sparing.measure.machine import machine, machine_id
 from sparing.measure.statistics import median_ratio
-from sparing.studies import _slim_memory as memory
-from sparing.studies._run import Cell, open_run, write_atomically
-from sparing.studies._study import base_config
+from sparing.slim import memory
 
 RESULTS = Path(__file__).parent / "results"
 RECORDED = {"SST-2": "slim-sst2-75e78039-2026-11", "MRPC": "slim-mrpc-75e78039-2026-11"}

@@ -24,11 +24,11 @@ from typing import Any
 from rich.progress import Progress
 
 from slim_pool import rows_of, show, write_summary
-from sparing.report import write_report
-from sparing.studies import slim
-from sparing.studies._run import write_atomically
-from sparing.tasks import _table as tables
-from sparing.tasks._files import find, given_folder
+from sparing.experiment.run import write_atomically
+from sparing.report.page import write_report
+from sparing.slim import study as slim
+from sparing.tasks.shared import table as tables
+from sparing.tasks.shared.files import find, given_folder
 
 TASKS: dict[str, dict[str, Any]] = {
     "sst2": {

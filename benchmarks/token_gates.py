@@ -33,13 +33,13 @@ from torch import Tensor
 
 import sparing
 from pages import put_between
+from sparing.experiment.inputs.task import load_for
+from sparing.experiment.run import write_atomically
 from sparing.layers.plan import Plan, full_plan
 from sparing.measure.machine import commit, machine, machine_id
-from sparing.studies._exits import dense_flops
-from sparing.studies._run import write_atomically
-from sparing.studies._task import load_for
+from sparing.slim.search.exits import dense_flops
 from sparing.tasks import Task
-from sparing.tasks._scores import metric
+from sparing.tasks.shared.scores import metric
 from sparing.train import Distillation, Recipe, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.evaluation import batches_by_length, evaluating

@@ -38,20 +38,20 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "measure/statistics.py": ("measure/test_pairs.py",),
         "measure/pairs.py": (),
         "measure/pooling.py": (),
-        "measure/seeds.py": ("report/test_hugginggreen.py",),
+        "measure/seeds.py": ("../papers/tests/hugginggreen/test_page.py",),
     },
     "calibration": {
-        "measure/calibration.py": ("studies/test_slim_calibration.py",),
+        "measure/calibration.py": ("slim/test_calibration.py",),
         "transfer/confidence.py": ("layers/test_confidence.py",),
     },
     "verdicts": {
-        "report/verdict.py": ("report/test_many_arms.py", "report/test_wording.py"),
-        "studies/_analysis.py": ("report/test_verdict.py",),
-        "studies/_goals.py": ("studies/test_analysis.py", "studies/test_slim_choose.py"),
+        "compare/page/verdict.py": ("compare/test_many_arms.py", "report/test_wording.py"),
+        "compare/analysis.py": ("compare/test_verdict.py",),
+        "experiment/goals.py": ("compare/test_analysis.py", "slim/test_choose.py"),
     },
     "masks": {"core/mask.py": ()},
-    "merging": {"studies/_merge.py": ()},
-    "shares": {"studies/_cells.py": ("studies/test_analysis.py",)},
+    "merging": {"experiment/merge.py": ()},
+    "shares": {"compare/cells.py": ("compare/test_analysis.py",)},
     "packing": {"layers/packing.py": ("layers/test_encoder.py",)},
     "export": {
         "export/engine.py": (),
@@ -63,7 +63,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 # Of these files only some functions are changed.
-ONLY = {"studies/_cells.py": {"_share_records"}}
+ONLY = {"compare/cells.py": {"_share_records"}}
 WARM = (
     *("numpy", "scipy.stats", "scipy.optimize", "torch", "torch.export", "torch._dynamo"),
     *("transformers.trainer", "transformers.models.bert.modeling_bert", "safetensors.torch"),

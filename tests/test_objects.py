@@ -11,8 +11,9 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import sparing
+from sparing.compare import cells
 from sparing.core.errors import Unsupported, UsageError
-from sparing.studies._given import given_data, given_model
+from sparing.experiment.inputs.given import given_data, given_model
 from sparing.tasks import load_task
 from sparing.train import Recipe
 from tests.cli.conftest import WORDS, memory_in_this_process
@@ -67,7 +68,7 @@ def compared(tmp_path_factory, tokenizer):
         return sparing.compare(rows, ["linear"], model=own or model(), **given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparing.studies._cells.peak_memory", memory_in_this_process)
+        patch.setattr(cells, "peak_memory", memory_in_this_process)
         yield again(), again
 
 

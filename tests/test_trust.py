@@ -42,6 +42,7 @@ PLACES = {
     # modules by a name that is not written in the code
     "import_module": {
         "core/folder.py",  # the rule itself
+        "experiment/registry.py",  # the parts of a study that is installed, or that a person names
         "cli/__init__.py",  # what a person types after --import
         "core/children.py",  # what the parent names
         "measure/memory.py",  # what the parent names

@@ -7,8 +7,11 @@ command line answers at once.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sparing.core.version import __version__ as __version__
 from sparing.registration import install as _install
 
 if TYPE_CHECKING:
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     def mechanisms() -> list[str]:
         """The names of all mechanisms, sorted."""
 
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Attention": "sparing.layers.attention",
@@ -94,4 +95,13 @@ def __dir__() -> list[str]:
     return __all__
 
 
+class _Verbs(ModuleType):
+    """A verb keeps its name: importing the package ``sparing.slim`` does not hide ``slim``."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Verbs
 _install()

@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sparing.core.errors import UsageError, nearest
-from sparing.core.folder import Folder
 from sparing.core.progress import Progress
+from sparing.experiment.registry import find_study
 
 if TYPE_CHECKING:
+    from sparing.advise.study import Advice
+    from sparing.experiment.evaluation import Scores
     from sparing.outcome import Outcome
-    from sparing.studies._evaluation import Scores
-    from sparing.studies.advise import Advice
     from sparing.transfer.pruning import PruneReport
 
 P = ParamSpec("P")
@@ -57,7 +57,7 @@ def _settings_of(function: Callable[..., Any], study: str) -> list[str]:
         if parameter.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)
     ]
     if study:
-        options = Folder("sparing.studies", "study").load(study).Options
+        options = find_study(study).load().Options
         known += [field.name for field in fields(options) if field.repr]
     return list(dict.fromkeys(known))
 
@@ -95,13 +95,13 @@ def compare(
 
     ``task`` is a name, a path or a data set; ``model`` a name, a path or a model. ``seeds`` is how
     many, or which; ``epochs`` 0 takes the recipe's; ``options`` are the mechanisms' own, by name;
-    ``settings`` are further fields of ``sparing.studies.compare.Options``. All is written to
+    ``settings`` are further fields of ``sparing.compare.study.Options``. All is written to
     ``output_dir`` (``runs/compare-TASK``); the same call again goes on from there. Raises
     ``UsageError`` for unknown names and what does not fit.
 
         outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
     """
-    from sparing.studies import compare as study
+    from sparing.compare import study
 
     folder = _path(output_dir) or Path("runs") / f"compare-{_name_of(task)}"
     read = _read(task, model, tokenizer, folder, settings)
@@ -140,14 +140,14 @@ def slim(
     a data set (unless given that of the folder's training). ``speed`` is the wanted factor over the
     fastest dense form, ``floor`` the share of its score to keep, ``epsilon`` the share of answers
     that may differ (0: what comes, bounded); ``settings`` are further fields of
-    ``sparing.studies.slim.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``, the page
+    ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``, the page
     and records; the same call again goes on. Raises ``UsageError`` for what does not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
         model = sparing.load(outcome.model)
         model.budget = 0.5
     """
-    from sparing.studies import slim as study
+    from sparing.slim import study
 
     if not isinstance(model, str | Path):
         _require_classifier(model)
@@ -184,7 +184,7 @@ def advise(
 
         print(sparing.advise("my-model", tokens=256, texts="texts.txt"))
     """
-    from sparing.studies import advise as study
+    from sparing.advise import study
     from sparing.transfer.unwrapping import tokenizer_in
 
     own: dict[str, Any] = {
@@ -221,9 +221,9 @@ def evaluate(
 
         print(sparing.evaluate("my-fine-tuned-bert", "sst2"))
     """
-    from sparing.studies._evaluation import evaluate_fitting
-    from sparing.studies._fit import require_head
-    from sparing.studies._given import Given, opened_model
+    from sparing.experiment.evaluation import evaluate_fitting
+    from sparing.experiment.inputs.fit import require_head
+    from sparing.experiment.inputs.given import Given, opened_model
 
     opened, name, origin = opened_model(model, "evaluate")
     require_head(opened, name)
@@ -258,7 +258,7 @@ def prune(
 
         sparing.prune("my-fine-tuned-bert", 0.3, task="sst2", output_dir="pruned")
     """
-    from sparing.studies._given import opened_model
+    from sparing.experiment.inputs.given import opened_model
     from sparing.transfer.pruning import prune as remove
 
     read = isinstance(model, str | Path)
@@ -277,7 +277,7 @@ def prune(
 
 def _new_folder(output_dir: str | Path | None, *, required: bool) -> Path | None:
     """The folder, which must be new; ``UsageError`` where a model from a path has none to go to."""
-    from sparing.cli._saving import require_new
+    from sparing.transfer.saving import require_new
 
     folder = _path(output_dir)
     if folder is not None:
@@ -291,8 +291,8 @@ def _batches(
     model: Any, path: str, loading: tuple[Any, Any, Mapping[str, Any], Path | None], examples: int
 ) -> list[dict[str, Any]]:
     """Training examples of a task for a model that fits it."""
-    from sparing.studies._fit import require_fit
-    from sparing.studies._given import Given, opened_model
+    from sparing.experiment.inputs.fit import require_fit
+    from sparing.experiment.inputs.given import Given, opened_model
     from sparing.transfer.gradual import labelled_batches
 
     task, tokenizer, options, data = loading
@@ -306,8 +306,8 @@ def _batches(
 
 def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
     """Write a pruned model with what it came with, or with the tokenizer that was given."""
-    from sparing.cli._saving import save_model
     from sparing.foreign.pretrained import write_pretrained
+    from sparing.transfer.saving import save_model
 
     if path:
         save_model(model, path, folder)
@@ -327,7 +327,7 @@ def _name_of(task: Any) -> str:
 
 def _task_of(model: Any) -> str:
     """The task of the training that left a model; ``UsageError`` where nothing tells it."""
-    from sparing.studies._fit import task_for
+    from sparing.experiment.inputs.fit import task_for
 
     return task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
 
@@ -343,7 +343,7 @@ def _read(
     task: Any, model: Any, tokenizer: Any, folder: Path, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """A run's task, model and options of the task; objects are written into its folder."""
-    from sparing.studies._given import Given
+    from sparing.experiment.inputs.given import Given
 
     read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
     return {"task": read.task, "model": read.model, "task_options": read.options}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.printing import MOST_LINES, fitted_lines
+from sparing.experiment.study import StudyResult
 from sparing.report.wording import shortened
-from sparing.studies._study import StudyResult
 
 WIDTH = 100
 
@@ -61,7 +61,7 @@ class Outcome(StudyResult):
         return f"<{self.name} in {self.folder}: {shortened(self.answer, WIDTH)}>"
 
     def _repr_html_(self) -> str:
-        from sparing.report import table_html
+        from sparing.compare.page.build import table_html
 
         failed = [vars(failure) for failure in self.failures]
         return table_html(self.records, self.config, failed)
@@ -69,12 +69,16 @@ class Outcome(StudyResult):
 
 def finish(result: StudyResult) -> Outcome:
     """Write the page of a finished study and say what it answers."""
-    from sparing.report import answer_of, write_report
+    from sparing.experiment.registry import shown_as
+    from sparing.report.page import write_report
+    from sparing.report.run import read_run
 
     pages = write_report(result.folder)
+    run = read_run(result.folder)
+    answer = shown_as(run.config.get("study")).answer(run)
     parts = {field.name: getattr(result, field.name) for field in fields(StudyResult)}
     model = result.folder / "model" if result.name == "slim" else None
     model = model if model is not None and (model / "config.json").is_file() else None
     int8 = None if model is None else model / "onnx-int8"
     int8 = int8 if int8 is not None and int8.is_dir() else None
-    return Outcome(**parts, pages=pages, answer=answer_of(result.folder), model=model, int8=int8)
+    return Outcome(**parts, pages=pages, answer=answer, model=model, int8=int8)

@@ -9,7 +9,7 @@ import pytest
 
 from sparing.calculator import Answer, Calculator
 from sparing.calculator.network import SHIPPED
-from sparing.tasks._expressions import parse
+from sparing.tasks.shared.expressions import parse
 
 
 @pytest.fixture

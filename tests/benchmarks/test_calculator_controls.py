@@ -12,7 +12,7 @@ from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
 from sparing.calculator.scan import Scan
 from sparing.calculator.texts import Sum, draw_sums
-from sparing.tasks._expressions import draw_many, parse
+from sparing.tasks.shared.expressions import draw_many, parse
 
 
 @pytest.fixture

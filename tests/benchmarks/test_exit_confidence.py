@@ -7,7 +7,7 @@ import torch
 from benchmarks.exit_confidence import Judge, at_cost, interval
 
 from sparing.layers.plan import Plan
-from sparing.studies._exits import Outcomes, decide
+from sparing.slim.search.exits import Outcomes, decide
 
 
 @pytest.fixture

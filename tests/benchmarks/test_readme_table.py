@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sparing.report import decide
+from sparing.compare.page.verdict import decide
 from sparing.report.run import read_run
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparing.core.record import Record, RecordLog
-from sparing.studies._slim_answers import FILE
+from sparing.slim.answers import FILE
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from sparing.calculator.scanner import encode, rows_of, write_tape
 from sparing.calculator.texts import MOST_SPACES, draw_sums, freely_spaced, written
 from sparing.calculator.training import _has_learned, held_out_sums
 from sparing.core.errors import CheckpointError, UsageError
-from sparing.tasks._expressions import draw_many, parse
-from sparing.tasks._published import published
+from sparing.tasks.shared.expressions import draw_many, parse
+from sparing.tasks.shared.published import published
 
 SHORT = CalculatorRecipe(
     adder_steps=3, sizer_steps=3, writer_steps=3, scanner_steps=3, batch=8, scanner_batch=4

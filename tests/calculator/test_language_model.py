@@ -18,9 +18,9 @@ from sparing.calculator.language_model import (
 )
 from sparing.calculator.tiny_language_model import tiny_language_model
 from sparing.core.errors import UsageError
-from sparing.models._quiet import quiet
-from sparing.tasks._expressions import parse
-from sparing.tasks._published import published
+from sparing.models.shared.quiet import quiet
+from sparing.tasks.shared.expressions import parse
+from sparing.tasks.shared.published import published
 
 SUMS = published()["train"]
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16}

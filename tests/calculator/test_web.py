@@ -19,7 +19,7 @@ from sparing.calculator.network import SHIPPED
 from sparing.calculator.teaching import EPOCHS, SHOWN, small_network, two_weights
 from sparing.calculator.web import PAGE, TRAINED, Said, Voice, answers, serve, voices
 from sparing.core.errors import UsageError
-from sparing.models._quiet import quiet
+from sparing.models.shared.quiet import quiet
 from sparing.predictors import build_predictor, load_predictor
 
 CHROMIUM = shutil.which("chromium")

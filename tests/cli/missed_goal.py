@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sparing.studies._goals import Goal
-from sparing.studies._study import StudyResult
+from sparing.experiment.goals import Goal
+from sparing.experiment.registry import Study
+from sparing.experiment.study import StudyResult
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,6 @@ def run(options, folder, *, data=None, on_progress=None, overwrite=False):
     judged = goal.judge(options.value, (options.value - 0.1, options.value + 0.1))
     config = json.loads((folder / "config.json").read_text())
     return StudyResult("missed", folder, config, [], [judged], [])
+
+
+STUDY = Study("missed", __name__, "sparing.compare.page.build")

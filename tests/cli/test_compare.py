@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sparing.compare import cells
 from sparing.core.errors import SparingError
 from sparing.core.record import RecordLog
 from sparing.measure.memory import peak_memory
@@ -23,7 +24,7 @@ from tests.cli.conftest import SMALL_COMPARE, memory_in_this_process, run_comman
 def _no_process_for_memory():
     """Starting a process for each cell of memory takes longer than all the rest together."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparing.studies._cells.peak_memory", memory_in_this_process)
+        patch.setattr(cells, "peak_memory", memory_in_this_process)
         yield
 
 
@@ -146,7 +147,7 @@ def cut_off(tmp_path_factory):
     """A comparison interrupted when it came to the arithmetic, and how its command ended."""
     folder = tmp_path_factory.mktemp("cut_off") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparing.studies._cells.model_flops", _stopped_by(KeyboardInterrupt()))
+        patch.setattr(cells, "model_flops", _stopped_by(KeyboardInterrupt()))
         return folder, run_command(*SMALL_COMPARE, "--output-dir", folder)
 
 
@@ -171,7 +172,7 @@ def test_an_interrupted_run_keeps_what_is_finished(cut_off):
 )
 def test_what_ends_a_run_takes_nothing(command, cut_off, copy_of, monkeypatch, trouble, words):
     folder = copy_of(cut_off[0])
-    monkeypatch.setattr("sparing.studies._cells.model_flops", _stopped_by(trouble))
+    monkeypatch.setattr(cells, "model_flops", _stopped_by(trouble))
     ended = command(*SMALL_COMPARE, "--output-dir", folder)
     assert (ended.code, ended.out) == (1, "")
     assert words in ended.error
@@ -183,7 +184,7 @@ def test_a_failed_cell_is_named_and_done_later(command, cut_off, copy_of, monkey
     arguments = (*SMALL_COMPARE, "--output-dir", folder, "--json")
     with monkeypatch.context() as patch:
         trouble = SparingError("no such luck\nsecond line")
-        patch.setattr("sparing.studies._cells.model_flops", _stopped_by(trouble))
+        patch.setattr(cells, "model_flops", _stopped_by(trouble))
         partly = command(*arguments)
     failed = {"flops/softmax", "flops/window"}
     assert partly.code == 4
@@ -294,7 +295,7 @@ def test_overwriting_drops_runs_only(command, tmp_path):
 
 @pytest.mark.slow
 def test_every_quantity_through_a_study(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparing.studies._cells.peak_memory", peak_memory)
+    monkeypatch.setattr(cells, "peak_memory", peak_memory)
     settings = ("lengths=64", "memory_lengths=64", "rounds=5", "energy_seconds=0.02", "seeds=0")
     settings += ("mechanisms=softmax,linear", "recipe.epochs=1", "task_options.patch_size=4")
     given = [part for setting in settings for part in ("--set", setting)]

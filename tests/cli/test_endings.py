@@ -14,7 +14,7 @@ import pytest
 from sparing.cli import EPILOGUE
 from sparing.core.errors import LINE_CHARACTERS, DataError, UsageError, one_line
 from sparing.core.interrupts import Terminated, raise_terminated, terminations_raised
-from sparing.train._surroundings import interrupts_to
+from sparing.train.surroundings import interrupts_to
 from tests.cli.conftest import run_command
 
 RUN = "import sys; sys.argv[0] = 'sparing'; from sparing.cli import main; main()"

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from sparing.compare.study import Options
 from sparing.core.errors import UsageError
-from sparing.studies.compare import Options
 from tests.cli.conftest import SMALL
 
 TEXTS = ("--model", "bert", "--epochs", "1", "--set", "task_options.max_tokens=16")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sparing.core.record import RecordLog
-from sparing.studies._run import ANALYSIS, FINISHED
+from sparing.experiment.run import ANALYSIS, FINISHED
 from tests.cli.conftest import SMALL, SMALL_COMPARE
 
 # Each line of its input is a command, which gets a session for itself: in a fresh interpreter, or
@@ -51,7 +51,7 @@ for line in sys.stdin:
     break
 """
 FRESH = "import sys; sys.argv[0] = 'sparing'; from sparing.cli import main; main()"
-LOADED = ("sparing.studies.compare", "sparing.studies.slim", "sparing.report.rendering")
+LOADED = ("sparing.compare.study", "sparing.slim.study", "sparing.report.rendering")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENDED = {0, 130, 143, *(-number for number in SIGNALS)}  # of signals also before main begins
 SMALL_SLIM = (

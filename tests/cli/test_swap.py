@@ -128,8 +128,8 @@ def test_a_damaged_tokenizer_is_named(command, bert, copy_of, tmp_path):
 def test_a_mounted_folder_is_filled(tmp_path, monkeypatch, bert):
     from pathlib import Path
 
-    from sparing.cli._saving import require_new, save_model
     from sparing.core.scratch import MARK, MARKED
+    from sparing.transfer.saving import require_new, save_model
 
     place = tmp_path / "volume"
     left = place / ".model.abc.part"  # of a process that was killed

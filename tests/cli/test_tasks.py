@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparing.cli._settings import apply
-from sparing.studies import compare, slim
+from sparing.compare import study as compare
+from sparing.slim import study as slim
 from tests.tasks.test_squad import write_questions
 from tests.tasks.tokenizers import save_tokenizer
 

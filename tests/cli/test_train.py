@@ -15,7 +15,7 @@ import torch
 
 import sparing
 from sparing.cli.train import _mean
-from sparing.studies._evaluation import wilson
+from sparing.experiment.evaluation import wilson
 from tests.cli.conftest import SMALL
 
 

@@ -16,11 +16,11 @@ from transformers import (
 )
 
 import sparing
+from sparing.advise.model import tokenizer_of as advice_tokenizer
 from sparing.cli import main
 from sparing.core.errors import CheckpointError, SparingError
 from sparing.foreign.pretrained import open_config, open_tokenizer, open_weights
-from sparing.studies._advice_model import tokenizer_of as advice_tokenizer
-from sparing.tasks._text import fast_tokenizer
+from sparing.tasks.shared.text import fast_tokenizer
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 CODE = "open({mark!r}, 'w')\nclass T: pass\n"

@@ -15,11 +15,11 @@ HEAVY = (
     *("transformers.trainer", "datasets", "scipy.stats", "sklearn.datasets", "matplotlib.figure"),
     *(
         "sparing.report",
-        "sparing.studies.slim",
-        "sparing.studies.compare",
-        "sparing.studies.advise",
+        "sparing.slim.study",
+        "sparing.compare.study",
+        "sparing.advise.study",
     ),
-    *("sparing.studies.kerformer", "sparing.calculator", "sparing.transfer.adaptive"),
+    *("sparing_papers.kerformer.study", "sparing.calculator", "sparing.transfer.adaptive"),
 )
 
 

@@ -8,6 +8,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from tests.compare.records import CLAIMS, GOALS, config, records, write_run
 from tests.fuzz.harness import (
     CHANGES,
     CUTS,
@@ -18,7 +19,6 @@ from tests.fuzz.harness import (
     spoilt_tree,
     text_of,
 )
-from tests.report.records import CLAIMS, GOALS, config, records, write_run
 
 ARMS = ("softmax", "linear")
 FILES = st.sampled_from(["config.json", "records.jsonl", "records.jsonl", "goals.json"])
@@ -31,8 +31,8 @@ def _files():
     import tempfile
     from pathlib import Path
 
-    from sparing.studies import kerformer
-    from tests.studies.test_merge import WHOLE
+    from sparing_papers.kerformer import study as kerformer
+    from tests.experiment.test_merge import WHOLE
 
     found = {}
     for kind in ("compare", "kerformer"):

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sparing
 from sparing import Attention, Heads, Mask, Unsupported, UsageError, Workload, mechanism
-from sparing.mechanisms._widths import Cut
+from sparing.mechanisms.shared.widths import Cut
 from sparing.testing.entries.adaptive import dense_adaptive
 
 HEADS = Heads(4, 12)

@@ -10,14 +10,14 @@ import torch
 
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.core.recording import record
-from sparing.models._quiet import quiet
+from sparing.models.shared.quiet import quiet
 from sparing.predictors import build_predictor, load_predictor, names
 from sparing.predictors._encoder import softmax_weights
 from sparing.predictors._model import network_options, parameter_counts
 from sparing.predictors._parts import Slopes, positions
-from sparing.tasks._expressions import parse
-from sparing.tasks._published import corrected, published
 from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.expressions import parse
+from sparing.tasks.shared.published import corrected, published
 from tests.train.small import equal, weights
 
 SUMS = [parse("3 - -2 + 0"), parse("-5 + 4"), parse("7"), parse("1 - 1 + 1 - 1 + 1 - 1 + 1 - 1")]

@@ -13,10 +13,10 @@ import threading
 
 import pytest
 
-from sparing.report import write_report
-from tests.report import records as make
-from tests.report.test_figures import TWELVE
-from tests.report.test_page import HOSTILE
+from sparing.report.page import write_report
+from tests.compare import records as make
+from tests.compare.test_figures import TWELVE
+from tests.compare.test_page import HOSTILE
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (

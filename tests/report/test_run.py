@@ -7,9 +7,9 @@ import stat
 import pytest
 
 from sparing.core.errors import DataError
-from sparing.report import write_report
+from sparing.report.page import write_report
 from sparing.report.run import clean, read_run
-from tests.report import records as make
+from tests.compare import records as make
 
 
 @pytest.fixture

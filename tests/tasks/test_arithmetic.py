@@ -11,15 +11,15 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.tasks import load_task
-from sparing.tasks._calculation_scores import (
+from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.calculation_scores import (
     bounded_score,
     by_operands,
     legacy_score,
     value_scores,
 )
-from sparing.tasks._expressions import Expression, draw, draw_many, evaluate, parse
-from sparing.tasks._published import DIGESTS, corrected, digest, published
-from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.expressions import Expression, draw, draw_many, evaluate, parse
+from sparing.tasks.shared.published import DIGESTS, corrected, digest, published
 
 
 def test_the_published_sets_are_drawn_to_the_letter():

@@ -9,10 +9,10 @@ import torch
 from sparing.core.errors import DataError
 from sparing.tasks import load_task
 from sparing.tasks._pixels import grey, pixel_rows
-from sparing.tasks._table import Row
-from sparing.tasks._text import Reading, _bytes, _raw
-from sparing.tasks._words import shortened
 from sparing.tasks.retrieval import halves
+from sparing.tasks.shared.table import Row
+from sparing.tasks.shared.text import Reading, _bytes, _raw
+from sparing.tasks.shared.words import shortened
 
 ESCAPE = "surrogateescape"
 ENDS = ("bad", "good")

@@ -20,8 +20,8 @@ from PIL import Image
 from sparing.core.errors import DataError
 from sparing.tasks import _archive, _pictures, load_task
 from sparing.tasks._archive import files_in
-from sparing.tasks._files import unpacked_limit
 from sparing.tasks._pictures import decoded
+from sparing.tasks.shared.files import unpacked_limit
 
 REVIEW = "aclImdb/train/pos/1_7.txt"
 

@@ -16,10 +16,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks import load_task
-from sparing.tasks._table import Row
-from sparing.tasks._text import _raw
 from sparing.tasks.listops import _expression, evaluate
 from sparing.tasks.retrieval import _table, halves
+from sparing.tasks.shared.table import Row
+from sparing.tasks.shared.text import _raw
 from sparing.train.order import LengthGrouped
 
 SMALL = {"validation_examples": 20, "test_examples": 400}

@@ -12,7 +12,7 @@ import torch
 
 from sparing.core.errors import CheckpointError, DataError, UsageError
 from sparing.tasks import Examples, Task, load_task
-from sparing.tasks._words import Words
+from sparing.tasks.shared.words import Words
 
 KINDS = ("neg", "pos")
 

@@ -5,7 +5,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
-from sparing.tasks._scores import METRICS, metric, scores
+from sparing.tasks.shared.scores import METRICS, metric, scores
 
 
 def _outputs(answers, classes=2):

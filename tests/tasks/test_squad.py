@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from sparing.core.errors import DataError, UsageError
 from sparing.models import build_model
 from sparing.tasks import load_task
-from sparing.tasks._spans import (
+from sparing.tasks.shared.spans import (
     Question,
     Window,
     best_answers,

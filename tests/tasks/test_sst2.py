@@ -9,8 +9,8 @@ import torch
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks import load_task
-from sparing.tasks._table import classes, read_table
-from sparing.tasks._words import (
+from sparing.tasks.shared.table import classes, read_table
+from sparing.tasks.shared.words import (
     CLASS,
     FIRST_BYTE,
     FIRST_WORD,

@@ -8,7 +8,7 @@ import torch
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks import Task, load_task
-from sparing.tasks._unlabelled import UNLABELLED, with_unlabelled
+from sparing.tasks.shared.unlabelled import UNLABELLED, with_unlabelled
 from sparing.train.answers import label_loss
 from tests.tasks.tokenizers import save_tokenizer
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.train import Distillation, Recipe, default_recipe, evaluate
-from sparing.train._checkpoints import load_weights, save_weights
+from sparing.train.checkpoints import load_weights, save_weights
 from sparing.train.distillation import distillation_loss, hidden_distance, output_divergence
 from sparing.train.evaluation import batches_by_length
 from sparing.train.order import LengthGrouped

@@ -17,8 +17,8 @@ from sparing.core.progress import told_to
 from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.train import Distillation, Recipe, evaluate, train
-from sparing.train._surroundings import generators_kept
 from sparing.train.order import LengthGrouped
+from sparing.train.surroundings import generators_kept
 from sparing.train.trainer import resolve_precision
 from tests.train.small import equal, token_model, token_task, weights
 
@@ -337,7 +337,7 @@ def test_a_full_disk_gives_one_line(task, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sparing.train._checkpoints.save_file", full)
+    monkeypatch.setattr("sparing.train.checkpoints.save_file", full)
     with pytest.raises(UsageError, match="No space left on device"):
         train(token_model(task), task, RECIPE, output_dir=tmp_path)
 

@@ -8,7 +8,7 @@ from torch import nn
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 
 class Reader(Mechanism):

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig
 import sparing
 from sparing.core.errors import CheckpointError
 from sparing.layers.plan import full_plan, narrowed, narrowing
-from sparing.train import _checkpoints
+from sparing.train import checkpoints
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint, adapt
 from tests.transfer.classifiers import FAMILIES, dense, inputs, near, texts
 
@@ -212,7 +212,7 @@ def _cut(monkeypatch, home, name, after):
 
 
 CUTS = {
-    "while the weights are written": (_checkpoints, "save_file", 0),
+    "while the weights are written": (checkpoints, "save_file", 0),
     "before the configuration is written": (PreTrainedConfig, "save_pretrained", 0),
     "before the old configuration goes": (Path, "unlink", 0),
     "before the weights are moved": (Path, "replace", 1),  # after that of the writing itself

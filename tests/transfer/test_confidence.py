@@ -11,7 +11,7 @@ import torch
 import sparing
 from sparing.core.errors import UsageError
 from sparing.layers.plan import full_plan
-from sparing.studies._exits import decide, outcomes
+from sparing.slim.search.exits import decide, outcomes
 from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.confidence import fit_confidence

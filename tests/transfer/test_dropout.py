@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparing.models._shape import image_config
+from sparing.models.shared.shape import image_config
 from sparing.transfer.dropout import drop_nothing, without_dropout
 from tests.transfer.classifiers import dense, inputs
 

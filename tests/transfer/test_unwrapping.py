@@ -8,8 +8,8 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 import sparing
+from sparing.advise.model import open_subject
 from sparing.core.errors import Unsupported, UsageError
-from sparing.studies._advice_model import open_subject
 from sparing.transfer.swap import is_swapped
 from sparing.transfer.unwrapping import unwrapped
 from tests.tasks.tokenizers import save_tokenizer

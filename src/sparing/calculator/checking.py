@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from sparing.calculator.alphabet import TEXT
 from sparing.core.errors import UsageError
-from sparing.tasks._expressions import Expression, parse
+from sparing.tasks.shared.expressions import Expression, parse
 
 MOST_CHARACTERS = 20_000
 # Numbers times digits of the longest: what the network goes over, column by column.

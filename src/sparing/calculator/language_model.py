@@ -27,9 +27,9 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.core.reading import parse_json, read_plain
 from sparing.core.writing import write_atomically
 from sparing.foreign.pretrained import open_tokenizer, open_weights
-from sparing.models._quiet import quiet
-from sparing.tasks._expressions import Expression
-from sparing.train._surroundings import generators_kept
+from sparing.models.shared.quiet import quiet
+from sparing.tasks.shared.expressions import Expression
+from sparing.train.surroundings import generators_kept
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.core.recording import record
-from sparing.tasks._expressions import Expression, parse
 from sparing.tasks.arithmetic import SLOTS, as_values
+from sparing.tasks.shared.expressions import Expression, parse
 
 if TYPE_CHECKING:
     from sparing.predictors import Predictor

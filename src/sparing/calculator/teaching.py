@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from sparing.measure.machine import threads
 from sparing.predictors import build_predictor
 from sparing.predictors.gated_sum import Network as GatedSum
-from sparing.tasks._published import published
 from sparing.tasks.arithmetic import as_values
-from sparing.train._surroundings import generators_kept
+from sparing.tasks.shared.published import published
+from sparing.train.surroundings import generators_kept
 
 _LOCK = threading.Lock()
 HIDDEN, EPOCHS, BATCH, RATE, SHOWN = (30, 30), 60, 32, 3e-3, 120

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from sparing.calculator.rows import DIGITS, OPERANDS
-from sparing.tasks._expressions import Expression, draw
+from sparing.tasks.shared.expressions import Expression, draw
 
 SPACED, CLOSE, MIXED, FREE = range(4)
 # Texts without spaces are the harder ones, so that they come more often.

@@ -7,8 +7,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from sparing.models._quiet import quiet
-from sparing.models._shape import seeded
+from sparing.models.shared.quiet import quiet
+from sparing.models.shared.shape import seeded
 
 SIGNS = "0123456789+-.= "
 END, PAD, UNKNOWN = "<end>", "<pad>", "<unknown>"

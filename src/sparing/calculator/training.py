@@ -20,9 +20,9 @@ from sparing.calculator.scanner import Scanner, Softness, encode
 from sparing.calculator.texts import Sum, draw_sums
 from sparing.core.errors import UsageError
 from sparing.measure.machine import threads
-from sparing.tasks._expressions import Expression
-from sparing.tasks._published import corrected, published
-from sparing.train._surroundings import generators_kept
+from sparing.tasks.shared.expressions import Expression
+from sparing.tasks.shared.published import corrected, published
+from sparing.train.surroundings import generators_kept
 
 Telling = Callable[[float, str], None]
 LESSONS = {"adder": ADDER, "sizer": SIZER, "writer": WRITER}

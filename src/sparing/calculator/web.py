@@ -19,7 +19,7 @@ from sparing.calculator.network import Calculator
 from sparing.calculator.teaching import small_network, two_weights
 from sparing.core.errors import SparingError, UsageError
 from sparing.predictors import load_predictor, parameter_counts
-from sparing.tasks._expressions import parse
+from sparing.tasks.shared.expressions import parse
 
 ADDRESS = "127.0.0.1"
 PAGE = Path(__file__).with_name("page")

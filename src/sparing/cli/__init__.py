@@ -12,11 +12,11 @@ from typing import NoReturn, get_args, get_type_hints
 
 import typer
 
-from sparing import __version__
 from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
 from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import Folder
 from sparing.core.paths import expanded
+from sparing.core.version import __version__
 
 EPILOGUE = (
     "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 a required goal was not met, "

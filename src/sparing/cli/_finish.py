@@ -10,7 +10,7 @@ from sparing.cli._endings import CELLS_FAILED, GOAL_MISSED, say
 from sparing.cli._shared import emit
 
 if TYPE_CHECKING:
-    from sparing.studies._study import StudyResult
+    from sparing.experiment.study import StudyResult
 
 
 def finish_study(result: StudyResult, as_json: bool) -> None:

@@ -120,8 +120,8 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
     """
     from sparing.core.catalogue import mechanism
     from sparing.core.heads import Heads
+    from sparing.experiment.probe import attention_call
     from sparing.measure.steps import count_steps
-    from sparing.studies._probe import attention_call
 
     built = mechanism(name, Heads(heads, dim, tokens=tokens)).eval()
     tokens = min(tokens, STEPS_TOKENS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import CheckpointError, DataError, UsageError
+from sparing.core.errors import DataError, UsageError
 from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
 
@@ -28,32 +28,6 @@ def saved_entry(name: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def tokenizer_of(name: str) -> Any:
-    """The tokenizer that lies beside a model, or None where there is none.
-
-    transformers would rather build an empty tokenizer than say that its files are missing, so
-    they are looked for first.
-    """
-    from transformers.utils import cached_file
-
-    from sparing.foreign.pretrained import open_tokenizer
-    from sparing.models._quiet import quiet
-    from sparing.tasks._text import VOCABULARIES
-
-    folder = expanded(name)
-    place = str(folder) if folder.is_dir() else name
-    with quiet():
-        for file in VOCABULARIES:
-            if cached_file(place, file, _raise_exceptions_for_missing_entries=False) is None:
-                continue
-            try:
-                return open_tokenizer(place)
-            except Exception as error:  # a damaged file ends in any
-                reason = str(error).partition("\n")[0] or type(error).__name__
-                raise CheckpointError(f"the tokenizer of {name} is damaged: {reason}") from error
-    return None
-
-
 def random_inputs(
     model: PreTrainedModel, batch: int, tokens: int, seed: int = 0
 ) -> dict[str, Tensor]:
@@ -63,12 +37,12 @@ def random_inputs(
     """
     import torch
 
-    from sparing.studies._fit import token_limit
+    from sparing.experiment.inputs.fit import token_limit
 
     generator = torch.Generator().manual_seed(seed)
     config, name = model.config, model.main_input_name
     if name == "pixel_values":
-        from sparing.models._shape import image_config
+        from sparing.models.shared.shape import image_config
 
         sizes = image_config(config)
         size = sizes.image_size
@@ -116,7 +90,7 @@ def text_batches(
     Raises ``DataError`` for a file that cannot be read and ``UsageError`` where the model comes
     without a tokenizer.
     """
-    from sparing.studies._fit import token_limit
+    from sparing.experiment.inputs.fit import token_limit
 
     try:
         lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -125,6 +99,8 @@ def text_batches(
         raise DataError(f"{texts} cannot be read: {reason}") from error
     if not lines:
         raise DataError(f"{texts} holds no texts: write one on each line")
+    from sparing.transfer.saving import tokenizer_of
+
     tokenizer = tokenizer_of(name)
     if tokenizer is None:
         raise UsageError(f"--texts needs a tokenizer, and {name!r} comes without one")

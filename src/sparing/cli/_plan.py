@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sparing.cli._shared import emit
 
 if TYPE_CHECKING:
-    from sparing.studies._pieces import Plan
+    from sparing.experiment.plan import Plan
 
 
 def show_plan(plan: Plan, as_json: bool) -> None:

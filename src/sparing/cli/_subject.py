@@ -102,15 +102,15 @@ def cores(
     name: str, options: dict[str, Any], heads: int, dim: int, tokens: int, how: How
 ) -> Subject:
     """A mechanism's core beside the fused dense one."""
+    from sparing.experiment import probe
     from sparing.measure.flops import count_flops
-    from sparing.studies import _probe
 
     require_counts(heads=heads, dim=dim)
-    shape = _probe.Shape(1, heads, heads * dim, 4 * heads * dim)
+    shape = probe.Shape(1, heads, heads * dim, 4 * heads * dim)
 
     def arm(own: str, own_options: dict[str, Any]) -> Arm:
-        call = _probe.attention_call(
-            _probe.build_core(own, own_options, shape, tokens), how.batch, tokens
+        call = probe.attention_call(
+            probe.build_core(own, own_options, shape, tokens), how.batch, tokens
         )
         arguments = {
             "name": own,
@@ -121,7 +121,7 @@ def cores(
         }
         return Arm(
             call,
-            "sparing.studies._probe:attention",
+            "sparing.experiment.probe:attention",
             arguments,
             lambda: {"total": count_flops(call)},
         )
@@ -136,7 +136,7 @@ def cores(
 
 def models(name: str, against: str, tokens: int | None, how: How) -> Subject:
     """A model beside another one, or beside itself with its own dense attention."""
-    from sparing.studies._fit import token_limit
+    from sparing.experiment.inputs.fit import token_limit
     from sparing.transfer.opening import open_model
     from sparing.transfer.swap import is_swapped, unswap
 

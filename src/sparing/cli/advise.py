@@ -10,7 +10,7 @@ import typer
 from sparing.cli._shared import Json, emit, numbers, progress_bar, verb, words
 
 if TYPE_CHECKING:
-    from sparing.studies.advise import Advice
+    from sparing.advise.study import Advice
 
 
 @verb
@@ -37,8 +37,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Say whether another attention, or less padding, would make a model faster on this machine."""
-    from sparing.studies.advise import Options
-    from sparing.studies.advise import run as advise
+    from sparing.advise.study import Options
+    from sparing.advise.study import run as advise
 
     options = Options(
         tokens=tokens,

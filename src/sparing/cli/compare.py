@@ -36,7 +36,7 @@ def run(
 ) -> None:
     """Compare attentions on a task: accuracy, latency, memory, arithmetic and energy."""
     from sparing.cli._settings import apply
-    from sparing.studies import compare
+    from sparing.compare import study as compare
 
     options = compare.Options(
         task=task,

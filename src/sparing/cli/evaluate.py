@@ -27,9 +27,9 @@ def run(
 ) -> None:
     """Judge a saved model on a task: its metrics with intervals, and on how many examples."""
     from sparing.cli._settings import apply
-    from sparing.studies._evaluation import evaluate_fitting
-    from sparing.studies._fit import require_head
-    from sparing.studies._task import load_for, task_of
+    from sparing.experiment.evaluation import evaluate_fitting
+    from sparing.experiment.inputs.fit import require_head
+    from sparing.experiment.inputs.task import load_for, task_of
     from sparing.transfer.opening import open_model
 
     given: dict[str, Any] = {}

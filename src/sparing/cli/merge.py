@@ -17,7 +17,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Put the finished cells of one study together, that ran as several processes or machines."""
-    from sparing.studies._merge import merge
+    from sparing.experiment.merge import merge
 
     merged = merge(folders, output_dir)
     if as_json:

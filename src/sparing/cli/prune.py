@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._saving import require_new, save_model
 from sparing.cli._shared import KEPT, Json, emit, progress_bar, verb
 from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.transfer.saving import require_new, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -101,8 +101,8 @@ def _prune(
     as_json: bool,
 ) -> None:
     from sparing.cli._settings import apply
-    from sparing.studies._fit import require_fit, require_head
-    from sparing.studies._task import load_for
+    from sparing.experiment.inputs.fit import require_fit, require_head
+    from sparing.experiment.inputs.task import load_for
     from sparing.transfer.gradual import drop_pruning
     from sparing.transfer.opening import open_model
 

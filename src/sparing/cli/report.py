@@ -16,7 +16,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Write report.html, report.md and figures from a run's records; nothing is measured."""
-    from sparing.report import write_report
+    from sparing.report.page import write_report
 
     pages = write_report(folder)
     if as_json:

@@ -54,14 +54,14 @@ def run(
 
 
 def _task_of(model: str) -> str:
-    from sparing.studies._fit import task_for
+    from sparing.experiment.inputs.fit import task_for
 
     return task_for(model)
 
 
 def _options(quick: bool, wanted: dict[str, Any], epochs: int, settings: list[str]) -> Any:
     from sparing.cli._settings import apply
-    from sparing.studies import slim
+    from sparing.slim import study as slim
 
     budget = slim.BUDGETS["quick" if quick else "standard"]
     options = replace(budget, **wanted, epochs=epochs or budget.epochs)
@@ -69,14 +69,14 @@ def _options(quick: bool, wanted: dict[str, Any], epochs: int, settings: list[st
 
 
 def _show(options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
-    from sparing.studies import slim
+    from sparing.slim import study as slim
 
     show_plan(slim.plan(options, folder, data=data), as_json)
 
 
 def _run(options: Any, folder: Path, data: Path | None, overwrite: bool, as_json: bool) -> None:
     """Slim, with its progress and its end."""
-    from sparing.studies import slim
+    from sparing.slim import study as slim
 
     with progress_bar(quiet=as_json) as show:
         result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)

@@ -59,11 +59,9 @@ def run(
 def _study(name: str, budget: str) -> Any:
     """The study's module, which has that budget."""
     from sparing.core.errors import nearest
-    from sparing.core.folder import Folder
+    from sparing.experiment.registry import find_study
 
-    module = Folder("sparing.studies", "study").load(name, allowed=(name,))
-    if not hasattr(module, "BUDGETS"):
-        raise UsageError(f"{name} is not run by budget; see sparing {name} --help")
+    module = find_study(name).load()
     if budget not in module.BUDGETS:
         raise UsageError(f"{name} has no budget {budget!r}{nearest(budget, module.BUDGETS)}")
     return module

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._saving import require_new, save_model
 from sparing.cli._shared import Json, emit, verb
 from sparing.core.errors import DataError, UsageError
+from sparing.transfer.saving import require_new, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -90,7 +90,7 @@ def _batches(
 ) -> tuple[list[dict[str, Any]], str]:
     """What the distance is measured on, and in words."""
     from sparing.cli._models import random_inputs, text_batches
-    from sparing.studies._fit import token_limit
+    from sparing.experiment.inputs.fit import token_limit
 
     if texts is not None:
         found = text_batches(name, model, texts, tokens)

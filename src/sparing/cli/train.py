@@ -118,10 +118,10 @@ def _checked(plan: Plan) -> Plan:
 def _train(plan: Plan, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool) -> None:
     """Train every seed of the plan in its folder and say how well each does."""
     from sparing.core.writing import write_atomically
+    from sparing.experiment.inputs.task import load_for
+    from sparing.experiment.run import open_run
+    from sparing.experiment.study import base_config
     from sparing.models import default_model
-    from sparing.studies._run import open_run
-    from sparing.studies._study import base_config
-    from sparing.studies._task import load_for
 
     task, options = load_for(plan.task, plan.task_options, plan.model, data)
     plan = replace(plan, model=plan.model or default_model(task), task_options=options)
@@ -184,9 +184,9 @@ def _build(plan: Plan, task: Task, seed: int) -> tuple[PreTrainedModel, dict[str
     from sparing.cli._models import saved_entry
     from sparing.core.catalogue import allow, mechanism_class
     from sparing.core.options import option_defaults
+    from sparing.experiment.arms import fitted_options
+    from sparing.experiment.inputs.fit import require_fit, require_reads
     from sparing.models import build_model
-    from sparing.studies._arms import fitted_options
-    from sparing.studies._fit import require_fit, require_reads
     from sparing.train.room import fitting_batch, require_room
     from sparing.transfer.opening import open_model
     from sparing.transfer.swap import swap
@@ -226,7 +226,7 @@ def _first_batches(task: Task, most: int) -> list[dict[str, Any]]:
 
 
 def _teacher(plan: Plan, task: Task) -> PreTrainedModel | None:
-    from sparing.studies._fit import require_fit
+    from sparing.experiment.inputs.fit import require_fit
     from sparing.transfer.opening import open_model
 
     if not plan.distil_from:

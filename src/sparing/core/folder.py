@@ -20,7 +20,7 @@ class Folder:
     """One folder of entries, listed without importing any of them.
 
     ``package`` is the folder's dotted name, ``kind`` the word for one entry in messages.
-    Files whose names begin with an underscore are shared code, not entries.
+    Folders, and files whose names begin with an underscore, are shared code, not entries.
     """
 
     package: str
@@ -31,7 +31,9 @@ class Folder:
         spec = importlib.util.find_spec(self.package)
         places = spec.submodule_search_locations if spec else None
         found = pkgutil.iter_modules(places or [])
-        return sorted(module.name for module in found if not module.name.startswith("_"))
+        return sorted(
+            module.name for module in found if not (module.ispkg or module.name.startswith("_"))
+        )
 
     def load(self, name: str, allowed: Sequence[str] = ()) -> ModuleType:
         """The module behind ``name``: one of this folder, or a module that is imported already.

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import torch
 
-import sparing
 from sparing.core.children import output_of
 from sparing.core.errors import UsageError
 from sparing.core.processor import instruction_sets
+from sparing.core.version import __version__
 
 Facts = dict[str, str | int | float]
 
@@ -41,7 +41,7 @@ def machine() -> Facts:
         "python": platform.python_version(),
         "torch": _version("torch"),
         "transformers": _version("transformers"),
-        "sparing": sparing.__version__,
+        "sparing": __version__,
     }
 
 

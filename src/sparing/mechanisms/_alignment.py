@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.tracing import is_traced
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 
 
 def first_token(keep: Bool[Tensor, "batch keys"]) -> Int[Tensor, " batch"] | None:

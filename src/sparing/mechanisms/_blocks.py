@@ -17,7 +17,7 @@ from sparing.mechanisms._pieces import (
     mix_pieces,
     row_by_row,
 )
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 __all__ = ["AT_ONCE", "Band", "Columns", "Piece", "band_attention", "block_for", "plan"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparing.core.tracing import is_traced
 from sparing.mechanisms._pieces import Row
-from sparing.mechanisms._shared import fused_softmax, wide
+from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 CACHED_ELEMENTS = 1 << 18
 """Scores that are worked on at a time: 1 MiB in float32."""

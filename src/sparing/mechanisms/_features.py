@@ -17,7 +17,7 @@ from torch import Tensor
 from sparing.core.tracing import is_traced
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import BLOCK, first_tokens, in_blocks
-from sparing.mechanisms._shared import dots, largest_until
+from sparing.mechanisms.shared.arithmetic import dots, largest_until
 
 GROUP = 16
 """Blocks whose pairs are looked at at once."""

@@ -13,7 +13,7 @@ from sparing.core.fusing import fused
 from sparing.core.tracing import is_traced
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._recorded import by_hand, mapped, recorded_attend
-from sparing.mechanisms._shared import dots
+from sparing.mechanisms.shared.arithmetic import dots
 
 BLOCK = 64
 """Tokens that causal attention compares pair by pair; what lies before them comes as a sum."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 
 AT_ONCE = 512
 """Tokens that are mixed at a time where the results are copied together: those stay in cache."""

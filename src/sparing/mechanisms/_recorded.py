@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sparing.core.tracing import is_traced
-from sparing.mechanisms._shared import dots
+from sparing.mechanisms.shared.arithmetic import dots
 
 
 def by_hand(*tensors: Tensor | None) -> bool:

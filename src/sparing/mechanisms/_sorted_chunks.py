@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from sparing.core.tracing import is_traced
-from sparing.mechanisms._shared import stable_order
+from sparing.mechanisms.shared.arithmetic import stable_order
 
 
 class Chunks:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sparing.mechanisms._pieces import Row
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 CACHED_ELEMENTS = 1 << 19
 """Elements of gathered keys that are worked on at a time: 2 MiB in float32."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from sparing.core.tracing import is_traced
 from sparing.mechanisms._alignment import rolled
 from sparing.mechanisms._pieces import Row
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 _CACHED_ELEMENTS = 1 << 19
 """Elements of keys that are put side by side at a time: 2 MiB in float32."""

@@ -17,9 +17,9 @@ from sparing.core.recording import is_heard, report
 from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._scorer import Scorer, logit, mean_of_real
-from sparing.mechanisms._shared import wide
-from sparing.mechanisms._widths import Cut, Reach, attend_by_width
+from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.scorer import Scorer, logit, mean_of_real
+from sparing.mechanisms.shared.widths import Cut, Reach, attend_by_width
 
 SCORES = ("token", "pooled", "global", "random", "fixed")
 REDUCE = ("qk", "qkv")

@@ -15,7 +15,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
-from sparing.mechanisms._shared import dots, wide
+from sparing.mechanisms.shared.arithmetic import dots, wide
 
 
 class Additive(Mechanism):

@@ -18,13 +18,13 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pieces import Row, row_by_row
-from sparing.mechanisms._shared import fused_softmax
 from sparing.mechanisms._sparse import (
     CACHED_ELEMENTS,
     Gathering,
     Run,
     gathered_attention,
 )
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 _NONE = 1 << 40
 """Stands where there is no further block: more than any row has."""

@@ -24,7 +24,7 @@ from sparing.mechanisms._kernel import (
     rows_at_once,
     state,
 )
-from sparing.mechanisms._shared import dots, wide
+from sparing.mechanisms.shared.arithmetic import dots, wide
 
 _CHOICES = {"activation": ("relu", "elu"), "length": ("own", "fixed")}
 

@@ -16,7 +16,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._shared import fused_softmax, wide
+from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 
 class Dct(Mechanism):

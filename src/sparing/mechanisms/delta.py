@@ -16,7 +16,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.recording import is_heard, report
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._shared import fused_softmax, wide
+from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 
 class Delta(Mechanism):

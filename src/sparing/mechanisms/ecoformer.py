@@ -16,7 +16,7 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._codes import hard_signs, learned_bits, pair_labels
 from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import BLOCK, feature_sums, rows_at_once
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 
 _LABELLED = 256
 

@@ -25,7 +25,7 @@ from sparing.mechanisms._kernel import (
     state,
     sums_before,
 )
-from sparing.mechanisms._shared import dots, largest_until, wide
+from sparing.mechanisms.shared.arithmetic import dots, largest_until, wide
 
 NORMALISATIONS = ("softmax", "scaling")
 

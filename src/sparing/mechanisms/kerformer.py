@@ -25,7 +25,7 @@ from sparing.mechanisms._kernel import (
     in_cache,
 )
 from sparing.mechanisms._recorded import mapped
-from sparing.mechanisms._shared import dots, wide
+from sparing.mechanisms.shared.arithmetic import dots, wide
 
 _LEAST_HIDDEN = 4
 _CHOICES = {

@@ -17,7 +17,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import first_token, pooled, rolled
-from sparing.mechanisms._shared import fused_softmax, wide
+from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 SHARING = ("none", "headwise", "kv", "layerwise")
 PROJECTION = ("learned", "random", "mean_pool", "convolution")

@@ -19,7 +19,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Piece
 from sparing.mechanisms._pieces import Row, at_once, mix_pieces, row_by_row
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 _EVERYWHERE = 2**62
 

@@ -20,7 +20,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Columns, band_attention, block_for, plan
-from sparing.mechanisms._shared import fused_softmax
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 
 class Longformer(Mechanism):

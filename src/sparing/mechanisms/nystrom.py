@@ -18,7 +18,7 @@ from sparing.core.recording import is_heard, report
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import segment_means
-from sparing.mechanisms._shared import fused_softmax, wide
+from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 PINV = ("iterative", "exact")
 

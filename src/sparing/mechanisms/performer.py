@@ -22,7 +22,7 @@ from sparing.mechanisms._features import (
 )
 from sparing.mechanisms._positive import Positive, positive_attention, positive_cost
 from sparing.mechanisms._random import Directions
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 
 _LEAST_FEATURE = 1e-3
 _CHOICES = {"feature_map": ("positive", "relu"), "scaling": ("random", "fixed")}

@@ -25,7 +25,7 @@ from sparing.mechanisms._features import (
 )
 from sparing.mechanisms._positive import Positive, positive_attention, positive_cost
 from sparing.mechanisms._random import Directions
-from sparing.mechanisms._shared import dots, wide
+from sparing.mechanisms.shared.arithmetic import dots, wide
 
 _FEATURE_MAPS = ("trigonometric", "positive")
 _STARTING_GATE = 3.0

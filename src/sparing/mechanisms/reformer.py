@@ -18,8 +18,8 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import rows_at_once
-from sparing.mechanisms._shared import wide
 from sparing.mechanisms._sorted_chunks import Chunks, Order, taken
+from sparing.mechanisms.shared.arithmetic import wide
 
 _SELF_SCORE = -1e5
 """A token's score with itself: it counts only where there is no other key."""

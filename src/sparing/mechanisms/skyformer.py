@@ -17,7 +17,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import in_cache, rows_at_once
-from sparing.mechanisms._shared import stable_order, wide
+from sparing.mechanisms.shared.arithmetic import stable_order, wide
 
 INVERSE = ("exact", "iterative")
 _PLACE_BITS = 31

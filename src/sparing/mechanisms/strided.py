@@ -16,8 +16,8 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
 from sparing.mechanisms._columns import band_and_columns, column_attention
 from sparing.mechanisms._pieces import Row, row_by_row
-from sparing.mechanisms._shared import fused_softmax
 from sparing.mechanisms._summaries import Fixed, fixed_attention, stretches
+from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 PATTERNS = ("strided", "fixed")
 

@@ -9,7 +9,7 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 
 
 class Uniform(Mechanism):

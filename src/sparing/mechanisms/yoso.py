@@ -19,7 +19,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import in_cache, rows_at_once
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 
 _NEAREST = 1 - 1e-6
 """Cosines end here: at 1 the slope of the angle is infinite."""

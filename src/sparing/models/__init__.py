@@ -16,7 +16,7 @@ from sparing.core.options import hints_of, require_type
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from sparing.models._shape import TaskShape
+    from sparing.models.shared.shape import TaskShape
 
 MODELS = Folder("sparing.models", "model")
 __all__ = ["MODELS", "build_model", "default_model", "names"]
@@ -42,8 +42,8 @@ def build_model(
     user's global generators are left as they were. Raises ``UsageError`` for unknown names and
     sizes and for models that do not fit the task, ``CheckpointError`` for damaged ones.
     """
-    from sparing.models._quiet import quiet
-    from sparing.models._shape import seeded
+    from sparing.models.shared.quiet import quiet
+    from sparing.models.shared.shape import seeded
 
     if name_or_path not in names() and _is_path_or_hub_name(name_or_path):
         from sparing.models._pretrained import pretrained

@@ -8,7 +8,7 @@ from transformers import (
     BertForSequenceClassification,
 )
 
-from sparing.models._shape import TaskShape, check_kind, check_sizes, label_names
+from sparing.models.shared.shape import TaskShape, check_kind, check_sizes, label_names
 
 
 def bert(

@@ -14,7 +14,7 @@ from transformers import (
 
 from sparing.core.errors import CheckpointError, UsageError, option
 from sparing.foreign.pretrained import open_config, open_weights
-from sparing.models._shape import TaskShape, image_config, label_names
+from sparing.models.shared.shape import TaskShape, image_config, label_names
 
 
 def pretrained(path: str, task: TaskShape) -> PreTrainedModel:

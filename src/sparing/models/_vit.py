@@ -5,7 +5,7 @@ from __future__ import annotations
 from transformers import ViTConfig
 
 from sparing.core.errors import UsageError
-from sparing.models._shape import TaskShape, check_kind, check_sizes, label_names
+from sparing.models.shared.shape import TaskShape, check_kind, check_sizes, label_names
 
 
 def vit_config(

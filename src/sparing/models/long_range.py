@@ -5,7 +5,7 @@ from __future__ import annotations
 from transformers import BertForQuestionAnswering, BertForSequenceClassification
 
 from sparing.models._bert import bert
-from sparing.models._shape import TaskShape
+from sparing.models.shared.shape import TaskShape
 
 
 def build(

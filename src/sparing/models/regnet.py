@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import RegNetConfig, RegNetForImageClassification
 
-from sparing.models._shape import TaskShape, check_kind, check_sizes, label_names
+from sparing.models.shared.shape import TaskShape, check_kind, check_sizes, label_names
 
 
 def build(task: TaskShape, *, width: int = 32, stages: int = 2) -> RegNetForImageClassification:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from transformers import ViTForImageClassification
 
-from sparing.models._shape import TaskShape
 from sparing.models._vit import vit_config
+from sparing.models.shared.shape import TaskShape
 
 
 def build(

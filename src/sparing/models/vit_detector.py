@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from transformers import ViTConfig, ViTModel, ViTPreTrainedModel
 from transformers.utils import ModelOutput
 
-from sparing.models._shape import TaskShape
 from sparing.models._vit import vit_config
+from sparing.models.shared.shape import TaskShape
 
 BOX_LAYERS = 3
 

@@ -32,8 +32,8 @@ def build_predictor(name: str, *, seed: int = 0, **options: Any) -> Predictor:
     ``options`` are the keyword arguments of the network in the file of that name. Raises
     ``UsageError`` for unknown names and options.
     """
-    from sparing.models._quiet import quiet
-    from sparing.models._shape import seeded
+    from sparing.models.shared.quiet import quiet
+    from sparing.models.shared.shape import seeded
     from sparing.predictors._model import Predictor, PredictorConfig
 
     with quiet(), seeded(seed):

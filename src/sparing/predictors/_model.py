@@ -18,11 +18,11 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparing.core.errors import CheckpointError, UsageError, nearest
 from sparing.core.reading import parse_json, read_plain
-from sparing.models._quiet import quiet
+from sparing.models.shared.quiet import quiet
 from sparing.predictors import PREDICTORS
 from sparing.predictors._parts import SLOTS
-from sparing.tasks._expressions import Expression, parse
 from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.expressions import Expression, parse
 
 KIND = "sparing-predictor"
 # What optimisers keep beside the weights, and how many counters: the published code's Adam counts

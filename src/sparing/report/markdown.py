@@ -1,44 +1,17 @@
-"""The page's twin for GitHub: the same verdict and table as text, the figures linked."""
+"""The Markdown twin of a page, for GitHub: text as it is, tables, figures linked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from sparing.report import content
+from sparing.report.blocks import Block
 from sparing.report.cells import Cell, Column, Row
 from sparing.report.drawing import Plot
-from sparing.report.results import Results
 from sparing.report.run import Run
-from sparing.report.tables import dense_name, table_columns, table_rows
-from sparing.report.verdict import decide
-from sparing.report.words import words
 
 
-def render_markdown(run: Run, results: Results, drawn: Sequence[Plot]) -> str:
-    """The whole report as GitHub Markdown; every text from outside is escaped."""
-    decided = decide(run.records, run.config, run.failed)
-    parts = [
-        f"# {escape(content.name_of(run))}",
-        escape(" · ".join(content.headline(results))),
-        f"**{escape(decided.lead)}**{escape(decided.because)}",
-        escape(decided.second),
-    ]
-    parts += [f"> {escape(notice)}" for notice in content.notices(run, results)]
-    by_name = {plot.name: plot for plot in drawn}
-    parts += [picture(by_name["crossover"]), _shares(results), _crossings(results)]
-    columns, caption = content.caption(table_columns(run.records, run.config))
-    rows = table_rows(run.records, run.config, run.failed)
-    parts += [f"## All arms, against {escape(dense_name(run.config))}"]
-    parts += [escape(content.table_words(results)), comparison(columns, rows, caption)]
-    parts += [picture(by_name[name]) for name in ("pareto", "memory", "learning")]
-    for block in content.blocks(run, results):
-        parts += block_parts(block)
-    parts += closing(run, content.facts(run, results), words(dense_name(run.config)))
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def block_parts(block: content.Block) -> list[str]:
+def block_parts(block: Block) -> list[str]:
     """A block's title, explanation and table."""
     table = folded(block.summary, plain_table(block.heads, block.rows)) if block.rows else ""
     return [f"## {escape(block.title)}", escape(block.explain), table]
@@ -82,19 +55,6 @@ def picture(plot: Plot) -> str:
 
 def _attribute(text: str) -> str:
     return escape(text).replace('"', "&quot;").replace("\\", "")
-
-
-def _shares(results: Results) -> str:
-    lines = content.shares(results)
-    return (
-        plain_table(("Tokens", "Attention's share of the time", "Largest gain"), lines)
-        if lines
-        else ""
-    )
-
-
-def _crossings(results: Results) -> str:
-    return "\n".join(f"- {escape(a)}: {escape(text)}" for a, text in content.crossings(results))
 
 
 def comparison(

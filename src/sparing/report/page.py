@@ -1,30 +1,24 @@
-"""The page: one HTML file with everything in it, its Markdown twin and its figures."""
+"""A run's page written into its folder: HTML, its Markdown twin and the figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sparing.core.record import Record
-from sparing.report import (
-    adaattention,
-    calculator,
-    content,
-    hugginggreen,
-    kerformer,
-    linformer,
-    slim,
-)
-from sparing.report.cells import Failed
+from sparing.experiment.registry import shown_as
 from sparing.report.drawing import Plot
-from sparing.report.figures import plots
-from sparing.report.markdown import render_markdown
-from sparing.report.rendering import chip, environment, inline, pictures, replace_file
-from sparing.report.results import Results
-from sparing.report.run import Config, Run, read_run
-from sparing.report.tables import dense_name, table_columns, table_rows
-from sparing.report.verdict import decide
-from sparing.report.words import words
+from sparing.report.rendering import pictures, replace_file
+from sparing.report.run import read_run
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a study makes of its run: figures, one HTML file with all in it, and Markdown."""
+
+    figures: Sequence[Plot]
+    html: str
+    markdown: str
 
 
 def write_report(folder: Path) -> dict[str, Path]:
@@ -39,67 +33,12 @@ def write_report(folder: Path) -> dict[str, Path]:
     """
     folder = Path(folder)
     run = read_run(folder)
-    pages = (slim, adaattention, hugginggreen, calculator, kerformer, linformer)
-    render = {page.__name__.rpartition(".")[2]: page.render for page in pages}
-    drawn, page, markdown = render.get(str(run.config.get("study")), _render)(run)
+    page = shown_as(run.config.get("study")).page(run)
     files: dict[str, tuple[Path, bytes]] = {}
-    for plot in drawn:
+    for plot in page.figures:
         files |= pictures(plot, folder / "figures")
-    files["md"] = (folder / "report.md", markdown.encode())
-    files["html"] = (folder / "report.html", page.encode())
+    files["md"] = (folder / "report.md", page.markdown.encode())
+    files["html"] = (folder / "report.html", page.html.encode())
     for path, text in files.values():
         replace_file(path, text)
     return {name: path for name, (path, _) in files.items()}
-
-
-def _render(run: Run) -> tuple[list[Plot], str, str]:
-    results = Results(run.records, run.config)
-    drawn = plots(results)
-    return drawn, render_page(run, results, drawn), render_markdown(run, results, drawn)
-
-
-def render_page(run: Run, results: Results, drawn: Sequence[Plot]) -> str:
-    """The whole page as text, the figures inside it."""
-    # Where the lines cross stands as a list beside their plot.
-    every = table_columns(run.records, run.config)
-    columns, caption = content.caption([c for c in every if c.key != "crossover"])
-    return (
-        environment()
-        .get_template("page.html.jinja")
-        .render(
-            title=f"{content.name_of(run)}: which attention to use",
-            name=content.name_of(run),
-            headline=content.headline(results),
-            dense=dense_name(run.config),
-            verdict=decide(run.records, run.config, run.failed),
-            notices=content.notices(run, results),
-            figures={plot.name: inline(plot) for plot in drawn},
-            chips=_chips(results),
-            shares=[
-                {"tokens": tokens, "share": share, "gain": gain}
-                for tokens, share, gain in content.shares(results)
-            ],
-            crossings=[{"arm": arm, "text": text} for arm, text in content.crossings(results)],
-            columns=columns,
-            rows=table_rows(run.records, run.config, run.failed),
-            table_words=content.table_words(results),
-            caption=caption,
-            blocks=content.blocks(run, results),
-            facts=content.facts(run, results),
-            words=words(dense_name(run.config)),
-            command=str(run.config.get("command") or ""),
-        )
-    )
-
-
-def table_html(records: Sequence[Record], config: Config, failed: Failed = ()) -> str:
-    """The comparison table alone, as the notebook form of a result; every text is escaped."""
-    template = environment().get_template("table.html.jinja")
-    columns, caption = content.caption(table_columns(records, config))
-    rows = table_rows(records, config, failed)
-    return str(template.module.comparison(columns, rows, caption, {}))  # type: ignore[attr-defined]
-
-
-def _chips(results: Results) -> dict[str, dict[str, object]]:
-    arms = (results.baseline, *results.arms)
-    return {arm: chip(results.position(arm), faded=arm in results.grey) for arm in arms}

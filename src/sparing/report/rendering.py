@@ -14,10 +14,13 @@ from sparing.report.drawing import Plot, to_png, to_svg
 from sparing.report.palette import DARK, LIGHT, Look, marker_outline, variables
 
 
-def environment() -> jinja2.Environment:
-    """The templates beside this file; texts are escaped, and what a page forgets is an error."""
+def environment(*folders: Path) -> jinja2.Environment:
+    """The templates of the kit and of ``folders``; texts are escaped.
+
+    What a page forgets to give its template is an error.
+    """
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([Path(__file__).parent, *folders]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparing.report import content
-from sparing.report.content import Block
+from sparing.report import blocks
+from sparing.report.blocks import Block
 from sparing.report.drawing import Plot
 from sparing.report.markdown import block_parts, closing, escape, picture
+from sparing.report.page import Page
 from sparing.report.rendering import chip, environment, inline
 from sparing.report.run import Run
 
@@ -42,9 +43,13 @@ class StudyPage:
     facts: Pairs
     words: Pairs
 
+    def page(self) -> Page:
+        """The page with its Markdown twin and its figures."""
+        return Page(self.figures, self.html(), self.markdown())
+
     def html(self) -> str:
         """The page as one file."""
-        name = content.name_of(self.run)
+        name = blocks.name_of(self.run)
         template = environment().get_template("study.html.jinja")
         return template.render(
             title=f"{name}: {self.subject}",
@@ -64,7 +69,7 @@ class StudyPage:
         """The same in Markdown."""
         decided = self.verdict
         parts = [
-            f"# {escape(content.name_of(self.run))}",
+            f"# {escape(blocks.name_of(self.run))}",
             escape(" · ".join(self.headline)),
             f"**{escape(decided.lead)}**{escape(decided.because)}",
             *(f"> {escape(notice)}" for notice in self.notices),

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from sparing.tasks._facts import Facts as Facts
     from sparing.tasks._pictures import decoded as decoded
     from sparing.tasks._pictures import fitted as fitted
-    from sparing.tasks._task import Examples as Examples
-    from sparing.tasks._task import Task as Task
+    from sparing.tasks.shared.task import Examples as Examples
+    from sparing.tasks.shared.task import Task as Task
 
 TASKS = Folder("sparing.tasks", "task")
 LOGGER = logging.getLogger(__name__)
 _HOMES = {
-    "Examples": "_task",
+    "Examples": "shared.task",
     "Facts": "_facts",
-    "Task": "_task",
+    "Task": "shared.task",
     "decoded": "_pictures",
     "fitted": "_pictures",
 }

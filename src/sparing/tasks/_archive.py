@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from sparing.core.errors import DataError, SparingError, quoted
 from sparing.tasks._endings import ends_with
-from sparing.tasks._files import CHUNK_BYTES, read_most, unpacked_limit
+from sparing.tasks.shared.files import CHUNK_BYTES, read_most, unpacked_limit
 
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".zip")
 MOST_MEMBERS = 2_000_000

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sparing.core.errors import DataError, listed, quoted
 from sparing.tasks._archive import damage_named
-from sparing.tasks._files import unpacked_limit
 from sparing.tasks._images import Part, from_pixels
+from sparing.tasks.shared.files import unpacked_limit
 
 NAMES = "class_names"
 

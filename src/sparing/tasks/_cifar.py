@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from sparing.core.errors import DataError
-from sparing.tasks._hub import class_numbers, columns_of, from_hub, pictures_of
 from sparing.tasks._images import Part, from_pixels
+from sparing.tasks.shared.hub import class_numbers, columns_of, from_hub, pictures_of
 
 SIZE, PIXELS = 32, 3 * 32 * 32
 BATCH_BYTES = 2**28  # CIFAR-100's training file has 154 million

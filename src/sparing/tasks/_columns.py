@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sparing.core.errors import DataError, listed, nearest, option, quoted
 from sparing.tasks._frame import Frame
-from sparing.tasks._table import Answer, Row
+from sparing.tasks.shared.table import Answer, Row
 
 LABEL = "label"
 INDEX = re.compile(r"(.*[ _-])?(id|ids|idx|index|guid|uuid)|unnamed: ?[0-9]+|")

@@ -14,9 +14,9 @@ from sparing.core.reading import parse_json
 from sparing.tasks._archive import damage_named
 from sparing.tasks._arrow import require_plain_files
 from sparing.tasks._endings import LINES, ends_with
-from sparing.tasks._files import unpacked_limit
-from sparing.tasks._hub import columns_of
-from sparing.tasks._table import UTF_8, columns_in, fields_of_any_size, text_of
+from sparing.tasks.shared.files import unpacked_limit
+from sparing.tasks.shared.hub import columns_of
+from sparing.tasks.shared.table import UTF_8, columns_in, fields_of_any_size, text_of
 
 SNIFFED_LINES, SNIFFED_CHARACTERS = 20, 2**16
 SEPARATORS = ",;\t|"

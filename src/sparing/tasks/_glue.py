@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from sparing.core.errors import DataError, UsageError, quoted
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder, find, given_folder
-from sparing.tasks._hub import class_numbers, columns_of, from_hub
 from sparing.tasks._splits import kept_together
-from sparing.tasks._table import (
+from sparing.tasks.shared.files import data_folder, find, given_folder
+from sparing.tasks.shared.hub import class_numbers, columns_of, from_hub
+from sparing.tasks.shared.table import (
     Answer,
     Row,
     Table,
@@ -25,8 +25,8 @@ from sparing.tasks._table import (
     read_table,
     skipped_note,
 )
-from sparing.tasks._task import Task
-from sparing.tasks._text import Corpus, Reading, text_task
+from sparing.tasks.shared.task import Task
+from sparing.tasks.shared.text import Corpus, Reading, text_task
 
 GLUE = "GLUE (Wang et al. 2018), arXiv 1804.07461"
 TestSplit = Literal["dev", "labelled"]

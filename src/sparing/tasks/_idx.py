@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import find, opened, read_most
 from sparing.tasks._images import VALIDATION, Sizes
 from sparing.tasks._splits import stratified
 from sparing.tasks._subset import missing
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.files import find, opened, read_most
+from sparing.tasks.shared.task import Examples, Task
 
 SIDE = 28
 MOST_ELEMENTS = 2**30  # MNIST has 47 million

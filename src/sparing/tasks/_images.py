@@ -13,9 +13,9 @@ from torch import Tensor
 from sparing.core.errors import DataError, UsageError
 from sparing.tasks._facts import Facts
 from sparing.tasks._pictures import Pictures
-from sparing.tasks._scores import MANY
 from sparing.tasks._splits import stratified
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.scores import MANY
+from sparing.tasks.shared.task import Examples, Task
 
 VALIDATION = 5000
 Sources = Sequence[Path | bytes | Tensor]

@@ -13,7 +13,7 @@ from sparing.tasks._facts import Facts
 from sparing.tasks._images import VALIDATION, Part, Sizes, check_parts
 from sparing.tasks._pictures import Pictures
 from sparing.tasks._splits import stratified
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.task import Examples, Task
 
 PAD, CLASS, FIRST = 0, 1, 2
 LEVELS = 256

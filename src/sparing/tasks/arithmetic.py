@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.core.errors import UsageError, quoted, require_choice
-from sparing.tasks._expressions import Expression, draw_many
 from sparing.tasks._facts import Facts
-from sparing.tasks._published import corrected, published
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.expressions import Expression, draw_many
+from sparing.tasks.shared.published import corrected, published
+from sparing.tasks.shared.task import Examples, Task
 
 FACTS = Facts(
     metrics=("exact", "pearson"),

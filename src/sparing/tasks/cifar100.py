@@ -11,10 +11,10 @@ from sparing.core.errors import DataError
 from sparing.tasks._archive import files_in, find_archive
 from sparing.tasks._cifar import BATCH_BYTES, SIZE, from_rows, from_the_hub
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder, given_folder
 from sparing.tasks._images import Part, Sizes, image_task
 from sparing.tasks._subset import missing
-from sparing.tasks._task import Task
+from sparing.tasks.shared.files import data_folder, given_folder
+from sparing.tasks.shared.task import Task
 
 FACTS = Facts(
     metrics=("accuracy", "top5"),

@@ -9,7 +9,7 @@ import torch
 from sparing.core.errors import UsageError
 from sparing.tasks._facts import Facts
 from sparing.tasks._splits import stratified
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.task import Examples, Task
 
 SIZE = 8
 FACTS = Facts(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder
 from sparing.tasks._idx import FILES, SIDE, Levels, check_sizes, grey_task, read_part
 from sparing.tasks._images import Sizes
-from sparing.tasks._task import Task
+from sparing.tasks.shared.files import data_folder
+from sparing.tasks.shared.task import Task
 
 FACTS = Facts(
     metrics=("accuracy", "top5"),

@@ -10,7 +10,7 @@ from sparing.core.paths import expanded
 from sparing.tasks._endings import PICTURES, ends_with, holds_classes
 from sparing.tasks._facts import Facts
 from sparing.tasks._images import Part, Sizes, cut_test, image_task
-from sparing.tasks._task import Task
+from sparing.tasks.shared.task import Task
 
 FACTS = Facts(
     metrics=("accuracy", "top5"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparing.tasks._facts import Facts
-from sparing.tasks._reviews import LABELS, LICENCE, SOURCE, reviews
-from sparing.tasks._task import Task
-from sparing.tasks._text import BYTES, Corpus, Reading, text_task
+from sparing.tasks.shared.reviews import LABELS, LICENCE, SOURCE, reviews
+from sparing.tasks.shared.task import Task
+from sparing.tasks.shared.text import BYTES, Corpus, Reading, text_task
 
 FACTS = Facts(
     metrics=("accuracy",),

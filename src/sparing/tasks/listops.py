@@ -15,7 +15,7 @@ import torch
 
 from sparing.core.errors import UsageError, quoted
 from sparing.tasks._facts import Facts
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.task import Examples, Task
 
 
 def _median(values: list[int]) -> int:

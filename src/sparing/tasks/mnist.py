@@ -13,11 +13,11 @@ import torch
 
 from sparing.core.errors import DataError
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder, given_folder
-from sparing.tasks._hub import class_numbers, columns_of, from_hub, pictures_of
 from sparing.tasks._idx import FILES, SIDE, GreyPart, Levels, check_sizes, grey_task, read_part
 from sparing.tasks._images import Sizes
-from sparing.tasks._task import Task
+from sparing.tasks.shared.files import data_folder, given_folder
+from sparing.tasks.shared.hub import class_numbers, columns_of, from_hub, pictures_of
+from sparing.tasks.shared.task import Task
 
 FACTS = Facts(
     metrics=("accuracy", "top5"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sparing.tasks._facts import Facts
 from sparing.tasks._glue import GLUE, Glue, cut_loader
-from sparing.tasks._table import Table
+from sparing.tasks.shared.table import Table
 
 FACTS = Facts(
     metrics=("accuracy",),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sparing.tasks._facts import Facts
 from sparing.tasks._glue import GLUE, Glue, Labelled, labelled_loader
-from sparing.tasks._table import Table
+from sparing.tasks.shared.table import Table
 
 FACTS = Facts(
     metrics=("f1", "accuracy"),

@@ -22,7 +22,7 @@ from sparing.core.errors import UsageError
 from sparing.tasks._facts import Facts
 from sparing.tasks._pathfinder import Curves, draw_images
 from sparing.tasks._pixels import pixel_rows, pixel_task
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.task import Examples, Task
 
 FACTS = Facts(
     metrics=("accuracy",),

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from sparing.core.errors import DataError, option, require_choice
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder
-from sparing.tasks._reviews import SOURCE, reviews
 from sparing.tasks._splits import hashed_order
-from sparing.tasks._table import Row, complaint, skipped_note
-from sparing.tasks._task import Task
-from sparing.tasks._text import BYTES, Corpus, Reading, text_task
+from sparing.tasks.shared.files import data_folder
+from sparing.tasks.shared.reviews import SOURCE, reviews
+from sparing.tasks.shared.table import Row, complaint, skipped_note
+from sparing.tasks.shared.task import Task
+from sparing.tasks.shared.text import BYTES, Corpus, Reading, text_task
 
 FACTS = Facts(
     metrics=("accuracy",),

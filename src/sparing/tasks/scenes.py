@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sparing.core.errors import UsageError
 from sparing.tasks._facts import Facts
-from sparing.tasks._task import Examples, Task
+from sparing.tasks.shared.task import Examples, Task
 
 FACTS = Facts(
     metrics=("accuracy",),

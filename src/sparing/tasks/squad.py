@@ -14,12 +14,12 @@ import torch
 from sparing.core.errors import DataError, UsageError, quoted
 from sparing.core.reading import parse_json
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder, find, given_folder, read_bytes
-from sparing.tasks._hub import columns_of, from_hub
-from sparing.tasks._spans import Question, windows_of
 from sparing.tasks._splits import hashed_order
-from sparing.tasks._task import Examples, Task
-from sparing.tasks._text import fast_tokenizer, pad_of
+from sparing.tasks.shared.files import data_folder, find, given_folder, read_bytes
+from sparing.tasks.shared.hub import columns_of, from_hub
+from sparing.tasks.shared.spans import Question, windows_of
+from sparing.tasks.shared.task import Examples, Task
+from sparing.tasks.shared.text import fast_tokenizer, pad_of
 
 FACTS = Facts(
     metrics=("token_f1", "exact_match"),

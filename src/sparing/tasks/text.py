@@ -27,10 +27,10 @@ from sparing.tasks._frame import (
     read_frame,
     saved_data_set,
 )
-from sparing.tasks._hub import from_hub
-from sparing.tasks._table import Row, complaint, number_between, skipped_note
-from sparing.tasks._task import Task
-from sparing.tasks._text import Corpus, Reading, cut_rows, text_task
+from sparing.tasks.shared.hub import from_hub
+from sparing.tasks.shared.table import Row, complaint, number_between, skipped_note
+from sparing.tasks.shared.task import Task
+from sparing.tasks.shared.text import Corpus, Reading, cut_rows, text_task
 
 FACTS = Facts(
     metrics=("accuracy", "matthews"),

@@ -12,10 +12,10 @@ from sparing.tasks._archive import PICTURE_BYTES, files_in, find_archive
 from sparing.tasks._arrays import read_arrays
 from sparing.tasks._endings import files_with
 from sparing.tasks._facts import Facts
-from sparing.tasks._files import data_folder
 from sparing.tasks._images import Part, Sizes, image_task
 from sparing.tasks._subset import missing
-from sparing.tasks._task import Task
+from sparing.tasks.shared.files import data_folder
+from sparing.tasks.shared.task import Task
 
 FACTS = Facts(
     metrics=("accuracy", "top5"),

@@ -18,8 +18,8 @@ from sparing.core.errors import NotFinite
 from sparing.core.recording import record
 from sparing.tasks import Task
 from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxiliary
-from sparing.train._checkpoints import save_weights
 from sparing.train._metrics import MetricsFile
+from sparing.train.checkpoints import save_weights
 from sparing.train.evaluation import Evaluation, evaluate
 from sparing.train.metering import StepMeter, Totals
 from sparing.train.objective import Objective, judge_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from sparing.tasks._spans import Answer, Passages, best_answers, exact_match
+from sparing.tasks.shared.spans import Answer, Passages, best_answers, exact_match
 
 
 def answers_in(

@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparing.tasks._task import UNLABELLED
+from sparing.tasks.shared.task import UNLABELLED
 
 
 def outputs_of(answer: Any) -> Float[Tensor, "batch ..."]:

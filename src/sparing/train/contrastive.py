@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from sparing.core.errors import UsageError, require_choice
 from sparing.core.mechanism import without_autocast
-from sparing.mechanisms._shared import wide
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.tasks import Examples, Task
 from sparing.train.augmentation import Augmentation
 from sparing.train.evaluation import Evaluation, evaluating

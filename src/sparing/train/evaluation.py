@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
-from sparing.tasks._scores import scores
-from sparing.tasks._spans import Passages, text_values
+from sparing.tasks.shared.scores import scores
+from sparing.tasks.shared.spans import Passages, text_values
 from sparing.train._spans import answers_in
 from sparing.train.answers import label_loss, outputs_of, predictions_of
 from sparing.train.room import fitting_batch

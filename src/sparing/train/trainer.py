@@ -22,19 +22,19 @@ from sparing.core.processor import multiplies_bfloat16
 from sparing.core.progress import waiting
 from sparing.core.reading import parse_json
 from sparing.foreign.pretrained import write_pretrained
-from sparing.models._quiet import quiet
+from sparing.models.shared.quiet import quiet
 from sparing.tasks import Task
-from sparing.tasks._text import VOCABULARIES
-from sparing.tasks._words import WORDS
-from sparing.train import _checkpoints
+from sparing.tasks.shared.text import VOCABULARIES
+from sparing.tasks.shared.words import WORDS
+from sparing.train import checkpoints
 from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
-from sparing.train._surroundings import generators_kept, interrupts_to
 from sparing.train.evaluation import evaluating
 from sparing.train.metering import StepMeter
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
 from sparing.train.room import on_cpu, require_room
+from sparing.train.surroundings import generators_kept, interrupts_to
 
 RESULT, RUN, METRICS, DATA = "result.json", "run.json", "metrics.jsonl", "data"
 
@@ -133,11 +133,11 @@ def _run(
     _open_run(folder, _description(model, task, recipe, objective), resume)
     if (folder / RESULT).exists():
         return _read_back(model, folder)
-    start, notes = _checkpoints.last_good(folder, model)
+    start, notes = checkpoints.last_good(folder, model)
     journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress or waiting(), meter)
     steps = 0
     if start is not None:
-        state = _checkpoints.read_json(start / _checkpoints.STATE)
+        state = checkpoints.read_json(start / checkpoints.STATE)
         journal.restore(state["stateful_callbacks"]["Journal"])
         steps = state["global_step"]
         notes.append(f"resumed from step {steps}")
@@ -214,7 +214,7 @@ def _finish(
     """Put the best weights back, save the model and the result, drop what is needed no more."""
     best = journal.best
     best_step = int(best["step"])
-    _checkpoints.load_weights(model, folder / f"{_checkpoints.PREFIX}{best_step}")
+    checkpoints.load_weights(model, folder / f"{checkpoints.PREFIX}{best_step}")
     result = TrainResult(
         train_time_s=journal.train_time_s,
         steps=steps,
@@ -233,21 +233,21 @@ def _finish(
     if task.tokenizer is not None:
         write_pretrained(task.tokenizer, folder)
     elif task.words is not None:
-        _checkpoints.write_json(folder / WORDS, task.words.numbers)
-    _checkpoints.write_json(folder / RESULT, asdict(result))
-    renamed = _checkpoints.weights_problem(model, folder)  # by ``save_pretrained``
-    _checkpoints.clear(folder, keep=best_step if renamed else None)
+        checkpoints.write_json(folder / WORDS, task.words.numbers)
+    checkpoints.write_json(folder / RESULT, asdict(result))
+    renamed = checkpoints.weights_problem(model, folder)  # by ``save_pretrained``
+    checkpoints.clear(folder, keep=best_step if renamed else None)
     return result
 
 
 def _read_back(model: nn.Module, folder: Path) -> TrainResult:
     """The result of a finished run; the model gets its weights."""
     try:
-        result = TrainResult(**_checkpoints.read_json(folder / RESULT))
+        result = TrainResult(**checkpoints.read_json(folder / RESULT))
     except TypeError as error:
         raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
-    own = folder / f"{_checkpoints.PREFIX}{result.best_step}"  # there where names differ
-    _checkpoints.load_weights(model, own if (own / _checkpoints.WEIGHTS).is_file() else folder)
+    own = folder / f"{checkpoints.PREFIX}{result.best_step}"  # there where names differ
+    checkpoints.load_weights(model, own if (own / checkpoints.WEIGHTS).is_file() else folder)
     return result
 
 
@@ -286,22 +286,22 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     if resume == "never":
         _drop_record(folder)
     if run.exists():
-        found = _checkpoints.read_json(run)
+        found = checkpoints.read_json(run)
         usual = {f"recipe.{name}": value for name, value in asdict(Recipe()).items()}
         found = {DATA: description[DATA], **usual, **found}  # what older versions did not tell
         other = [name for name, value in description.items() if found.get(name) != value]
         if not other:
             return
-        if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
+        if checkpoints.checkpoints(folder) or (folder / RESULT).exists():
             name = other[0]
             raise CheckpointError(
                 f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
                 f"{description[name]!r}; choose another folder or start afresh with "
                 "resume='never', on the command line --overwrite"
             )
-    if _checkpoints.checkpoints(folder) or (folder / RESULT).exists():
+    if checkpoints.checkpoints(folder) or (folder / RESULT).exists():
         raise CheckpointError(f"{folder} holds a run without {RUN}: choose another folder")
-    _checkpoints.write_json(run, description)
+    checkpoints.write_json(run, description)
 
 
 def drop_training(folder: Path) -> None:
@@ -315,7 +315,7 @@ def drop_training(folder: Path) -> None:
 
 
 def _drop_record(folder: Path) -> None:
-    _checkpoints.clear(folder)
+    checkpoints.clear(folder)
     for name in (RESULT, METRICS, RUN):
         (folder / name).unlink(missing_ok=True)
 

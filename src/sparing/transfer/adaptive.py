@@ -29,7 +29,7 @@ from sparing.layers.frontier import by_score
 from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
-from sparing.train._checkpoints import WEIGHTS, load_weights, save_weights
+from sparing.train.checkpoints import WEIGHTS, load_weights, save_weights
 from sparing.transfer.adaptive_config import AdaptiveConfig
 from sparing.transfer.conversion import fill, require_classifier
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sparing.core.errors import Unsupported
-from sparing.models._shape import image_config
+from sparing.models.shared.shape import image_config
 from sparing.transfer.patching import select_patches, selector_of
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import entry_of

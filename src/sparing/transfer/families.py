@@ -17,7 +17,7 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.elastic import LayerForm
 from sparing.layers.encoder import HeadForm
 from sparing.layers.plan import LayerSizes
-from sparing.models._shape import image_config
+from sparing.models.shared.shape import image_config
 from sparing.transfer.patching import CHILD as PATCHES
 from sparing.transfer.swap import entry_of
 

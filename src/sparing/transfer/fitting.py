@@ -16,7 +16,7 @@ from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.measure.latency import paired_latency
 from sparing.measure.memory import peak_memory
-from sparing.models._shape import image_config
+from sparing.models.shared.shape import image_config
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
 MIB = 2**20

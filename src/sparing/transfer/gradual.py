@@ -16,7 +16,7 @@ from sparing.core.errors import UsageError
 from sparing.core.locking import held_alone
 from sparing.core.reading import parse_json
 from sparing.train import Recipe, TrainResult, evaluate, train
-from sparing.train._checkpoints import read_json, write_json
+from sparing.train.checkpoints import read_json, write_json
 from sparing.train.trainer import drop_training
 from sparing.transfer.blocks import find_blocks, removed_heads
 from sparing.transfer.pruning import PruneReport, prune, pruned_layers, remove, size_of

@@ -13,7 +13,7 @@ from sparing.core.errors import CheckpointError, UsageError, nearest
 from sparing.core.paths import expanded
 from sparing.foreign.pretrained import open_config, open_weights
 from sparing.models import MODELS
-from sparing.models._quiet import quiet
+from sparing.models.shared.quiet import quiet
 from sparing.transfer.checkpoint import load
 
 

@@ -21,7 +21,7 @@ from sparing.layers.patches import (
     keep_count,
     patch_scores,
 )
-from sparing.models._shape import image_config
+from sparing.models.shared.shape import image_config
 from sparing.transfer.swap import own_configuration, write_entry
 
 ENTRY, CHILD = "patches", "sparing_patches"

@@ -13,7 +13,7 @@ from torch import Tensor
 from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.paths import expanded
 from sparing.core.tracing import is_exported
-from sparing.train._checkpoints import WEIGHTS
+from sparing.train.checkpoints import WEIGHTS
 
 _HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 # Reading is always strict, runs nobody's code, takes safetensors alone and one copy of the weights.

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForMaskedImageModeling, PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
-from sparing.models._shape import image_config, seeded
+from sparing.models.shared.shape import image_config, seeded
 from sparing.transfer.families import family_of, require_classifier
 from sparing.transfer.registry import NAME
 

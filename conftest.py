@@ -1,0 +1,66 @@
+"""Shapes in annotations are checked while the tests run; nothing may reach for the network."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import time
+
+import jaxtyping
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+# A suite that a shell starts in the background ignores Ctrl-C; what tests send must arrive.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+install_import_hook(["sparing", "sparing_papers"], "beartype.beartype")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what is there for good out of every collection of garbage.
+
+    Each training ends with one, which goes over half a million objects of imported modules and
+    collected tests: in hundreds of short trainings that is minutes.
+    """
+    if len(session.items) < 20:
+        return
+    for name in ("transformers.trainer", "torch._dynamo", "torch.export", "scipy.stats"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _two_threads():
+    """Tests share the machine: more threads than this only wait for each other."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_machine():
+    """Tests run beside each other: what verdicts say must not depend on how busy that is."""
+    from sparing.measure import load
+
+    def quiet():
+        now = time.perf_counter()
+        return load.Counters(now, now, now, now, None, None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "read_counters", quiet)
+        yield
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """For tests that trace: PyTorch cannot trace through the checks of annotations."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)

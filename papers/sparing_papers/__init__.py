@@ -1,0 +1,1 @@
+"""Five papers on efficient models, reproduced with sparing: a folder each."""

@@ -1,0 +1,363 @@
+"""The arms of the AdaAttention study: one dense model, its attention changed, trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.core.options import option_defaults
+from sparing.experiment.arms import fitted_options
+from sparing.foreign.pretrained import write_pretrained
+from sparing.layers.plan import full_plan
+from sparing.models import build_model, default_model, names
+from sparing.slim.models import FOLLOW, Models, halves
+from sparing.slim.search.exits import dense_flops
+from sparing.slim.search.frontier import Variant, best, survey
+from sparing.tasks import Task
+from sparing.train import Auxiliary, Recipe, TrainResult, default_recipe, evaluate, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.train.recipe import Precision
+from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.dropout import without_dropout
+from sparing.transfer.gradual import labelled_batches, prune_gradually
+from sparing.transfer.opening import open_model
+from sparing.transfer.pruning import prune
+from sparing.transfer.rotating import rotate
+from sparing.transfer.swap import swap
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Kind = Literal["full", "swap", "skip", "prune", "gradual", "slim"]
+DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
+WEIGHT, LAST_WEIGHT = 0.01, 0.05
+SKIP_KEPT, SKIP_AFTER = 0.5, 2
+PRUNED = 0.5
+FLOOR = 0.995
+BATCH = 32
+IMPORTANCE_EXAMPLES = 512
+_IMPORTANCE_TOKENS = 65_536
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to change the dense model's attention.
+
+    ``weight`` is that of the loss that rewards low scores (the paper's lambda); it rises to 0.05 at
+    the end as printed, and an arm that begins above that, or at 0, keeps its own. ``group`` is what
+    it is timed with; ``everywhere`` says that Tables I to III have a row of it, so that every task
+    runs it. A ``rotated`` arm turns queries and keys first, so that the first coordinates of a head
+    say most. ``rate`` multiplies the rate of what the mechanism brings.
+    """
+
+    name: str
+    kind: Kind
+    group: str
+    mechanism: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = WEIGHT
+    everywhere: bool = False
+    rotated: bool = False
+    rate: float = 1.0
+
+    def fits(self, answer: str) -> bool:
+        """Whether there is a form of it for such answers: tokens are dropped by classifiers."""
+        return answer == "class" or self.kind not in ("skip", "slim")
+
+    @property
+    def last_weight(self) -> float:
+        """The weight at the end of training."""
+        return max(self.weight, LAST_WEIGHT) if self.weight else 0.0
+
+
+def _adaptive(name: str, group: str, weight: float = WEIGHT, **options: Any) -> Arm:
+    return Arm(name, "swap", group, "adaptive", options, weight)
+
+
+def _main(name: str, kind: Kind, mechanism: str = "") -> Arm:
+    return Arm(name, kind, "rivals", mechanism, everywhere=True)
+
+
+_HALF: Mapping[str, Any] = {"scores": "fixed", "score": 0.5, "threshold": None}
+ARMS = (
+    _main(FULL, "full"),
+    _main(ADAPTIVE, "swap", "adaptive"),
+    _main("linformer", "swap", "linformer"),
+    _main("bigbird", "swap", "bigbird"),
+    _main("skip", "skip"),
+    _main("prune", "prune"),
+    Arm("prune-gradual", "gradual", "rivals"),
+    _adaptive("random", "rivals", scores="random"),
+    # one number must go as far by itself as the many weights of a scorer go together
+    replace(_adaptive("global", "rivals", scores="global"), rate=10.0),
+    _adaptive("uniform", "rivals", **_HALF),
+    Arm("uniform-rotated", "swap", "rotation", "adaptive", _HALF, rotated=True),
+    Arm("adaptive-rotated", "swap", "rotation", "adaptive", rotated=True),
+    _adaptive("scorer-d8", "scorers", scorer_share=0.125),
+    _adaptive("scorer-d2", "scorers", scorer_share=0.5),
+    _adaptive("scorer-d", "scorers", scorer_share=1.0),
+    _adaptive("weight-0", "weights", 0.0),
+    _adaptive("weight-0.05", "weights", 0.05),
+    _adaptive("weight-0.1", "weights", 0.1),
+    _adaptive("threshold-0.3", "weights", threshold=0.3),
+    _adaptive("threshold-0.7", "weights", threshold=0.7),
+    _adaptive("no-threshold", "weights", threshold=None),
+    _adaptive("literal-loss", "weights", literal_loss=True),
+    _main(OURS, "slim"),
+)
+
+
+TABLE_ONE = tuple(
+    arm for arm in ARMS if arm.name in (FULL, "linformer", "bigbird", "skip", ADAPTIVE)
+)
+# Scores that do not follow the input: what adapting must beat.
+CONTROLS = ("random", "global", "uniform")
+
+
+def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:
+    """The arms of these names, all without any; full always, since all are held against it."""
+    known = {arm.name: arm for arm in ARMS}
+    for name in wanted:
+        if name not in known:
+            from sparing.core.errors import nearest
+
+            raise UsageError(f"unknown arm {name!r}{nearest(name, known)}")
+    return tuple(arm for arm in ARMS if not wanted or arm.name in (*wanted, FULL))
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long and in what precision things are trained; counts and a rate of 0 take defaults."""
+
+    dense_epochs: int = 0
+    epochs: int = 0
+    batch_size: int = BATCH
+    learning_rate: float = 0.0
+    mechanism_rate_factor: float = 1.0
+    precision: Precision = "auto"
+    attention_dropout: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One task with its models: where they lie and how they are made."""
+
+    name: str
+    task: Task
+    folder: Path
+    model: str
+    sizes: Mapping[str, Any]
+    length: Length
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the dense model begins as somebody else's weights."""
+        return bool(self.model) and self.model not in names()
+
+    def recipe(self, seed: int, *, dense: bool) -> Recipe:
+        """How the dense model is fine-tuned, or every arm trained on: one recipe for all."""
+        own = default_recipe(self.name, pretrained=self.pretrained)
+        known = self.length.dense_epochs if dense else self.length.epochs
+        usual = own.epochs
+        if not self.pretrained:
+            usual = max(3, own.epochs) if dense else max(2, own.epochs // 2)
+        return replace(
+            own,
+            epochs=known or usual,
+            batch_size=self.length.batch_size,
+            learning_rate=self.length.learning_rate or own.learning_rate,
+            mechanism_rate_factor=self.length.mechanism_rate_factor,
+            precision=self.length.precision,
+            patience=None,
+            seed=seed,
+        )
+
+    def place(self, arm: str, seed: int) -> Path:
+        """The folder of one trained model."""
+        return self.folder / "models" / f"{self.name.replace('/', '-')}-{arm}-{seed}"
+
+    def open(self, arm: str, seed: int) -> PreTrainedModel:
+        """A trained model, in evaluation mode; raises ``UsageError`` before its training."""
+        place = self.place(arm, seed)
+        if not (place / "config.json").is_file():
+            raise UsageError(
+                f"{arm} of seed {seed} on {self.name} is not there: its cell failed or was left out"
+            )
+        return open_model(str(place)).eval()
+
+    def build(self, seed: int) -> PreTrainedModel:
+        """The dense model before training."""
+        name = self.model or default_model(self.task)
+        sizes = {} if self.pretrained else self.sizes
+        built = build_model(name, self.task, seed=seed, **sizes)
+        if self.task.answer == "number":
+            _answer_the_mean(built, self.task)
+        return built if self.length.attention_dropout else without_dropout(built, hidden=False)
+
+
+def _answer_the_mean(model: PreTrainedModel, task: Task) -> None:
+    """Let a new head begin at the mean of the answers, not at 0.
+
+    A few hundred steps at a fine-tuning rate would go into finding it, and arms be told apart by
+    how soon they do.
+    """
+    heads = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m.out_features == 1]
+    bias = heads[-1].bias if heads else None
+    if bias is None or bool(bias.detach().any()):  # one that is not 0 was trained
+        return
+    with torch.no_grad():
+        bias.fill_(float(task.train.labels.double().mean()))
+
+
+def train_dense(work: Work, seed: int) -> TrainResult:
+    """Fine-tune the dense model, from which every arm of this seed begins."""
+    recipe = work.recipe(seed, dense=True)
+    return train(work.build(seed), work.task, recipe, output_dir=work.place(DENSE, seed))
+
+
+def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, Any]]:
+    """Change the dense model's attention and train on; also tells what was changed."""
+    recipe = replace(work.recipe(seed, dense=False), auxiliary=_auxiliary(work, arm, seed))
+    recipe = replace(recipe, mechanism_rate_factor=arm.rate * recipe.mechanism_rate_factor)
+    if arm.kind == "slim":
+        return _train_ours(work, recipe, seed)
+    dense = work.open(DENSE, seed)
+    place = work.place(arm.name, seed)
+    if arm.kind == "skip":
+        return _train_skipping(work, dense, recipe, seed, place)
+    told: dict[str, Any] = {}
+    if arm.kind == "gradual":
+        return _train_gradually(work, dense, recipe, seed, place)
+    if arm.rotated:
+        rotate(dense, inputs_for_moments(work, seed))
+    if arm.kind == "swap":
+        told = options_of(arm, work.task.tokens, seed)
+        swap(dense, arm.mechanism, tokens=work.task.tokens, **told)
+    elif arm.kind == "prune":
+        report = prune(
+            dense, PRUNED, labelled_batches(work.task, importance_examples(work.task), seed)
+        )
+        told = {"removed_heads": report.removed, "heads": report.heads}
+    return train(dense, work.task, recipe, output_dir=place), told
+
+
+def importance_examples(task: Task) -> int:
+    """How many inputs heads are weighed on: fewer where they are long, which say as much."""
+    return min(IMPORTANCE_EXAMPLES, max(1, _IMPORTANCE_TOKENS // task.tokens))
+
+
+def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
+    """A mechanism's options, those that count tokens fitted to the length."""
+    from sparing.core.catalogue import mechanism_class
+
+    found = {**fitted_options(arm.mechanism, tokens), **arm.options}
+    if "seed" in option_defaults(mechanism_class(arm.mechanism)):
+        found["seed"] = seed
+    return found
+
+
+def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
+    """The printed schedule, held against the dense model's validation: for all arms alike.
+
+    The printed rule ends a training that falls below 95 % and keeps the last validation above, not
+    the best. Were the others to keep their best, the choice alone would be a point on SST-2.
+    """
+    found = evaluate(work.open(DENSE, seed), work.task, "validation")
+    return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=found.score)
+
+
+def inputs_for_moments(work: Work, seed: int) -> list[dict[str, torch.Tensor]]:
+    """Training inputs to find the coordinates of heads by."""
+    found = labelled_batches(work.task, importance_examples(work.task), seed)
+    kept = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
+    return [{name: batch[name] for name in kept if name in batch} for batch in found]
+
+
+def _train_gradually(
+    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, place: Path
+) -> tuple[TrainResult, dict[str, Any]]:
+    """As many heads gone and as many epochs trained as by ``prune``, but a share after each epoch.
+
+    The stages count as one training: its time is theirs together.
+    """
+    stages = recipe.epochs
+    report = prune_gradually(
+        dense,
+        work.task,
+        PRUNED,
+        recipe=replace(recipe, epochs=1),
+        stages=stages,
+        examples=importance_examples(work.task),
+        folder=place / "stages",
+    )
+    write_pretrained(dense, place)
+    if work.task.tokenizer is not None:
+        write_pretrained(work.task.tokenizer, place)
+    told = {"removed_heads": report.removed, "heads": report.heads, "stages": report.to_dict()}
+    last = report.stages[-1].trained
+    whole = sum(stage.trained.train_time_s for stage in report.stages)
+    steps = sum(stage.trained.steps for stage in report.stages)
+    return replace(last, train_time_s=whole, steps=steps), told
+
+
+def skip_after(layers: int) -> int:
+    """The layer after which the skipping arm drops tokens."""
+    return max(1, min(SKIP_AFTER, layers - 1))
+
+
+def _train_skipping(
+    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, place: Path
+) -> tuple[TrainResult, dict[str, Any]]:
+    """Half the tokens dropped by the attention they receive, distilled from the dense model."""
+    model = adapt(dense, exits=())
+    after = skip_after(len(model.encoder.sizes))
+    plan = replace(full_plan(model.encoder.sizes), tokens_kept=SKIP_KEPT, tokens_after=after)
+    model.plan = plan
+    draw = Draw((1.0,), (1.0,), (SKIP_KEPT,), after)
+    loss = ElasticLoss(dense, FOLLOW, draw, seed)
+    recipe = replace(recipe, distillation=FOLLOW)
+    result = train(model, work.task, recipe, output_dir=place, objective=loss)
+    return result, {"tokens_kept": SKIP_KEPT, "tokens_after": after}
+
+
+def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dict[str, Any]]:
+    """The adaptive form of ``slim``: distilled as long, its plan chosen on half of validation."""
+    place = work.place(OURS, seed)
+    dense = str(work.place(DENSE, seed))
+    draw = Draw()
+    models = Models(dense, work.task, place, recipe, recipe, draw, seed)
+    result = models.train_adaptive()
+    model = models.adaptive()
+    held, _ = halves(work.task.validation)
+    variants = [Variant(width) for width in draw.widths]
+    points = [point for *_, found in survey(model, work.task, held, variants) for point in found]
+    whole = float(dense_flops(model, held).mean())
+    # the better of the two: it is held against the one that was trained on
+    aim = FLOOR * max(_score_on(work, arm, seed, held) for arm in (DENSE, FULL))
+    good = [point for point in best(points) if point.score >= aim]
+    point = good[0] if good else max(points, key=lambda each: each.score)
+    model.plan = point.plan
+    write_pretrained(model, place)
+    told = {
+        "plan": point.plan.to_dict(),
+        "cost_share": point.cost_share,
+        "dense_flops": whole,
+        "floor_held": bool(good),
+    }
+    return result, told
+
+
+def _score_on(work: Work, arm: str, seed: int, examples: Any) -> float:
+    """A trained arm's score on a part of validation."""
+    part = replace(work.task, validation=examples)
+    return evaluate(work.open(arm, seed), part, "validation").score
+
+
+def is_ours(model: object) -> bool:
+    """Whether this is an adaptive classifier, which runs a plan."""
+    return isinstance(model, AdaptiveClassifier)

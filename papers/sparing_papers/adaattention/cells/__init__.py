@@ -1,0 +1,1 @@
+"""What is measured: trainings, answers, curves, patterns and speeds, a cell each."""

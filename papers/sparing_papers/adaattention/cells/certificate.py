@@ -1,0 +1,138 @@
+"""An analytic certificate for cut queries and keys, held against the true error: it is vacuous.
+
+What is cut from a head's scores is x W x^T with W the part of W_q W_k^T that its largest singular
+values leave out. Norms bound it: |x_i W x_j| <= s |x_i| |x_j| with s the largest value left out.
+From a bound e on every score follows one on the output, 2 tanh(e / 2) R, R the radius of the values
+around their mean: total variation between two softmaxes whose scores differ by at most e is at most
+tanh(e / 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell
+from sparing.transfer.layers import AttentionLayer, find_layers, projection_weights
+from sparing_papers.adaattention.arms import FULL, Work
+
+EXAMPLES = 40
+KEPT_SHARES = (0.75, 0.5, 0.25)
+TIGHT = 0.1
+SATURATED = 0.99
+
+
+def certificate_cell(work: Work, seed: int) -> Cell:
+    """Bound and error of the full model's heads on its own inputs, in float64."""
+
+    def do() -> list[Record]:
+        model = work.open(FULL, seed)
+        rows: dict[float, list[Tensor]] = {share: [] for share in KEPT_SHARES}
+        for index in range(min(EXAMPLES, len(work.task.test))):
+            batch = work.task.collate([work.task.test[index]])
+            batch.pop("labels")
+            for layer, x in _inputs(model, batch):
+                for share in KEPT_SHARES:
+                    rows[share].append(head_errors(layer, x, share))
+        labels: dict[str, Label] = {"task": work.name, "arm": FULL}
+        found: list[Record] = []
+        for share, parts in rows.items():
+            found += _summary(torch.cat(parts, 1), {**labels, "kept_share": share})
+        return found
+
+    return Cell(f"{work.name}/certificate", do, weight=1.0)
+
+
+@torch.no_grad()
+def _inputs(
+    model: nn.Module, batch: Mapping[str, Tensor]
+) -> list[tuple[AttentionLayer, Float[Tensor, "tokens width"]]]:
+    """What each attention layer reads for one input."""
+    layers, seen = find_layers(model), []
+
+    def listen(layer: AttentionLayer) -> Any:
+        def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            x = given[0] if given else named["hidden_states"]
+            seen.append((layer, x[0].double()))
+
+        return layer.module.register_forward_pre_hook(hook, with_kwargs=True)
+
+    handles = [listen(layer) for layer in layers]
+    try:
+        model(**batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def head_errors(
+    layer: AttentionLayer, x: Float[Tensor, "tokens width"], share: float
+) -> Float[Tensor, "quantities rows"]:
+    """For each head and query: score error, its bound, output error, its bound, trivial bound, |o|.
+
+    Biases count as the weights of one more feature that is always 1.
+    """
+    weights = {name: value.double() for name, value in projection_weights(layer).items()}
+    ones = torch.cat([x, x.new_ones(len(x), 1)], 1)
+    q_weight, k_weight, v_weight = (_by_head(weights, stream, layer) for stream in "qkv")
+    kept = max(1, round(share * layer.dim))
+    scale = layer.dim**-0.5
+    # The factors q_weight^T = A r_a, k_weight^T = B r_b make the SVD one of dim x dim.
+    (a, r_a), (b, r_b) = (torch.linalg.qr(each.mT) for each in (q_weight, k_weight))
+    left, sizes, right = torch.linalg.svd(r_a @ r_b.mT)
+    left, right = left[..., kept:], right.mT[..., kept:]
+    cut = sizes[..., kept:]
+    from_q = ones @ a @ left
+    from_k = ones @ b @ right
+    lost = scale * (from_q * cut[:, None]) @ from_k.mT
+    scores = scale * (ones @ q_weight.mT) @ (ones @ k_weight.mT).mT
+    values = ones @ v_weight.mT
+    out, cut_out = scores.softmax(-1) @ values, (scores - lost).softmax(-1) @ values
+    norms = ones.norm(dim=-1)
+    largest = cut[:, :1] if cut.shape[1] else cut.new_zeros(len(cut), 1)
+    score_bound = scale * largest * norms * norms.max()
+    radius = (values - values.mean(1, keepdim=True)).norm(dim=-1).amax(1, keepdim=True)
+    bound = 2 * (score_bound / 2).tanh() * radius
+    found = (
+        lost.abs().amax(-1),
+        score_bound,
+        (out - cut_out).norm(dim=-1),
+        bound,
+        (2 * radius).expand_as(bound),
+        out.norm(dim=-1),
+    )
+    return torch.stack([each.flatten() for each in found])
+
+
+def _by_head(
+    weights: Mapping[str, Tensor], stream: str, layer: AttentionLayer
+) -> Float[Tensor, "heads dim width_and_one"]:
+    weight = weights[stream].view(layer.heads, layer.dim, -1)
+    bias = weights.get(f"{stream}_bias", weight.new_zeros(layer.heads * layer.dim))
+    return torch.cat([weight, bias.view(layer.heads, layer.dim, 1)], -1)
+
+
+def _summary(rows: Float[Tensor, "quantities rows"], labels: dict[str, Label]) -> list[Record]:
+    """Means, the bound over the error, and how often the bound says anything at all."""
+    score, score_bound, error, bound, trivial, size = rows
+    found = {
+        "score_error": score.mean(),
+        "score_error_bound": score_bound.mean(),
+        "output_error": (error / size).mean(),
+        "output_error_bound": (bound / size).mean(),
+        "bound_over_error": bound.mean() / error.mean(),
+        "bound_saturated": (bound >= SATURATED * trivial).double().mean(),
+        "certified": (bound <= TIGHT * size).double().mean(),
+        "truly_small": (error <= TIGHT * size).double().mean(),
+    }
+    count = rows.shape[1]
+    return [
+        Record(name, float(value), "ratio", "measured", labels, count=count)
+        for name, value in found.items()
+    ]

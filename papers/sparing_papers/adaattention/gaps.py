@@ -1,0 +1,105 @@
+"""Differences of scores between two trained arms, for other test examples and other trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparing.core.record import Label, Record
+from sparing.measure.pooling import Part, parts_of, reach_of
+from sparing.measure.statistics import unseen
+from sparing_papers.adaattention.arms import Work
+from sparing_papers.adaattention.cells.answers import kept_answers
+from sparing_papers.adaattention.cells.scores import score_of
+
+RESAMPLES = 500
+CONFIDENCE = 0.95
+
+Pairs = Sequence[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A mean difference, what its variance consists of, and what it was seen on."""
+
+    value: float
+    parts: tuple[Part, ...]
+    examples: int
+    seeds: int
+
+    def record(self, name: str, labels: dict[str, Label], count: int) -> Record:
+        """With its 95 % interval, and the one-sided bound as a label."""
+        reach = reach_of(self.parts, CONFIDENCE)
+        below = reach_of(self.parts, 2 * CONFIDENCE - 1)
+        if not reach:  # no answer differs: so few examples cannot tell that none ever will
+            reach, below = (unseen(self.examples, p) for p in (CONFIDENCE, 2 * CONFIDENCE - 1))
+        about: dict[str, Label] = {**labels, "one_sided": self.value - below}
+        interval = (self.value - reach, self.value + reach)
+        return Record(name, self.value, "score", "measured", about, interval, count)
+
+
+def gap_of(work: Work, arm: str, to: str, seeds: Sequence[int]) -> Gap | None:
+    """How much better an arm does than another on a task, by the seeds that have both.
+
+    None where no seed has. Seeds and examples are random effects that cross, as they are in
+    ``pool_differences``.
+    """
+    found = [(kept_answers(work, arm, seed), kept_answers(work, to, seed)) for seed in seeds]
+    pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
+    if not pairs:
+        return None
+    gaps = _gaps(work, pairs)
+    parts = _resampled(work, pairs) if gaps is None else parts_of(gaps.numpy())
+    value = fmean(score_of(work, ours) - score_of(work, theirs) for ours, theirs in pairs)
+    return Gap(value, tuple(parts), len(pairs[0][0]), len(pairs))
+
+
+def mean_gap(gaps: Sequence[Gap]) -> Gap:
+    """The mean over tasks, each counting as much; trainings of two tasks have nothing in common."""
+    parts = tuple(part.times(1 / len(gaps)) for gap in gaps for part in gap.parts)
+    least, seeds = min(gap.examples for gap in gaps), min(gap.seeds for gap in gaps)
+    return Gap(fmean(gap.value for gap in gaps), parts, least, seeds)
+
+
+def _gaps(work: Work, pairs: Pairs) -> Tensor | None:
+    """(seeds, examples): each example's own difference, where the metric is a mean of such."""
+    if work.task.answer == "span":
+        place = work.task.metrics.index(work.task.metric)
+        return torch.stack([(ours - theirs)[:, place].double() for ours, theirs in pairs])
+    if work.task.metric != "accuracy":
+        return None
+    labels = work.task.test.labels
+    right = [[(each.argmax(-1) == labels).double() for each in pair] for pair in pairs]
+    return torch.stack([ours - theirs for ours, theirs in right])
+
+
+def _resampled(work: Work, pairs: Pairs) -> list[Part]:
+    """The same two parts for a metric of all answers together, by drawing examples again.
+
+    All seeds meet the same draws. What examples make of one seed's difference and of the mean of
+    all tells what of it the seeds share.
+    """
+    count, seeds = len(pairs[0][0]), len(pairs)
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randint(count, (RESAMPLES, count), generator=generator)
+    drawn = np.array(
+        [
+            [score_of(work, ours, draw=d) - score_of(work, other, draw=d) for ours, other in pairs]
+            for d in draws
+        ]
+    )
+    of_mean = float(drawn.mean(1).var(ddof=1))
+    if seeds == 1:
+        return [Part(of_mean, count - 1)]
+    of_one = float(drawn.var(0, ddof=1).mean())
+    own = max(0.0, (of_one - of_mean) / (seeds - 1))
+    seen = np.array([score_of(work, ours) - score_of(work, other) for ours, other in pairs])
+    return [
+        Part(float(seen.var(ddof=1)) / seeds, seeds - 1),
+        Part(max(0.0, of_mean - own), count - 1),
+    ]

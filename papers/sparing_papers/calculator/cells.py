@@ -1,0 +1,163 @@
+"""The cells of the calculator study: one training each, and the rivals that need none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from sparing.calculator import Calculator
+from sparing.calculator.network import SHIPPED
+from sparing.calculator.regression import fit_predictor, value_task
+from sparing.core.record import Record
+from sparing.experiment.run import Cell
+from sparing.experiment.spent import spent_records, windows
+from sparing.measure.machine import threads
+from sparing.predictors import build_predictor, parameter_counts
+from sparing.predictors.gated_sum import Network as GatedSum
+from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.expressions import Expression
+from sparing.tasks.shared.published import published
+from sparing.train.values import ValueLoss
+from sparing_papers.calculator.arms import (
+    ARMS,
+    BASELINE,
+    CALCULATOR,
+    FIXED,
+    LINEAR,
+    TWO_WEIGHTS,
+    ZERO,
+    ValueArm,
+)
+from sparing_papers.calculator.judging import Labels, Predict, probe_records, score_records
+from sparing_papers.calculator.options import Options
+
+# Seconds of one core for 200 epochs of the smallest network; others by their weights.
+SMALLEST_S, PER_WEIGHT_S = 15.0, 4e-4
+
+
+def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
+    """Train one arm with one seed, judge it, and ask what its answers hang on."""
+    arm = ARMS[name]
+
+    def do() -> list[Record]:
+        labels: Labels = {"arm": name, "seed": seed}
+        meter = windows(options.watts_per_core)
+        with threads(options.thread_count):
+            model, result = fit_predictor(
+                arm.network,
+                arm.options,
+                arm.recipe(seed, options.epochs),
+                place_of(folder, name, seed),
+                objective=_objective(arm),
+                meter=meter,
+            )
+            found = score_records(model.predict, labels)
+            found += probe_records(model, labels)
+        counts = parameter_counts(model, arm.counted)
+        sizes = {"architecture": counts.architecture, "optimizer": counts.optimizer}
+        found += [
+            Record("parameters", count, "numbers", "measured", {**labels, "of": of})
+            for of, count in sizes.items()
+        ]
+        return [*found, *spent_records(result, meter, labels)]
+
+    weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
+    seconds = (SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200
+    return Cell(f"arm/{slug(name)}/{seed}", do, weight=seconds)
+
+
+def place_of(folder: Path, name: str, seed: int) -> Path:
+    """The folder of one training."""
+    return folder / "models" / f"{slug(name)}-{seed}"
+
+
+def slug(name: str) -> str:
+    """A name for keys and folders."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def _objective(arm: ValueArm) -> ValueLoss:
+    """The loss; the benchmark is relative to what the answer 0 errs on the training sums."""
+    if arm.loss == "squared":
+        return ValueLoss()
+    truth = value_task().train.labels.abs()
+    relative = (truth / truth.clamp(min=1)).mean()
+    return ValueLoss(arm.loss, {"mean": float(truth.mean()), "relative": float(relative)})
+
+
+def fixed_cells() -> list[Cell]:
+    """What needs no training here, each once."""
+    makers = {
+        TWO_WEIGHTS: _two_weights,
+        ZERO: lambda: (lambda sums: [0.0] * len(sums), 0),
+        LINEAR: _linear,
+        CALCULATOR: _calculator,
+    }
+
+    def cell(name: str) -> Cell:
+        def do() -> list[Record]:
+            predict, weights = makers[name]()
+            labels: Labels = {"arm": name, "seed": None}
+            sizes: Labels = {**labels, "of": "architecture"}
+            size = Record("parameters", weights, "numbers", "measured", sizes)
+            return [size, *score_records(predict, labels)]
+
+        return Cell(f"fixed/{slug(name)}", do, weight=30.0 if name == CALCULATOR else 0.5)
+
+    return [cell(name) for name in FIXED]
+
+
+def _two_weights() -> tuple[Predict, int]:
+    sums = published()["train"]
+    network = GatedSum().double()
+    truth = torch.tensor([float(each.value) for each in sums], dtype=torch.float64)
+    network.solve(as_values(sums), truth)
+
+    def predict(asked: Sequence[Expression]) -> list[float | None]:
+        with torch.inference_mode():
+            return list(network(as_values(asked).double()).tolist())
+
+    return predict, 2
+
+
+def _linear() -> tuple[Predict, int]:
+    """Least squares on the fifteen slots and a constant."""
+    sums = published()["train"]
+
+    def rows(asked: Sequence[Expression]) -> torch.Tensor:
+        values = as_values(asked).double()
+        return torch.cat([values, torch.ones_like(values[:, :1])], 1)
+
+    truth = torch.tensor([float(each.value) for each in sums], dtype=torch.float64)
+    # slots that never change in training: the smallest weights, as the pseudoinverse has them
+    weights = torch.linalg.pinv(rows(sums)) @ truth
+    return lambda asked: list((rows(asked) @ weights).tolist()), len(weights)
+
+
+def _calculator() -> tuple[Predict, int]:
+    """The network that comes along: it reads text and writes text."""
+    network = Calculator.load(SHIPPED)
+
+    def predict(asked: Sequence[Expression]) -> list[float | None]:
+        answers = network.answer([each.text for each in asked])
+        return [_number(answer.text) for answer in answers]
+
+    return predict, network.weights
+
+
+def _number(text: str) -> float | None:
+    """What was written, where it is a number."""
+    return float(text) if text.removeprefix("-").isdecimal() else None
+
+
+def all_cells(options: Options, folder: Path) -> list[Cell]:
+    """Fixed rivals, then seed by seed, the baseline first."""
+    found = fixed_cells()
+    for seed in range(options.seeds):
+        found += [arm_cell(options, folder, name, seed) for name in options.trained]
+    return found
+
+
+__all__ = ["BASELINE", "all_cells", "arm_cell", "place_of", "slug"]

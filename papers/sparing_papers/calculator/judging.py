@@ -1,0 +1,172 @@
+"""How right a predictor of sums is, where it errs, and what its answers hang on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import torch
+from scipy.stats import spearmanr
+
+from sparing.calculator.predicting import slot_attention
+from sparing.core.record import Label, Record
+from sparing.core.recording import record
+from sparing.tasks.arithmetic import as_values
+from sparing.tasks.shared.calculation_scores import (
+    ValueScores,
+    by_operands,
+    legacy_errors,
+    value_scores,
+)
+from sparing.tasks.shared.expressions import Expression
+from sparing.tasks.shared.published import corrected, published
+
+if TYPE_CHECKING:
+    from sparing.predictors import Predictor
+
+Predict = Callable[[Sequence[Expression]], Sequence[float | None]]
+Labels = dict[str, Label]
+LONG_SETS = ("published long", "out+long")
+OUT_SETS = ("out",)
+PROBED_OPERANDS, LARGEST_SEEN = (3, 8), 4
+
+
+@cache
+def test_sets() -> Mapping[str, tuple[Expression, ...]]:
+    """Both kinds of sets by name: those that are as published say so."""
+    old, new = published(), corrected()
+    return {
+        "train": old["train"],
+        "in": old["in"],
+        "published out": old["out"],
+        "published long": old["long"],
+        **{name: new[name] for name in ("out", "long", "out+long")},
+    }
+
+
+def score_records(predict: Predict, labels: Labels) -> list[Record]:
+    """Exact match and errors of every set, by number and size of operands."""
+    sets = test_sets()
+    given = {name: predict(each) for name, each in sets.items()}
+    found: list[Record] = []
+    for name, expressions in sets.items():
+        own: Labels = {**labels, "set": name}
+        found += _scores(value_scores(expressions, given[name]), own)
+        if name in LONG_SETS:
+            for count, each in by_operands(expressions, given[name]).items():
+                found += _scores(each, {**own, "operands": count})
+        if name in OUT_SETS:
+            for largest, each in _by_largest(expressions, given[name]):
+                found += _scores(each, {**own, "largest": largest})
+    return [*found, *_legacy(given, labels), _closer(given["in"], labels)]
+
+
+def _scores(found: ValueScores, labels: Labels) -> Iterator[Record]:
+    for name, value, unit in (
+        ("exact", found.exact, "share"),
+        ("mean_error", found.mean, ""),
+        ("relative_error", found.relative, ""),
+        ("worst_error", found.worst, ""),
+    ):
+        yield Record(name, value, unit, "measured", dict(labels), count=found.count)
+    if found.missing:
+        yield Record("missing", found.missing, "", "measured", dict(labels), count=found.count)
+
+
+def _by_largest(
+    expressions: Sequence[Expression], given: Sequence[float | None]
+) -> Iterator[tuple[int, ValueScores]]:
+    """Scores by the size of the largest operand: how far from those of training."""
+    sizes = [max(map(abs, each.operands)) for each in expressions]
+    for largest in sorted(set(sizes)):
+        places = [n for n, each in enumerate(sizes) if each == largest]
+        yield largest, value_scores([expressions[n] for n in places], [given[n] for n in places])
+
+
+def _legacy(given: Mapping[str, Sequence[float | None]], labels: Labels) -> Iterator[Record]:
+    """The four errors of the published score; none where something is no number."""
+    old = published()
+    names = {"in": "in", "out": "published out", "long": "published long"}
+    chosen = {name: given[place] for name, place in names.items()}
+    whole: dict[str, list[float]] = {}
+    for name, each in chosen.items():
+        whole[name] = [value for value in each if value is not None]
+        if len(whole[name]) < len(each):
+            return
+    for part, error in legacy_errors(old, whole).items():
+        yield Record("legacy_error", error, "", "measured", {**labels, "part": part})
+    pooled = value_scores((*old["in"], *old["out"]), [*whole["in"], *whole["out"]]).relative
+    yield Record("legacy_error", pooled, "", "measured", {**labels, "part": "pooled"})
+
+
+def _closer(given: Sequence[float | None], labels: Labels) -> Record:
+    """How often an answer lies nearer to the last number than to the first; beside the truth."""
+    sums = test_sets()["in"]
+    truth = [float(each.value) for each in sums]
+    shares = [_share_closer(sums, answers) for answers in (given, truth)]
+    own: Labels = {**labels, "truth": shares[1]}
+    return Record("closer_to_last", shares[0], "share", "measured", own, count=len(sums))
+
+
+def _share_closer(sums: Sequence[Expression], answers: Sequence[float | None]) -> float:
+    """Of the answers that are nearer to one of the two."""
+    nearer = [
+        abs(answer - each.operands[-1]) - abs(answer - each.operands[0])
+        for each, answer in zip(sums, answers, strict=True)
+        if answer is not None
+    ]
+    decided = [gap for gap in nearer if gap]
+    return sum(gap < 0 for gap in decided) / max(1, len(decided))
+
+
+def probe_records(model: Predictor, labels: Labels) -> list[Record]:
+    """How much an answer follows each operand, by place and size; what attention looks at."""
+    found = [each for operands in PROBED_OPERANDS for each in _sensitivity(model, operands, labels)]
+    return [*found, *_attention(model, labels)]
+
+
+def _sensitivity(model: Predictor, operands: int, labels: Labels) -> Iterator[Record]:
+    """The answer's change where an operand grows by one, its sign that of the truth: 1 is right.
+
+    Only operands that are still in the range of training afterwards grow.
+    """
+    name = "in" if operands == PROBED_OPERANDS[0] else "published long"
+    sums = [each for each in test_sets()[name] if len(each.operands) == operands]
+    values = as_values(sums)
+    with torch.inference_mode():
+        before = model(values).logits[:, 0]
+        sizes: dict[int, list[float]] = {}
+        for place in range(operands):
+            grown = values.clone()
+            grown[:, 2 * place] += 1
+            change = model(grown).logits[:, 0] - before
+            if place:
+                change = change * (2 * values[:, 2 * place - 1] - 1)
+            seen = values[:, 2 * place] < LARGEST_SEEN
+            kept = change[seen].tolist()
+            own: Labels = {**labels, "operands": operands, "place": place + 1}
+            yield Record("sensitivity", fmean(kept), "", "measured", own, count=len(kept))
+            for size, value in zip(values[seen, 2 * place].abs().tolist(), kept, strict=True):
+                sizes.setdefault(int(size), []).append(value)
+    for size, changes in sorted(sizes.items()):
+        own = {**labels, "operands": operands, "size": size}
+        yield Record("sensitivity", fmean(changes), "", "measured", own, count=len(changes))
+
+
+def _attention(model: Predictor, labels: Labels) -> Iterator[Record]:
+    """The rank correlation of the weight on a number with its size, in sums in range.
+
+    Weights of several layers, heads and queries are averaged. Nothing where a network has none.
+    """
+    sums = test_sets()["in"]
+    with torch.inference_mode(), record(model) as log:
+        model(as_values(sums))
+    weights = slot_attention(log)
+    if weights is None:
+        return
+    on_numbers = weights[:, 0:5:2]
+    sizes = torch.tensor([[abs(x) for x in each.operands] for each in sums])
+    found = spearmanr(on_numbers.flatten().numpy(), sizes.flatten().numpy()).statistic
+    yield Record("attention_size", float(found), "", "measured", dict(labels), count=len(sums))

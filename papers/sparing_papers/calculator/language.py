@@ -1,0 +1,111 @@
+"""The study's language model: tuned on the sums' text, watched with and without its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sparing.calculator.language_model import (
+    EpochScores,
+    LanguageRecipe,
+    open_language_model,
+    reply,
+    tune,
+)
+from sparing.calculator.tiny_language_model import tiny_language_model
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
+from sparing.tasks.shared.expressions import Expression
+from sparing.tasks.shared.published import published
+from sparing_papers.calculator.judging import Labels, test_sets
+from sparing_papers.calculator.options import Options
+
+TINY = "tiny"
+ALL_WEIGHTS, ADAPTERS = "all weights", "adapters"
+SETS = ("in", "published out", "published long")
+
+
+def language_cells(options: Options, folder: Path) -> list[Cell]:
+    """One cell a way to tune: all weights of a model without pretraining, adapters of any."""
+    if not options.language_model:
+        return []
+    ways = [ADAPTERS] if options.language_model_rank else []
+    if options.language_model == TINY or not ways:
+        ways = [ALL_WEIGHTS, *ways]
+    return [_cell(options, folder, way) for way in ways]
+
+
+def _cell(options: Options, folder: Path, way: str) -> Cell:
+    slug = way.replace(" ", "-")
+
+    def do() -> list[Record]:
+        recipe = _recipe(options, way)
+        labels: Labels = {"language_model": options.language_model, "way": way}
+        sums = published()
+        with threads(options.thread_count):
+            model, tokenizer = _open(options)
+            size = sum(each.numel() for each in model.parameters())
+            place = folder / "models" / f"language-{slug}"
+            tuned, scores = tune(model, tokenizer, sums["train"], sums["validation"], recipe, place)
+            found = [each for one in scores for each in _epoch(one, labels, recipe.watched)]
+            for name in SETS:
+                asked = _spread(test_sets()[name], options.language_model_tests)
+                found += _replies(tuned, tokenizer, asked, {**labels, "set": name})
+        trained = sum(each.numel() for each in tuned.parameters() if each.requires_grad)
+        found += [
+            Record("language_parameters", size, "numbers", "measured", {**labels, "of": "model"}),
+            Record(
+                "language_parameters", trained, "numbers", "measured", {**labels, "of": "trained"}
+            ),
+        ]
+        return found
+
+    return Cell(f"language/{slug}", do, weight=8.0 * options.language_model_epochs)
+
+
+def _recipe(options: Options, way: str) -> LanguageRecipe:
+    """As published for adapters on a pretrained model; larger steps where nothing was learned."""
+    own: dict[str, Any] = {"epochs": options.language_model_epochs}
+    if options.language_model == TINY:
+        own |= {"learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "dropout": 0.0}
+    rank = options.language_model_rank if way == ADAPTERS else 0
+    return LanguageRecipe(rank=rank, **own)
+
+
+def _open(options: Options) -> tuple[Any, Any]:
+    if options.language_model == TINY:
+        return tiny_language_model(**options.language_model_sizes)
+    return open_language_model(options.language_model)
+
+
+def _spread(sums: Sequence[Expression], count: int) -> list[Expression]:
+    """So many sums, evenly from the whole list: the long ones lie in it by length."""
+    if len(sums) <= count:
+        return list(sums)
+    return [sums[place * len(sums) // count] for place in range(count)]
+
+
+def _epoch(found: EpochScores, labels: Labels, count: int) -> list[Record]:
+    own: dict[str, Label] = {**labels, "epoch": found.epoch}
+    return [
+        Record(f"language_{name}", value, "share", "measured", own, count=count)
+        for name, value in asdict(found).items()
+        if name not in ("epoch", "empty", "malformed")
+    ]
+
+
+def _replies(model: Any, tokenizer: Any, asked: list[Expression], labels: Labels) -> list[Record]:
+    """Right replies, and those that are no number, counted apart."""
+    replies = reply(model, tokenizer, asked)
+    right = sum(r.value == s.value for r, s in zip(replies, asked, strict=True))
+    kinds = [each.kind for each in replies]
+    return [
+        Record("language_right", right, "", "measured", dict(labels), count=len(asked)),
+        *(
+            Record(f"language_{kind}", kinds.count(kind), "", "measured", dict(labels))
+            for kind in ("empty", "malformed")
+        ),
+    ]

@@ -1,0 +1,336 @@
+"""What the trainings of the HuggingGreen study come to: pairs of arms with one seed each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sparing.core.reading import parse_json
+from sparing.core.record import Label, Obtained, Record
+from sparing.measure.pairs import compare_pairs, energy_to_target
+from sparing.measure.seeds import compared, components, quantity
+from sparing.measure.statistics import (
+    holm,
+    mean_difference,
+    non_inferiority,
+    sign_flip_p_value,
+)
+from sparing.measure.windows import SUFFIX
+from sparing.train.boxes import METRIC as MAP
+from sparing_papers.hugginggreen.arms import (
+    AGAIN,
+    DENSE,
+    GAUSSIAN_HALF,
+    SOFTMAX_HALF,
+    larger_name,
+    network_name,
+    steps_name,
+)
+from sparing_papers.hugginggreen.options import BOXES
+
+# Energy from counters and sensors is not summed with energy that is estimated.
+LAST_QUARTER, PLATEAU = 0.75, 0.005
+DIFFERENCE = "rival_difference"
+Reached = dict[str, dict[int, float | None]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one question, task and depth."""
+
+    question: str
+    task: str
+    depth: int
+    records: tuple[Record, ...]
+    tested: int
+
+    @cached_property
+    def labels(self) -> dict[str, Label]:
+        """What every record of it has."""
+        return {"question": self.question, "task": self.task, "depth": self.depth}
+
+    @property
+    def score(self) -> str:
+        """What arms are compared by."""
+        return MAP if self.question == BOXES else "accuracy"
+
+    @cached_property
+    def kinds(self) -> tuple[Obtained, ...]:
+        """The ways in which the energy that is compared was obtained: sensed where any was."""
+        return compared(self.records)
+
+    @property
+    def obtained(self) -> Obtained:
+        """The least sure of them."""
+        return self.kinds[-1]
+
+    @cached_property
+    def arms(self) -> list[str]:
+        """Every arm that has a training, in the order of their names' first records."""
+        return list(dict.fromkeys(str(r.labels["arm"]) for r in self.records))
+
+    def values(self, name: str, arm: str) -> dict[int, float]:
+        """A quantity of an arm by seed; energies are sums of the components that are compared."""
+        return quantity(self.records, name, arm)
+
+    def curves(self, arm: str) -> dict[int, list[dict[str, Any]]]:
+        """Validations of an arm by seed: epoch, score, and energy by component."""
+        return {
+            int(record.labels["seed"] or 0): parse_json(str(record.labels["told"]))
+            for record in self.records
+            if record.name == "curve" and record.labels["arm"] == arm
+        }
+
+    def components(self, name: str = "train_energy_j") -> set[str]:
+        """The components that are compared."""
+        return components(self.records, name)
+
+
+def groups(records: Sequence[Record], tested: Mapping[str, int]) -> list[Group]:
+    """The records by question, task and depth; ``tested`` counts each task's test images."""
+    found: dict[tuple[str, str, int], list[Record]] = {}
+    for record in records:
+        labels = record.labels
+        if record.cell == "analysis" or not {"question", "task", "depth", "arm"} <= labels.keys():
+            continue
+        key = (str(labels["question"]), str(labels["task"]), int(labels["depth"] or 0))
+        found.setdefault(key, []).append(record)
+    return [Group(*key, tuple(of), tested.get(key[1], 1)) for key, of in found.items()]
+
+
+def pairs(
+    first: Mapping[int, float], second: Mapping[int, float]
+) -> tuple[list[float], list[float]]:
+    """The values of the seeds that both have."""
+    seeds = sorted(first.keys() & second.keys())
+    return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
+
+
+def ratio_record(group: Group, name: str, of: str, arm: str, to: str) -> Record | None:
+    """A paired ratio of two arms with its tests; None without a common seed."""
+    ours, baseline = pairs(group.values(of, arm), group.values(of, to))
+    if not ours or min(*ours, *baseline) <= 0:
+        return None
+    found = compare_pairs(ours, baseline)
+    labels: dict[str, Label] = {
+        **group.labels,
+        "arm": arm,
+        "to": to,
+        "sign_flip_p": found.sign_flip_p,
+        "normal_p": found.normal_p,
+        "follow_up": found.follow_up,
+        "follow_up_p": found.follow_up_p,
+        "effect": found.effect,
+        "rank_effect": found.rank_effect,
+        "typical": found.typical_ratio,
+    }
+    ways: dict[str, Obtained] = {"train_flops": "modelled", "train_time_s": "measured"}
+    obtained = ways.get(of, group.obtained)
+    ratio = found.ratio
+    return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
+
+
+def difference_record(group: Group, name: str, arm: str, to: str, margin: float) -> Record | None:
+    """The paired difference of the group's score, and the p-value of being worse by the margin."""
+    ours, baseline = pairs(group.values(group.score, arm), group.values(group.score, to))
+    if not ours:
+        return None
+    found = mean_difference(ours, baseline, resolution=1 / group.tested)
+    labels: dict[str, Label] = {**group.labels, "arm": arm, "to": to}
+    labels["sign_flip_p"] = sign_flip_p_value(ours, baseline)
+    if len(ours) > 1:
+        labels["non_inferior_p"] = non_inferiority(ours, baseline, margin)
+    return Record(name, found.value, "score", "measured", labels, found.interval, found.count)
+
+
+def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
+    """Everything that follows from the trainings, group by group."""
+    found: list[Record] = []
+    for group in groups(records, tested):
+        if DENSE in group.arms:
+            found += _against_dense(group, margin)
+            found += _targets(group, margin)
+            found += _plateau(group)
+    return found
+
+
+RATIOS = {
+    "energy_ratio": "train_energy_j",
+    "time_ratio": "train_time_s",
+    "flops_ratio": "train_flops",
+    "inference_ratio": "inference_energy_j",
+}
+
+
+def _against_dense(group: Group, margin: float) -> list[Record]:
+    """Every arm beside dense and its rivals; Holm's correction over the arms of the group."""
+    found: list[Record] = []
+    for arm in group.arms:
+        if arm != DENSE:
+            ratios = [ratio_record(group, name, of, arm, DENSE) for name, of in RATIOS.items()]
+            difference = difference_record(group, f"{group.score}_difference", arm, DENSE, margin)
+            found += [record for record in (*ratios, difference) if record]
+        found += _against_rivals(group, arm, margin)
+    _correct(r for r in found if r.name == "energy_ratio" and r.labels["arm"] != AGAIN)
+    _correct(r for r in found if r.name == DIFFERENCE and r.labels["rival"] == "random")
+    return found
+
+
+def _correct(records: Iterable[Record]) -> None:
+    """Write Holm's p beside the p of the sign flip."""
+    held = list(records)
+    corrected = holm([float(record.labels["sign_flip_p"] or 0.0) for record in held])
+    for record, p in zip(held, corrected, strict=True):
+        record.labels["holm_p"] = p
+
+
+def rivals_of(group: Group, arm: str) -> dict[str, str]:
+    """What an arm is held against, by kind: random patches, and what the same cost buys.
+
+    Arms with a schedule cost more than those that always select, whose rivals these are: they have
+    none. Gaussian keys with half the heads are held against softmax with as many.
+    """
+    if arm == GAUSSIAN_HALF:
+        return {"half the heads": SOFTMAX_HALF} if SOFTMAX_HALF in group.arms else {}
+    parts = arm.split(" ")
+    if len(parts) != 3 or parts[1] not in ("top", "sampled"):
+        return {}
+    score, way, text = parts
+    keep: float | int = int(text) if text.isdigit() else float(text)
+    named = {
+        "random": f"random {way} {text}",
+        "fewer steps": steps_name(keep),
+        "larger patches": larger_name(keep),
+        "convolutions": network_name(keep),
+    }
+    if score == "random":
+        del named["random"]
+    return {kind: name for kind, name in named.items() if name in group.arms}
+
+
+def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
+    found = []
+    for kind, rival in rivals_of(group, arm).items():
+        records = (
+            difference_record(group, DIFFERENCE, arm, rival, margin),
+            ratio_record(group, "rival_energy_ratio", "train_energy_j", arm, rival),
+            ratio_record(group, "rival_flops_ratio", "train_flops", arm, rival),
+        )
+        for record in records:
+            if record is not None:
+                record.labels["rival"] = kind
+                found.append(record)
+    return found
+
+
+def joules(group: Group, entry: Mapping[str, Any]) -> float | None:
+    """What a training had taken at a validation; None where it lacks a component that counts."""
+    spent: dict[str, float] = entry["energy"]
+    own = {name.removesuffix(SUFFIX): value for name, value in spent.items()}
+    counted = group.components()
+    return sum(own[name] for name in counted) if counted <= own.keys() else None
+
+
+def flops(group: Group, entry: Mapping[str, Any]) -> float:
+    """The arithmetic of a training until a validation; 0 where it was not counted."""
+    return float(entry.get("flops") or 0.0)
+
+
+def _targets(group: Group, margin: float) -> list[Record]:
+    """What training takes until a validation first comes within the margin of dense's best."""
+    found = []
+    for name, cost in (("target_energy_ratio", joules), ("target_flops_ratio", flops)):
+        reached = _reached(group, margin, cost)
+        better = _better_dense(reached)
+        if better is not None:
+            arms = [arm for arm in group.arms if arm != better]
+            found += [_target(group, name, arm, better, reached) for arm in arms]
+    return found
+
+
+def _reached(
+    group: Group, margin: float, cost: Callable[[Group, Mapping[str, Any]], float | None]
+) -> Reached:
+    """By arm and seed what it took; None where the target was missed.
+
+    Seeds whose cost is not known throughout are left out.
+    """
+    dense = group.curves(DENSE)
+    aims = {seed: max(entry["score"] for entry in curve) - margin for seed, curve in dense.items()}
+    found: Reached = {arm: {} for arm in group.arms}
+    for arm, by_seed in found.items():
+        for seed, curve in group.curves(arm).items():
+            costs = [cost(group, entry) for entry in curve]
+            known = [each for each in costs if each is not None]
+            if seed in aims and len(known) == len(costs):
+                scores = [entry["score"] for entry in curve]
+                by_seed[seed] = energy_to_target(scores, known, aims[seed])
+    return found
+
+
+def _better_dense(reached: Reached) -> str | None:
+    """Of the dense arms that reach the target with every seed, the one that takes least.
+
+    Dense itself always does. All of the better arm's luck counts for it.
+    """
+    best: tuple[float, str] | None = None
+    for arm, by_seed in reached.items():
+        known = arm == DENSE or arm.startswith(("fewer steps", "larger patches"))
+        values = [value for value in by_seed.values() if value]
+        if not known or not values or len(values) < len(by_seed):
+            continue
+        mean = sum(values) / len(values)
+        if best is None or mean < best[0]:
+            best = (mean, arm)
+    return best[1] if best else None
+
+
+def _target(group: Group, name: str, arm: str, better: str, reached: Reached) -> Record:
+    """An arm's cost of the target over the better dense arm's; None where a seed missed it."""
+    own, rival = reached[arm], reached[better]
+    values = {seed: value for seed, value in own.items() if value}
+    labels: dict[str, Label] = {
+        **group.labels,
+        "arm": arm,
+        "to": better,
+        "reached": len(values),
+        "of": len(own),
+    }
+    obtained = group.obtained if "energy" in name else "modelled"
+    theirs = {seed: value for seed, value in rival.items() if value}
+    ours, baseline = pairs(values, theirs)
+    if not ours or len(values) < len(own):
+        return Record(name, None, "ratio", obtained, labels)
+    found = compare_pairs(ours, baseline)
+    labels["sign_flip_p"] = found.sign_flip_p
+    ratio = found.ratio
+    return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
+
+
+def _plateau(group: Group) -> list[Record]:
+    """What the dense arm's last quarter still gains on validation, over seeds.
+
+    It is at its plateau where that is under half a point.
+    """
+    gains = []
+    for curve in group.curves(DENSE).values():
+        before = curve[: min(len(curve) - 1, round(LAST_QUARTER * len(curve)))]
+        best, sooner = (max((e["score"] for e in part), default=0.0) for part in (curve, before))
+        gains.append(best - sooner)
+    if not gains:
+        return []
+    found = mean_difference(gains, [0.0] * len(gains))
+    labels: dict[str, Label] = {**group.labels, "arm": DENSE, "at_plateau": found.value < PLATEAU}
+    return [
+        Record(
+            "last_quarter_gain",
+            found.value,
+            "score",
+            "measured",
+            labels,
+            found.interval,
+            found.count,
+        )
+    ]

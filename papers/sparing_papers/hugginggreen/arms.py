@@ -1,0 +1,165 @@
+"""The arms of the HuggingGreen study: what selects, what it is held against at equal cost."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from sparing.tasks import Task
+from sparing.transfer.patching import Selection
+from sparing.transfer.scheduling import PatchSchedule
+from sparing_papers.hugginggreen.options import SCHEDULES, Options
+
+Kind = Literal["dense", "selection", "steps", "larger", "network", "halved", "attention"]
+DENSE, AGAIN, HALVED = "dense", "dense again", "half the layers, distilled"
+GAUSSIAN_HALF = "gaussian keys, half the heads"
+SOFTMAX_HALF = "softmax, half the heads"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One model and how it is trained.
+
+    ``keep`` is the share of patches whose cost the arm is held at: its own where it selects.
+    ``kept_heads`` of the dense model's heads are left (0: all). ``penalty`` is the weight of the
+    loss that a mechanism reports.
+    """
+
+    name: str
+    kind: Kind
+    keep: float | int = 1.0
+    selection: Selection | None = None
+    schedule: PatchSchedule | None = None
+    mechanism: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    kept_heads: int = 0
+    penalty: float = 0.0
+
+
+def selected_name(score: str, way: str, keep: float | int) -> str:
+    """What an arm that selects is called."""
+    return f"{score} {way} {keep:g}"
+
+
+def named_schedule(name: str, keep: float | int) -> PatchSchedule:
+    """A schedule by its name; those of the share run between it and all patches."""
+    found = SCHEDULES[name]
+    if found.field != "keep":
+        return found
+    share = float(keep)
+    if name.endswith("-falling"):
+        return replace(found, end=share)
+    return replace(found, start=share)
+
+
+def selection_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
+    """Everything that selects patches; without ``whole`` the first way and share alone."""
+    ways = options.ways if whole else options.ways[:1]
+    keeps = options.keeps if whole else options.keeps[:1]
+    found = [
+        _selecting(options, task, score, way, keep)
+        for keep in keeps
+        for way in ways
+        for score in options.scores
+    ]
+    first = found[0]
+    for name in options.schedules if whole else ():
+        assert first.selection is not None
+        schedule = named_schedule(name, first.keep)
+        found.append(replace(first, name=f"{first.name}, {name}", schedule=schedule))
+    return found
+
+
+def _selecting(options: Options, task: Task, score: str, way: str, keep: float | int) -> Arm:
+    selection = Selection(
+        score, keep, way, mean=(task.pixel_mean,), deviation=(task.pixel_deviation,)
+    )
+    schedule = named_schedule(options.schedule, keep) if options.schedule else None
+    return Arm(selected_name(score, way, keep), "selection", keep, selection, schedule)
+
+
+def patch_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
+    """The arms of RQ2: dense twice, every selection, and the rivals at the cost of each share."""
+    selecting = selection_arms(options, task, whole=whole)
+    found = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
+    for keep in dict.fromkeys(arm.keep for arm in selecting):
+        found.append(Arm(steps_name(keep), "steps", keep))
+        if larger_patches(task):
+            found.append(Arm(larger_name(keep), "larger", keep))
+        if options.network_width:
+            found.append(Arm(network_name(keep), "network", keep))
+    if options.halved:
+        found.append(Arm(HALVED, "halved"))
+    return found
+
+
+def steps_name(keep: float | int) -> str:
+    """The dense arm of fewer steps."""
+    return f"fewer steps, as {keep:g}"
+
+
+def larger_name(keep: float | int) -> str:
+    """The dense arm of larger patches."""
+    return f"larger patches, as {keep:g}"
+
+
+def network_name(keep: float | int) -> str:
+    """The convolutional network."""
+    return f"convolutions, as {keep:g}"
+
+
+def attention_arms(heads: int) -> list[Arm]:
+    """The arms of RQ1: other attentions, and half the heads with and without Gaussian keys.
+
+    Half the heads are half the projections too: a head keeps its dimensions, as in the paper of
+    the Gaussian keys.
+    """
+    half = heads // 2
+    found = [
+        Arm(DENSE, "dense"),
+        Arm(AGAIN, "dense"),
+        Arm("probabilistic", "attention", mechanism="probabilistic"),
+        Arm("gaussian keys", "attention", mechanism="gaussian_keys"),
+        Arm(
+            "entropy penalty",
+            "attention",
+            mechanism="eager",
+            options={"penalise_entropy": True},
+            penalty=0.01,
+        ),
+    ]
+    if half:
+        found += [
+            Arm(SOFTMAX_HALF, "attention", kept_heads=half),
+            Arm(GAUSSIAN_HALF, "attention", mechanism="gaussian_keys", kept_heads=half),
+        ]
+    return found
+
+
+def larger_patches(task: Task) -> int:
+    """The next larger patch that tiles the task's images; 0 where only the whole image is left."""
+    sizes = range(task.patch_size + 1, task.image_size)
+    return next((size for size in sizes if task.image_size % size == 0), 0)
+
+
+def with_patches(task: Task, size: int) -> Task:
+    """The same images, cut into patches of another size."""
+    return replace(task, patch_size=size, tokens=(task.image_size // size) ** 2 + 1)
+
+
+def equal_epochs(whole: float, once: float) -> int:
+    """The epochs of which each costs ``once`` that cost ``whole``; rounded up, for the rival.
+
+    What is equal but for rounding is equal.
+    """
+    return max(1, math.ceil(whole / once - 1e-9))
+
+
+def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:
+    """The order in which a seed's arms run: drawn anew for each, what rests on others last."""
+    order = list(arms)
+    random.Random(f"{question}:{seed}").shuffle(order)
+    return sorted(order, key=lambda arm: arm.kind in ("network", "halved"))

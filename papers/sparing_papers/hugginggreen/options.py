@@ -1,0 +1,320 @@
+"""What the HuggingGreen study runs: its options, its budgets, and the tasks that they name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.checks import Count, Positive, check_fields, distinct, one_of, require_names, some
+from sparing.core.errors import UsageError, require_choice
+from sparing.experiment.inputs.task import drawn, limited, load_for, require_tasks
+from sparing.layers.patches import SCORES, WAYS
+from sparing.tasks import Examples, Task, options_of
+from sparing.train import default_recipe
+from sparing.train.recipe import Precision, Recipe
+from sparing.transfer.scheduling import PatchSchedule
+
+DATA = "SPARING_DATA"
+PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
+QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
+# Named ways to change what is selected while training; an arm's own share replaces one end.
+SCHEDULES: Mapping[str, PatchSchedule] = {
+    "decay": PatchSchedule("decay", start=0.5),
+    "compounding": PatchSchedule("compounding", start=0.5),
+    "linear": PatchSchedule("linear", "keep", start=1.0, end=1.0),
+    "linear-falling": PatchSchedule("linear", "keep", start=1.0, end=1.0),
+    "cosine": PatchSchedule("cosine", "keep", start=1.0, end=1.0),
+    "cosine-falling": PatchSchedule("cosine", "keep", start=1.0, end=1.0),
+}
+TRAINED = ("epochs", "learning_rate", "batch_size")
+NEEDS = ("", "accelerator")
+MOST_BYTES = 32 * 2**30
+Question = Annotated[str, one_of(*QUESTIONS)]
+Score = Annotated[str, one_of(*SCORES)]
+Way = Annotated[str, one_of(*WAYS)]
+Schedule = Annotated[str, one_of(*SCHEDULES)]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is run, and how long it may take.
+
+    ``tasks`` empty is digits, and fashion-mnist where there is a data folder. ``questions`` are
+    "attention" (RQ1), "patches" (RQ2), "stages" (RQ3) and "boxes" (detection, on ``box_tasks``
+    alone), ``questions_of`` those of a task that is asked fewer. ``width`` and ``heads`` are those
+    of every ViT; RQ2 runs every one of ``depths``, all else the first, unless ``attention_width``,
+    ``attention_heads`` and ``attention_depth`` say otherwise. ``keeps`` below 1 are shares of
+    patches, or counts; 1 is the dense arm, which always runs. The first depth runs every score,
+    way and share, the others the first way and share alone. ``schedules`` are further arms of the
+    first score; ``schedule`` is that
+    of every selecting arm. ``network_width`` is that of the convolutional rival, 0 leaves it out,
+    ``halved`` adds half the layers, distilled. ``pairs`` are the seeds of RQ2; the others have
+    their own. ``trained`` gives a task's epochs, learning rate and batch size; without, its default
+    recipe's. ``unlabelled`` is, by task, the task whose images the stages without labels take (a
+    name with options); else its own images. ``stage_epochs`` are those of masked and contrastive
+    training. ``margin`` is the loss of accuracy that is still called none; ``intensity_g_per_kwh``
+    a stated carbon intensity, ``watts_per_core`` the constant of estimates. ``needs`` is what a
+    budget makes no sense without.
+    """
+
+    tasks: Annotated[tuple[str, ...], distinct] = ()
+    questions: Annotated[tuple[Question, ...], some, distinct] = QUESTIONS
+    questions_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    box_tasks: tuple[str, ...] = ("scenes",)
+    width: int = 64
+    heads: int = 4
+    depths: Annotated[tuple[int, ...], some, distinct] = (4,)
+    attention_width: int = 0
+    attention_heads: int = 0
+    attention_depth: int = 0
+    scores: Annotated[tuple[Score, ...], some, distinct] = (
+        "contrast",
+        "variance",
+        "entropy",
+        "random",
+    )
+    ways: Annotated[tuple[Way, ...], some, distinct] = ("top",)
+    keeps: Annotated[tuple[float | int, ...], some, distinct] = (0.7,)
+    schedules: Annotated[tuple[Schedule, ...], distinct] = ()
+    schedule: Annotated[str, one_of(*SCHEDULES, "")] = ""
+    network_width: int = 32
+    halved: bool = True
+    pairs: Count = 10
+    attention_pairs: Count = 10
+    stage_pairs: Count = 10
+    box_pairs: Count = 10
+    epochs: int = 0
+    learning_rate: float = 0.0
+    batch_size: Count = 64
+    trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unlabelled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stage_epochs: tuple[int, int] = (5, 3)
+    validation_examples: int = 1000
+    test_examples: int = 0
+    precision: Precision = "auto"
+    margin: Positive = 0.01
+    inference_seconds: float = 1.0
+    intensity_g_per_kwh: float = 400.0
+    watts_per_core: float = 5.0
+    thread_count: Count = 1
+    needs: Annotated[str, one_of(*NEEDS)] = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for asked in self.questions_of.values():
+            for value in asked:
+                require_choice("the study", "questions_of", value, QUESTIONS)
+        if any(not 0 < keep < 1 if isinstance(keep, float) else keep < 2 for keep in self.keeps):
+            raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
+        for name in ("trained", "task_options", "questions_of", "unlabelled"):
+            require_tasks(name, getattr(self, name), (*self.tasks, *self.box_tasks))
+        for task, given in self.trained.items():
+            require_names(f"trained.{task}", given, TRAINED)
+
+    def asked_of(self, task: str) -> tuple[str, ...]:
+        """The questions that a task is asked."""
+        asked = self.questions_of.get(task, self.questions)
+        return tuple(question for question in self.questions if question in asked)
+
+    def recipe(self, task: str, seed: int) -> Recipe:
+        """How a task's dense arm is trained; every arm has the same but for its epochs."""
+        own, given = default_recipe(task), self.trained.get(task, {})
+        return replace(
+            own,
+            epochs=self.epochs or given.get("epochs") or own.epochs,
+            learning_rate=self.learning_rate or given.get("learning_rate") or own.learning_rate,
+            batch_size=given.get("batch_size") or self.batch_size,
+            precision=self.precision,
+            patience=None,
+            seed=seed,
+        )
+
+
+_QUICK = {
+    "digits": {"epochs": 8, "learning_rate": 3e-3},
+    "fashion-mnist": {"epochs": 4, "learning_rate": 2e-3},
+    "scenes": {"epochs": 4, "learning_rate": 2e-3},
+}
+_DIGITS = {"patch_size": 2}
+_THOUSANDS = {
+    "digits": _DIGITS,
+    "fashion-mnist": {"examples": 2000},
+    "cifar10": {"examples": 2000},
+    "scenes": {"examples": 2000},
+}
+BUDGETS = {
+    "quick": Options(
+        pairs=6,
+        attention_pairs=1,
+        stage_pairs=1,
+        box_pairs=1,
+        halved=False,
+        trained=_QUICK,
+        task_options={
+            "digits": _DIGITS,
+            "fashion-mnist": {"examples": 2000},
+            "scenes": {"examples": 1000},
+        },
+        stage_epochs=(3, 2),
+        validation_examples=500,
+        test_examples=2000,
+        inference_seconds=0.3,
+    ),
+    # Long enough for the dense arm's plateau: only there does a rival of fewer steps lose.
+    "standard": Options(
+        tasks=("fashion-mnist", "digits", "cifar10"),
+        questions_of={
+            "fashion-mnist": (PATCHES, ATTENTION),
+            "digits": (PATCHES, ATTENTION),
+            "cifar10": (PATCHES, STAGES),
+        },
+        trained={
+            "digits": {"epochs": 25, "learning_rate": 3e-3},
+            "fashion-mnist": {"epochs": 16, "learning_rate": 2e-3},
+            "cifar10": {"epochs": 10, "learning_rate": 1e-3},
+            "scenes": {"epochs": 10, "learning_rate": 2e-3},
+        },
+        task_options=_THOUSANDS,
+        unlabelled={
+            "cifar10": {"task": "tiny-imagenet", "image_size": 32, "patch_size": 4},
+        },
+        validation_examples=500,
+        test_examples=4000,
+    ),
+    # Every score, way, share, schedule and depth, in trainings half as long: breadth, not verdicts.
+    "grid": Options(
+        tasks=("fashion-mnist",),
+        questions=(PATCHES,),
+        depths=(4, 2),
+        ways=("top", "sampled"),
+        keeps=(0.7, 0.5, 0.9),
+        schedules=("decay", "linear", "cosine", "cosine-falling"),
+        trained={"fashion-mnist": {"epochs": 8, "learning_rate": 2e-3}},
+        task_options=_THOUSANDS,
+        validation_examples=500,
+        test_examples=4000,
+    ),
+    "paper": Options(
+        tasks=("cifar10", "cifar100", "tiny-imagenet"),
+        width=64,
+        box_tasks=("tiny-imagenet",),
+        depths=(4, 8, 12),
+        attention_width=3072,
+        attention_heads=16,
+        attention_depth=16,
+        scores=("contrast", "variance", "entropy", "random"),
+        ways=("sampled",),
+        keeps=(138,),
+        schedule="decay",
+        epochs=5,
+        learning_rate=1e-3,
+        batch_size=512,
+        task_options={
+            "cifar10": {"image_size": 224, "patch_size": 16},
+            "cifar100": {"image_size": 224, "patch_size": 16},
+            "tiny-imagenet": {"image_size": 224, "patch_size": 16},
+        },
+        unlabelled={
+            name: {"task": "tiny-imagenet", "image_size": 224, "patch_size": 16}
+            for name in ("cifar10", "cifar100", "tiny-imagenet")
+        },
+        needs="accelerator",
+    ),
+}
+
+
+def require_machine(options: Options) -> None:
+    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
+    if options.needs == "accelerator" and not torch.accelerator.is_available():
+        raise UsageError(
+            "the paper's own setting (224 pixels, a ViT 3,072 wide for RQ1) needs an accelerator; "
+            "use the budget standard, or --set needs= to run it all the same"
+        )
+
+
+def task_names(options: Options, data: Path | None) -> tuple[str, ...]:
+    """The tasks that are asked for, or those that can be had."""
+    if options.tasks:
+        return options.tasks
+    has_data = data is not None or bool(os.environ.get(DATA))
+    return ("digits", "fashion-mnist") if has_data else ("digits",)
+
+
+def load(
+    options: Options, name: str, data: Path | None, *, boxes: bool = False
+) -> tuple[Task, dict[str, Any]]:
+    """A task of images, its held-out splits limited, and the options it was loaded with.
+
+    With ``boxes`` they are asked for where that is an option of the task.
+
+    Raises ``UsageError`` for a task of texts and for one whose patches cannot be chosen from.
+    """
+    given = dict(options.task_options.get(name, {}))
+    if boxes and "boxes" in options_of(name):
+        given["boxes"] = True
+    task, told = load_for(name, given, "", data)
+    task = _held(task, name)
+    if task.kind != "image":
+        raise UsageError(f"the study selects patches of images; {name} is a task of texts")
+    if task.classes < 2:
+        raise UsageError(f"{name} has one class: there is nothing to learn")
+    sizes = {"validation": options.validation_examples, "test": options.test_examples}
+    task = limited(task, sizes, drawn, "drawn at random")
+    return task, told
+
+
+def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Task:
+    """The images that the stages without labels learn from, of the same size and patches.
+
+    Raises ``UsageError`` where they have others.
+    """
+    given = dict(options.unlabelled.get(name, {}))
+    if not given:
+        return task
+    other = str(given.pop("task", name))
+    own = {"patch_size": task.patch_size} if other == name else {}
+    found, _ = load_for(other, {**own, **given}, "", data)
+    found = _held(found, other)
+    for size in ("image_size", "patch_size", "channels"):
+        if getattr(found, size) != getattr(task, size):
+            raise UsageError(
+                f"unlabelled images of {other} have {size} {getattr(found, size)}, but {name} has "
+                f"{getattr(task, size)}"
+            )
+    most = options.validation_examples
+    if 0 < most < len(found.validation):
+        found = replace(found, validation=drawn(found.validation, most))
+    return found
+
+
+def _held(task: Task, name: str) -> Task:
+    """The task with all its images in memory."""
+    return replace(
+        task,
+        train=_in_memory(name, task.train),
+        validation=_in_memory(name, task.validation),
+        test=_in_memory(name, task.test),
+    )
+
+
+def _in_memory(name: str, examples: Examples) -> Examples:
+    """The images as one tensor: reading them in training would be measured as its energy.
+
+    Raises ``UsageError`` where they are too many for that.
+    """
+    if isinstance(examples.inputs, Tensor) or examples.input_name != "pixel_values":
+        return examples
+    size = examples.inputs[0].nbytes * len(examples)
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"the images of {name} take {size / 2**30:.0f} GiB of memory, more than "
+            f"{MOST_BYTES // 2**30}: take fewer (task_options.{name}.examples) or smaller ones"
+        )
+    return replace(examples, inputs=torch.stack(list(examples.inputs)))

@@ -1,0 +1,147 @@
+"""What a training of the HuggingGreen study leaves: scores, energy by component, curves."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import torch
+from sklearn.metrics import f1_score
+
+from sparing.core.record import Label, Record
+from sparing.measure.energy import Component, EnergyMeter
+from sparing.measure.machine import threads
+from sparing.measure.windows import SUFFIX
+from sparing.tasks import Task
+from sparing.train import evaluate
+from sparing.transfer.patching import selector_of
+from sparing_papers.hugginggreen.options import Options
+from sparing_papers.hugginggreen.train import (
+    WARM_UP_STEPS,
+    Arithmetic,
+    Trained,
+    components_here,
+    is_energy,
+    spent_in,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+IDLE_SECONDS = 5.0
+INFERENCE_BATCH = 64
+
+
+def judged(model: PreTrainedModel, task: Task, labels: Mapping[str, Label]) -> list[Record]:
+    """Test scores: top-1, which micro-F1 equals where each image has one class, and macro-F1."""
+    found = evaluate(model, task, "test")
+    truth = task.test.labels.tolist()
+    macro = f1_score(truth, found.predictions, average="macro", zero_division=0)
+    own, count = dict(labels), found.count
+    records = [
+        Record("accuracy", found.accuracy, "score", "measured", own, count=count),
+        Record("macro_f1", float(macro), "score", "measured", own, count=count),
+    ]
+    selector = selector_of(model)
+    if selector is not None:
+        before = selector.selection
+        selector.selection = replace(before, at_inference=False)
+        every = evaluate(model, task, "test").accuracy
+        selector.selection = before
+        records.append(Record("accuracy_of_all_patches", every, "score", "measured", own))
+    return records
+
+
+def inference_energy(
+    model: PreTrainedModel, task: Task, options: Options, labels: Mapping[str, Label]
+) -> list[Record]:
+    """Joules of a thousand predictions, in batches of 64 test images, by component."""
+    device = next(model.parameters()).device
+    size = min(INFERENCE_BATCH, len(task.test))
+    batch = task.collate([task.test[place] for place in range(size)])
+    pixels = batch["pixel_values"].to(device)
+    model.eval()
+    with threads(options.thread_count), torch.inference_mode():
+        for _ in range(WARM_UP_STEPS):
+            model(pixel_values=pixels)
+        calls, start = 0, time.perf_counter()
+        with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
+            while not calls or time.perf_counter() - start < options.inference_seconds:
+                model(pixel_values=pixels)
+                calls += 1
+    per = calls * size / 1000
+    return [
+        energy_record("inference_energy_j", each, each.energy_j / per, labels)
+        for each in meter.energy.components
+    ]
+
+
+def energy_record(
+    name: str, component: Component, joules: float, labels: Mapping[str, Label]
+) -> Record:
+    """A component's energy with how it was obtained; the interval is that of its constant."""
+    interval = None
+    if component.interval is not None and component.energy_j > 0:
+        low, high = component.interval
+        scale = joules / component.energy_j
+        interval = (low * scale, high * scale)
+    own: dict[str, Label] = {**labels, "component": component.name, "method": component.method}
+    return Record(name, joules, "J", component.obtained, own, interval)
+
+
+def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
+    """Watts of counters while nothing runs; none where energy is estimated from busy seconds."""
+    if all(each.obtained == "estimated" for each in components_here(options)):
+        return []
+    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
+        time.sleep(IDLE_SECONDS)
+    return [
+        replace(
+            energy_record("idle_w", each, each.energy_j / meter.energy.window_s, labels),
+            unit="W",
+            interval=None,
+        )
+        for each in meter.energy.components
+        if each.obtained != "estimated"
+    ]
+
+
+def training_records(
+    found: Trained, labels: Mapping[str, Label], counted: Arithmetic | None = None
+) -> list[Record]:
+    """Energy by component, seconds, steps, what the meter noted, and the curve."""
+    records = [
+        Record("train_time_s", found.time_s, "s", "measured", dict(labels)),
+        Record("steps", float(found.steps), "", "measured", dict(labels)),
+        _curve(found, labels, counted),
+    ]
+    spent = found.spent
+    for each in found.components:
+        joules = spent.get(f"{each.name}{SUFFIX}")
+        if joules is not None:
+            records.append(energy_record("train_energy_j", each, joules, labels))
+    records += [
+        Record("meter_note", None, "", "measured", {**labels, "told": note}) for note in found.notes
+    ]
+    return records
+
+
+def _curve(found: Trained, labels: Mapping[str, Label], counted: Arithmetic | None) -> Record:
+    """Validation scores by epoch, with joules and arithmetic until each, earlier stages first."""
+    paid: dict[str, float] = {}
+    for earlier in found.before:
+        for name, value in spent_in(earlier).items():
+            paid[name] = paid.get(name, 0.0) + value
+    curve = []
+    for number, entry in enumerate(found.result.curve):
+        energy = {k: float(v) + paid.get(k, 0.0) for k, v in entry.items() if is_energy(k)}
+        told: dict[str, object] = {"epoch": entry["epoch"], "score": entry["validation_score"]}
+        told |= {"energy": energy, "flops": counted.by_epoch[number] if counted else None}
+        curve.append(told)
+    scores = [float(entry["validation_score"]) for entry in found.result.curve]
+    own: dict[str, Label] = {**labels, "metric": found.result.metric, "told": json.dumps(curve)}
+    return Record("curve", mean(scores), "score", "measured", own, count=len(curve))

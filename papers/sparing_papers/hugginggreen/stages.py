@@ -1,0 +1,169 @@
+"""RQ3: training in stages, and training from scratch for as long, in energy and in steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell
+from sparing.models import build_model
+from sparing.tasks import Task
+from sparing.train import TrainResult
+from sparing.train.contrastive import HardNegatives
+from sparing.train.masking import MaskedPatches, Masking
+from sparing.transfer.stages import carry_encoder, freeze_layers, masked_form, renew_layers
+from sparing_papers.hugginggreen.analysis import difference_record, groups, ratio_record
+from sparing_papers.hugginggreen.arms import equal_epochs
+from sparing_papers.hugginggreen.options import STAGES
+from sparing_papers.hugginggreen.records import (
+    idle_records,
+    inference_energy,
+    judged,
+    training_records,
+)
+from sparing_papers.hugginggreen.train import (
+    Trained,
+    Work,
+    counted_j,
+    read_result,
+    spent_in,
+    train_metered,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+SCRATCH = "scratch"
+MASKED = "masked, fine-tuned"
+FROZEN = "masked, fine-tuned with frozen layers"
+CONTRASTIVE = "masked, contrastive, fine-tuned"
+STAGED = (MASKED, FROZEN, CONTRASTIVE)
+MASKED_STAGE, CONTRASTIVE_STAGE = "masked stage", "contrastive stage"
+
+
+@dataclass(frozen=True)
+class Longer:
+    """Training from scratch for as long as a staged arm took, all its stages together."""
+
+    of: str
+    equal: str
+
+    @property
+    def name(self) -> str:
+        """What the arm is called."""
+        return f"scratch, {self.equal} of {self.of}"
+
+
+LONGER = tuple(Longer(of, equal) for of in STAGED for equal in ("energy", "steps"))
+
+
+def arms_of(seed: int) -> list[str]:
+    """The arms in the order in which a seed runs them: what others rest on first."""
+    chance = random.Random(f"{STAGES}:{seed}")
+    first, then = [SCRATCH, *STAGED], [longer.name for longer in LONGER]
+    chance.shuffle(first)
+    chance.shuffle(then)
+    return [*first, *then]
+
+
+def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
+    """One arm with all its stages; a stage that two arms share is trained once and paid by both."""
+
+    def do() -> list[Record]:
+        labels: dict[str, Label] = {
+            "question": STAGES,
+            "task": work.name,
+            "depth": work.depth,
+            "arm": name,
+            "seed": seed,
+        }
+        idle = idle_records(work.options, labels)
+        trained = _train(work, images, name, seed)
+        return [
+            *idle,
+            *judged(trained.model, work.task, labels),
+            *training_records(trained, labels),
+            *inference_energy(trained.model, work.task, work.options, labels),
+        ]
+
+    return Cell(f"{STAGES}/{work.name}/{work.depth}/{seed}/{name}", do)
+
+
+def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
+    """A trained model, and all its stages."""
+    model, recipe = _dense(work, seed), work.recipe(seed)
+    stages: list[TrainResult] = []
+    if name in STAGED:
+        stages = _before(work, images, model, name, seed)
+        if name == FROZEN:
+            half = work.depth // 2
+            renew_layers(model, work.depth - half, seed=seed)
+            freeze_layers(model, half)
+    elif name != SCRATCH:
+        longer = next(each for each in LONGER if each.name == name)
+        recipe = replace(recipe, epochs=_epochs(work, longer, seed))
+    place = work.place(STAGES, name, seed)
+    return train_metered(model, work.task, recipe, place, work.options, before=tuple(stages))
+
+
+def _dense(work: Work, seed: int) -> PreTrainedModel:
+    sizes = {"layers": work.depth, "width": work.width, "heads": work.heads}
+    return build_model("vit", work.task, seed=seed, **sizes)
+
+
+def _before(
+    work: Work, images: Task, model: PreTrainedModel, name: str, seed: int
+) -> list[TrainResult]:
+    """The stages without labels; the model has what they leave."""
+    masked_epochs, contrastive_epochs = work.options.stage_epochs
+    recipe = replace(work.recipe(seed), epochs=masked_epochs)
+    rebuilding = masked_form(model, seed=seed)
+    place = work.place(STAGES, MASKED_STAGE, seed)
+    objective = MaskedPatches(Masking(seed=seed))
+    first = train_metered(rebuilding, images, recipe, place, work.options, objective=objective)
+    results = [first.result]
+    carry_encoder(rebuilding, model)
+    if name == CONTRASTIVE:
+        recipe = replace(recipe, epochs=contrastive_epochs)
+        place = work.place(STAGES, CONTRASTIVE_STAGE, seed)
+        told = HardNegatives("views")
+        then = train_metered(model, images, recipe, place, work.options, objective=told)
+        results.append(then.result)
+    return results
+
+
+def _epochs(work: Work, longer: Longer, seed: int) -> int:
+    """Epochs from scratch that take the energy, or the steps, of a staged arm; rounded up."""
+    scratch = read_result(work.place(STAGES, SCRATCH, seed))
+    names = [MASKED_STAGE, longer.of]
+    if longer.of == CONTRASTIVE:
+        names.insert(1, CONTRASTIVE_STAGE)
+    parts = [read_result(work.place(STAGES, name, seed)) for name in names]
+    epochs = work.recipe(seed).epochs
+
+    def size(result: TrainResult) -> float:
+        return float(result.steps) if longer.equal == "steps" else _joules(work, result)
+
+    return equal_epochs(sum(map(size, parts)), size(scratch) / epochs)
+
+
+def _joules(work: Work, result: TrainResult) -> float:
+    return counted_j(spent_in(result), work.options)
+
+
+def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
+    """Staged arms against training from scratch: as short, of equal energy, of equal steps."""
+    found: list[Record] = []
+    for group in groups(records, tested):
+        if group.question != STAGES:
+            continue
+        for arm in STAGED:
+            rivals = [SCRATCH, *(each.name for each in LONGER if each.of == arm)]
+            for rival in rivals:
+                difference = difference_record(group, "stage_difference", arm, rival, margin)
+                ratio = ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, rival)
+                found += [each for each in (difference, ratio) if each]
+    return found

@@ -1,0 +1,181 @@
+"""HuggingGreen, performed: does choosing patches, attention or stages save energy in training?
+
+``sparing study hugginggreen`` trains small vision transformers in pairs of equal seed and order of
+data: patches chosen by contrast, variance or entropy against random ones, against the same cost
+spent on a dense model, and against convolutions; probabilistic attention and Gaussian keys; masked
+and contrastive training before fine-tuning. Quick takes about 20 minutes of one core; it shows
+that all of it runs, and decides nothing.
+
+Source: Limone et al., HuggingGreen (2023), which ends before the experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sparing.core.progress import Progress
+from sparing.experiment.plan import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
+from sparing.experiment.run import Cell, open_run, standing
+from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.tasks import Task
+from sparing_papers.hugginggreen.analysis import analyse
+from sparing_papers.hugginggreen.arms import (
+    Arm,
+    attention_arms,
+    patch_arms,
+    shuffled,
+)
+from sparing_papers.hugginggreen.boxes import box_cells
+from sparing_papers.hugginggreen.cells import arm_cell
+from sparing_papers.hugginggreen.goals import described, judge
+from sparing_papers.hugginggreen.options import (
+    ATTENTION,
+    BOXES,
+    PATCHES,
+    STAGES,
+    load,
+    require_machine,
+    task_names,
+    unlabelled,
+)
+from sparing_papers.hugginggreen.options import BUDGETS as BUDGETS
+from sparing_papers.hugginggreen.options import Options as Options
+from sparing_papers.hugginggreen.pictures import pictures_cell
+from sparing_papers.hugginggreen.stages import analyse as analyse_stages
+from sparing_papers.hugginggreen.stages import arms_of, stage_cell
+from sparing_papers.hugginggreen.train import FORWARD_AND_BACK, Work
+
+TYPICAL_FLOPS = 26e9  # of training on one core, on models as small as these, judging included
+BESIDE_S = 1.0  # to build, save and time a model
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
+) -> StudyResult:
+    """Run the study in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
+    now (``patches/digits/*``), and after ``minutes`` no further one begins. Raises ``UsageError``
+    for unknown names, for a budget that this machine cannot serve, for a pattern that no cell fits,
+    and for a folder that holds another run; a cell that fails is noted in the result, and the
+    others go on.
+    """
+    require_machine(options)
+    tasks, boxed, told = _tasks(options, data)
+    identity = plain({**asdict(options), "tasks": told})
+    del identity["needs"]
+    learned = [*tasks.values(), *boxed.values()]
+    config = base_config("hugginggreen", identity, learned)
+    config |= described(options, tasks, folder.name)
+    planned = _cells(options, tasks, boxed, folder, data)
+    config["cells"] = [cell.key for cell in planned]
+    wanted = wanted_cells(planned, cells)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = do_pieces(opened, wanted, minutes, on_progress)
+        tested = {name: len(task.test) for name, task in (boxed | tasks).items()}
+        measured = [r for r in opened.records() if r.cell != "analysis"]
+        found = analyse(measured, tested, options.margin)
+        opened.replace_analysis([*found, *analyse_stages(measured, tested, options.margin)])
+        records = opened.records()
+        goals = judge(options, tasks, records)
+        write_goals(opened.folder, goals)
+        return StudyResult("hugginggreen", folder, opened.config, records, goals, failures)
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
+    tasks, boxed, _ = _tasks(options, data)
+    records, finished = standing(folder)
+    return plan_by_kind(_cells(options, tasks, boxed, folder, data), records, finished)
+
+
+def _tasks(
+    options: Options, data: Path | None
+) -> tuple[dict[str, Task], dict[str, Task], dict[str, dict[str, Any]]]:
+    """The tasks, those with boxes, and the options each was loaded with."""
+    tasks: dict[str, Task] = {}
+    boxed: dict[str, Task] = {}
+    told: dict[str, dict[str, Any]] = {}
+    for name in task_names(options, data):
+        tasks[name], told[name] = load(options, name, data)
+    for name in options.box_tasks if BOXES in options.questions else ():
+        boxed[name], told[f"{name}, boxes"] = load(options, name, data, boxes=True)
+    return tasks, boxed, told
+
+
+def _cells(
+    options: Options,
+    tasks: Mapping[str, Task],
+    boxed: Mapping[str, Task],
+    folder: Path,
+    data: Path | None,
+) -> list[Cell]:
+    """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
+    found: list[Cell] = []
+    for name, task in tasks.items():
+        asked = options.asked_of(name)
+        if PATCHES in asked:
+            for depth in options.depths:
+                found += _patch_cells(options, name, task, folder, depth)
+        if ATTENTION in asked:
+            found += _attention_cells(options, name, task, folder)
+        if STAGES in asked:
+            work = _work(options, name, task, folder, options.depths[0])
+            images = unlabelled(options, name, task, data)
+            found += [
+                _weighed(stage_cell(work, images, arm, seed), work, 2.0)
+                for seed in range(options.stage_pairs)
+                for arm in arms_of(seed)
+            ]
+    for name, task in boxed.items():
+        work = _work(options, name, task, folder, options.depths[0])
+        found += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
+    return [clocked(cell) for cell in found]
+
+
+def _patch_cells(options: Options, name: str, task: Task, folder: Path, depth: int) -> list[Cell]:
+    work, first = _work(options, name, task, folder, depth), depth == options.depths[0]
+    arms = patch_arms(options, task, whole=first)
+    found = [pictures_cell(work)] if first else []
+    return found + _in_turns(work, PATCHES, arms, options.pairs)
+
+
+def _attention_cells(options: Options, name: str, task: Task, folder: Path) -> list[Cell]:
+    depth = options.attention_depth or options.depths[0]
+    work = _work(options, name, task, folder, depth, attention=True)
+    return _in_turns(work, ATTENTION, attention_arms(work.heads), options.attention_pairs)
+
+
+def _in_turns(work: Work, question: str, arms: Sequence[Arm], pairs: int) -> list[Cell]:
+    return [
+        _weighed(arm_cell(work, question, arm, seed), work, 1.0)
+        for seed in range(pairs)
+        for arm in shuffled(arms, seed, question)
+    ]
+
+
+def _work(
+    options: Options, name: str, task: Task, folder: Path, depth: int, *, attention: bool = False
+) -> Work:
+    width, heads = options.width, options.heads
+    if attention:
+        width, heads = options.attention_width or width, options.attention_heads or heads
+    return Work(name, task, folder, options, width, heads, depth)
+
+
+def _weighed(cell: Cell, work: Work, factor: float) -> Cell:
+    """The cell with its seconds as a weight, by the arithmetic of the dense arm."""
+    images = len(work.task.train) * work.recipe(0).epochs
+    per_image = 16.0 * work.depth * work.width**2 * work.task.tokens
+    seconds = FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS
+    return Cell(cell.key, cell.work, BESIDE_S + factor * seconds)

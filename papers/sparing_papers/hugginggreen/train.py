@@ -1,0 +1,318 @@
+"""One arm of the HuggingGreen study: built, trained under the meter, and judged."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.core.reading import parse_json, read_plain
+from sparing.layers.patches import keep_count
+from sparing.measure.energy import Component, EnergyMeter
+from sparing.measure.flops import count_flops
+from sparing.measure.machine import threads
+from sparing.measure.windows import SUFFIX, EnergyWindows
+from sparing.models import build_model
+from sparing.tasks import Task
+from sparing.train import Recipe, TrainResult, train
+from sparing.train.objective import LabelLoss, Objective, TeacherLoss
+from sparing.train.recipe import Auxiliary
+from sparing.train.trainer import resolve_precision
+from sparing.transfer.opening import open_model
+from sparing.transfer.patching import select_patches, selector_of
+from sparing.transfer.pruning import prune
+from sparing.transfer.scheduling import ScheduledPatches
+from sparing.transfer.swap import swap
+from sparing_papers.hugginggreen.arms import DENSE, Arm, larger_patches, with_patches
+from sparing_papers.hugginggreen.options import Options
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+FORWARD_AND_BACK = 3  # a step's arithmetic over a forward pass: the usual count
+WARM_UP_STEPS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One task at one shape of model: what its cells share."""
+
+    name: str
+    task: Task
+    folder: Path
+    options: Options
+    width: int
+    heads: int
+    depth: int
+
+    def recipe(self, seed: int) -> Recipe:
+        """How the dense arm is trained."""
+        return self.options.recipe(self.name, seed)
+
+    def place(self, question: str, arm: str, seed: int) -> Path:
+        """The folder of one training."""
+        named = "".join(c if c.isalnum() or c in "-." else "-" for c in arm)
+        task = self.name.replace("/", "-")
+        return self.folder / "models" / f"{question}-{task}-{self.depth}" / f"{named}-{seed}"
+
+    def task_of(self, arm: Arm) -> Task:
+        """The task as an arm sees it: larger patches of the same images, for one."""
+        if arm.kind != "larger":
+            return self.task
+        return with_patches(self.task, larger_patches(self.task))
+
+    def build(self, arm: Arm, seed: int) -> PreTrainedModel:
+        """An arm's model before training; arms of one seed share all weights that they can."""
+        if arm.kind == "network":
+            width = self.options.network_width
+            return build_model("regnet", self.task, seed=seed, width=width)
+        depth = max(1, self.depth // 2) if arm.kind == "halved" else self.depth
+        sizes = {"layers": depth, "width": self.width, "heads": self.heads}
+        model = build_model("vit", self.task_of(arm), seed=seed, **sizes)
+        if arm.kept_heads:
+            gone = range(arm.kept_heads, self.heads)
+            prune(model, {layer: [*gone] for layer in range(depth)})
+        if arm.mechanism:
+            swap(model, arm.mechanism, tokens=self.task.tokens, **arm.options)
+        if arm.selection is not None:
+            select_patches(model, replace(arm.selection, seed=seed))
+        return model
+
+
+def image_flops(model: PreTrainedModel, task: Task, kept: int | None = None) -> int:
+    """The arithmetic of one image's forward pass; with so many patches where the model selects."""
+    device = next(model.parameters()).device
+    batch = {"pixel_values": task.train[0]["pixel_values"][None].to(device)}
+    selector = selector_of(model)
+    before = None if selector is None else selector.selection
+    training = model.training
+    try:
+        if selector is not None and kept is not None:
+            selector.selection = replace(selector.selection, keep=kept, at_inference=True)
+        with torch.inference_mode():
+            return count_flops(lambda: model.eval()(**batch))
+    finally:
+        model.train(training)
+        if selector is not None and before is not None:
+            selector.selection = before
+
+
+def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | None:
+    """What replaces the loss of labels: the schedule of an arm that has one."""
+    if arm.selection is None or arm.schedule is None:
+        return None
+    return ScheduledPatches(LabelLoss(), arm.selection, arm.schedule, recipe, len(task.train))
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a training computes: until the end of each epoch, and the tokens of a mean image."""
+
+    by_epoch: tuple[float, ...]
+    tokens: float
+
+    @property
+    def total(self) -> float:
+        """Of the whole training."""
+        return self.by_epoch[-1]
+
+
+def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) -> Arithmetic:
+    """The arithmetic of a training, three forward passes a step; of a schedule step by step."""
+    images = len(task.train)
+    scheduled = objective_of(arm, task, recipe)
+    if scheduled is None:
+        kept = None
+        tokens = 0.0 if arm.kind == "network" else float(task.tokens)
+        if arm.selection is not None:
+            kept = keep_count(task.tokens - 1, arm.selection.keep)
+            tokens = kept + 1.0
+        once = float(FORWARD_AND_BACK * images * image_flops(model, task, kept))
+        return Arithmetic(tuple(once * n for n in range(1, recipe.epochs + 1)), tokens)
+    patches, cost, cache = task.tokens - 1, 0.0, dict[int, int]()
+    ends: list[float] = []
+    for step, (count, kept) in enumerate(scheduled.kept(patches), 1):
+        if kept not in cache:
+            cache[kept] = image_flops(model, task, kept)
+        cost += FORWARD_AND_BACK * count * cache[kept]
+        if step % scheduled.epoch_steps == 0:
+            ends.append(cost)
+    return Arithmetic(tuple(ends), scheduled.tokens(patches) / (images * recipe.epochs))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, its last training, and the trainings before that it pays for."""
+
+    model: PreTrainedModel
+    result: TrainResult
+    before: tuple[TrainResult, ...] = ()
+    components: tuple[Component, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Joules by component, of all trainings; of those that every one of them counted."""
+        parts = [spent_in(each) for each in (*self.before, self.result)]
+        common = [name for name in parts[-1] if all(name in part for part in parts)]
+        return {name: sum(part[name] for part in parts) for name in common}
+
+    @property
+    def time_s(self) -> float:
+        """Seconds in training steps, of all trainings."""
+        return sum(each.train_time_s for each in (*self.before, self.result))
+
+    @property
+    def steps(self) -> int:
+        """Steps of all trainings."""
+        return sum(each.steps for each in (*self.before, self.result))
+
+
+def train_metered(
+    model: PreTrainedModel,
+    task: Task,
+    recipe: Recipe,
+    place: Path,
+    options: Options,
+    *,
+    objective: Objective | None = None,
+    before: tuple[TrainResult, ...] = (),
+) -> Trained:
+    """Train with an energy meter that runs from step to step, validations and saving left out.
+
+    Images are in memory, the model is built and a copy of it has taken a few steps before the
+    first window begins.
+    """
+    windows = EnergyWindows(EnergyMeter(watts_per_core=options.watts_per_core))
+    with threads(options.thread_count):
+        _warm_up(model, task, recipe, objective or LabelLoss())
+        result = train(
+            model,
+            task,
+            recipe,
+            output_dir=place,
+            objective=objective,
+            meter=windows,
+        )
+    found = windows.components or components_here(options)
+    notes = [*windows.notes]
+    accelerator = next(model.parameters()).device.type != "cpu"
+    if accelerator and all(each.name.startswith("cpu") for each in found):
+        notes.append("the accelerator has no meter here: its energy is not counted")
+    return Trained(model, result, before, found, tuple(notes))
+
+
+def components_here(options: Options) -> tuple[Component, ...]:
+    """The meter's components on this machine, from a window in which little is done."""
+    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
+        sum(range(200_000))
+    return meter.energy.components
+
+
+def spent_in(result: TrainResult) -> dict[str, float]:
+    """Joules by component of a whole training, from its curve."""
+    return {name: float(value) for name, value in result.curve[-1].items() if is_energy(name)}
+
+
+def counted_j(spent: Mapping[str, float], options: Options) -> float:
+    """The joules that are compared: those of counters where there are any, else the estimates."""
+    kinds = {f"{each.name}{SUFFIX}": each.obtained for each in components_here(options)}
+    counters = [name for name in spent if kinds.get(name, "estimated") != "estimated"]
+    return sum(spent[name] for name in counters or spent)
+
+
+def is_energy(name: str) -> bool:
+    """Whether an entry of a curve is joules."""
+    return name.endswith(SUFFIX)
+
+
+def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Objective) -> None:
+    """A few steps of a copy, with an optimizer: what first calls load is not the arm's."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    device = found if found is not None and recipe.device == "auto" else torch.device("cpu")
+    copied, size = copy.deepcopy(model).to(device).train(), min(recipe.batch_size, len(task.train))
+    if objective.teacher is not None:
+        objective.teacher.to(device).eval()
+    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(
+        resolve_precision(recipe.precision, cpu=device.type == "cpu")
+    )
+    optimizer = torch.optim.AdamW(copied.parameters(), lr=recipe.learning_rate, fused=True)
+    state = torch.random.get_rng_state()
+    for step in range(WARM_UP_STEPS):
+        batch = task.collate([task.train[place] for place in range(size)])
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
+            loss = objective(copied, batch, step)
+        torch.autograd.backward(loss)
+        optimizer.step()
+    torch.random.set_rng_state(state)
+
+
+def train_arm(
+    work: Work, arm: Arm, seed: int, question: str, epochs: int
+) -> tuple[Trained, Arithmetic]:
+    """One arm of RQ1 or RQ2, trained for so many epochs; the distilled one pays its teacher too."""
+    task, place = work.task_of(arm), work.place(question, arm.name, seed)
+    model = work.build(arm, seed)
+    recipe = replace(
+        work.recipe(seed),
+        epochs=epochs,
+        auxiliary=Auxiliary(weight=arm.penalty, last_weight=arm.penalty),
+    )
+    objective: Objective | None = objective_of(arm, task, recipe)
+    before: tuple[TrainResult, ...] = ()
+    counted = arithmetic_of(model, arm, task, recipe)
+    if arm.kind == "halved":
+        teacher, first = _teacher(work, seed, question)
+        counted = _with_teacher(counted, work, teacher, seed)
+        _carry(teacher, model)
+        objective, before = TeacherLoss(teacher, recipe.distillation), (first,)
+    found = train_metered(
+        model, task, recipe, place, work.options, objective=objective, before=before
+    )
+    return found, counted
+
+
+def _with_teacher(
+    counted: Arithmetic, work: Work, teacher: PreTrainedModel, seed: int
+) -> Arithmetic:
+    """The student's arithmetic with its teacher's training and a forward pass for every image."""
+    dense = Arm(DENSE, "dense")
+    first = arithmetic_of(teacher, dense, work.task, work.recipe(seed)).total
+    asked = len(work.task.train) * image_flops(teacher, work.task)
+    by_epoch = tuple(first + own + asked * number for number, own in enumerate(counted.by_epoch, 1))
+    return Arithmetic(by_epoch, counted.tokens)
+
+
+def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, TrainResult]:
+    """The dense arm of this seed, trained before, and its training."""
+    place = work.place(question, DENSE, seed)
+    result = read_result(place)
+    dense = work.build(Arm(DENSE, "dense"), seed)
+    dense.load_state_dict(open_model(str(place)).state_dict())
+    return dense.eval(), result
+
+
+def read_result(place: Path) -> TrainResult:
+    """What a finished training came to; raises ``UsageError`` where there is none."""
+    file = place / "result.json"
+    if not file.is_file():
+        raise UsageError(f"{place.name} is not there: its cell failed or was left out")
+    return TrainResult(**parse_json(read_plain(file)))
+
+
+@torch.no_grad()
+def _carry(teacher: PreTrainedModel, student: PreTrainedModel) -> None:
+    """Give a shallower model every weight that has its name and shape."""
+    own = student.state_dict()
+    shared = {
+        name: tensor
+        for name, tensor in teacher.state_dict().items()
+        if name in own and own[name].shape == tensor.shape
+    }
+    student.load_state_dict(shared, strict=False)

@@ -1,0 +1,219 @@
+"""What Kerformer's tables of time and memory come to: numbers that claims and goals ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from scipy.stats import norm
+
+from sparing.core.record import Record
+from sparing.experiment.arms import family_of
+from sparing_papers.kerformer.cores import RANGE
+from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of
+
+Records = Sequence[Record]
+Found = tuple[float, tuple[float, float] | None] | None
+Measure = Callable[[Records], Found]
+LINEAR = ("kernel", "low-rank")  # families whose cost grows with the length alone
+RIVALS = ("efficient", "linear", "performer")
+MILLION = 1_000_000
+
+
+def lengths_won(records: Records) -> Found:
+    """The share of lengths below a million at which kerformer takes less time than each rival.
+
+    From those at which it clearly does to those at which no rival is clearly the faster; lengths
+    at which one of them was not timed are not counted.
+    """
+    lengths: dict[int, list[Record]] = {}
+    for r in records:
+        asked = r.name == "latency_ratio" and r.labels.get("over") == BY_CONTENT
+        tokens = int(r.labels.get("tokens") or 0)
+        if asked and r.labels.get("arm") in RIVALS and tokens < MILLION:
+            lengths.setdefault(tokens, []).append(r)
+    whole = [found for found in lengths.values() if len(found) == len(RIVALS)]
+    least = [found for found in map(_least, whole) if found is not None]
+    if not least:
+        return None
+    won = sum(value > 1 for value, _ in least) / len(least)
+    ends = [interval for _, interval in least if interval is not None]
+    if len(ends) < len(least):
+        return won, None
+    sure, open_ = (sum(end[side] > 1 for end in ends) / len(ends) for side in (0, 1))
+    return won, (sure, open_)
+
+
+def range_effect(records: Records) -> Found:
+    """Softmax: the largest range's time over that of values up to 2."""
+    found = [r for r in records if r.name == "range_ratio" and r.labels.get("arm") == DENSE]
+    if not found:
+        return None
+    widest = max(found, key=lambda r: float(r.labels["spread"] or 0))
+    return float(widest.value or 0.0), widest.interval
+
+
+def time_at_ranges(records: Records) -> Found:
+    """The least of the rivals' times over kerformer's, at the length of Table 2.
+
+    There values are those up to 2: what their range does is asked of each arm alone.
+    """
+    asked = {r.labels.get("tokens") for r in records if r.name == "range_ms"}
+    found = [
+        r
+        for r in records
+        if r.name == "latency_ratio"
+        and r.labels.get("over") == BY_CONTENT
+        and r.labels.get("arm") in RIVALS
+        and r.labels.get("tokens") in asked
+    ]
+    return _least(found) if len(found) == len(RIVALS) else None
+
+
+def memory_at_ranges(records: Records) -> Found:
+    """The least of the rivals' peaks over kerformer's, at the length of Table 3, values up to 2."""
+    asked = {r.labels.get("tokens") for r in records if r.name == "range_ms"}
+    peaks = {
+        str(r.labels["arm"]): float(r.value or 0.0)
+        for r in records
+        if r.name == "peak_bytes"
+        and r.labels.get("question") == "cores"
+        and r.labels.get("tokens") in asked
+        and r.labels.get("spread") == RANGE
+    }
+    if BY_CONTENT not in peaks or not {*RIVALS} <= peaks.keys():
+        return None
+    share = min(peaks[arm] for arm in RIVALS) / peaks[BY_CONTENT]
+    return share, (share, share)
+
+
+def speed_over(kind: str, over: str = "", least_tokens: int = 0) -> Measure:
+    """The least speed of kerformer over a rival's; without one over every other linear arm's."""
+
+    def measure(records: Records) -> Found:
+        found = [
+            r
+            for r in records
+            if r.name == "speed_up"
+            and r.labels.get("kind") == kind
+            and r.labels.get("over") == KERFORMER
+            and (r.labels.get("arm") == over if over else _is_linear_rival(r))
+            and int(r.labels["tokens"] or 0) >= least_tokens
+        ]
+        return _least(
+            [replace(r, value=1 / float(r.value or 1.0), interval=_inverse(r)) for r in found]
+        )
+
+    return measure
+
+
+def _is_linear_rival(record: Record) -> bool:
+    arm = str(record.labels.get("arm"))
+    return arm not in (KERFORMER, BY_CONTENT) and family_of(arm_of(arm).mechanism) in LINEAR
+
+
+def _inverse(record: Record) -> tuple[float, float] | None:
+    if record.interval is None:
+        return None
+    low, high = record.interval
+    return 1 / float(high), 1 / float(low)
+
+
+def _least(records: Sequence[Record]) -> Found:
+    """The least of several ratios."""
+    found = [(float(record.value or 0.0), record.interval) for record in records]
+    return least(found, [_widened(*each, len(found)) for each in found])
+
+
+def least(found: Iterable[Found], wide: Iterable[Found]) -> Found:
+    """The least of several, its interval from the least lower to the least upper end.
+
+    All of them lie above a bound only where every lower end does; one is enough to lie below it,
+    so that the upper ends are those of ``wide``: the same ones, with intervals that hold for all of
+    them at once. None of those that were not measured; no interval where one has none.
+    """
+    known = [each for each in found if each is not None]
+    if not known:
+        return None
+    value = min(number for number, _ in known)
+    ends = [interval for _, interval in known]
+    lows = [end[0] for end in ends if end is not None]
+    wider = [each[1] for each in wide if each is not None]
+    highs = [end[1] for end in wider if end is not None]
+    if len(lows) < len(known) or len(highs) < len(known):
+        return value, None
+    return value, (min(lows), min(highs))
+
+
+def simultaneous(members: int) -> float:
+    """The confidence of each of several intervals of which all are to hold at once, 95 %."""
+    return 1 - 0.05 / max(1, members)
+
+
+def _widened(value: float, interval: tuple[float, float] | None, members: int) -> Found:
+    """A 95 % interval of a ratio as one of several that hold at once, as if its log were normal."""
+    if interval is None or not min(value, *interval) > 0:
+        return value, interval
+    factor = norm.ppf((1 + simultaneous(members)) / 2) / norm.ppf(0.975)
+    low, high = (float(value * (float(end) / value) ** factor) for end in interval)
+    return value, (low, high)
+
+
+def speed_up(records: Records, arm: str, members: int = 1) -> Found:
+    """An arm's training speed over softmax's at the longest length both were timed at.
+
+    The interval is one of so many ``members`` that hold at once.
+    """
+    ups = {
+        int(r.labels["tokens"] or 0): r
+        for r in records
+        if r.name == "speed_up"
+        and r.labels.get("kind") == "training"
+        and r.labels.get("over") == DENSE
+        and r.labels.get("arm") == arm
+    }
+    if not ups:
+        return None
+    longest = ups[max(ups)]
+    return _widened(float(longest.value or 0.0), longest.interval, members)
+
+
+def peak_share(records: Records, arm: str, rival: str) -> Found:
+    """The peak memory of a training step over a rival's."""
+    peaks = {
+        str(r.labels["arm"]): float(r.value or 0.0)
+        for r in records
+        if r.name == "peak_bytes"
+        and r.labels.get("question") == "speed"
+        and r.labels.get("kind") == "training"
+    }
+    if not peaks.get(arm) or not peaks.get(rival):
+        return None
+    share = peaks[arm] / peaks[rival]
+    return share, (share, share)
+
+
+def longest_bytes(records: Records) -> Found:
+    """The least peak of a forward pass over 65,536 tokens of a linear mechanism."""
+    found = [
+        float(r.value or 0.0)
+        for r in records
+        if r.name == "peak_bytes"
+        and r.labels.get("kind") == "inference"
+        and int(r.labels["tokens"] or 0) >= 65_536
+        and family_of(arm_of(str(r.labels["arm"])).mechanism) in LINEAR
+    ]
+    return (min(found), (min(found), min(found))) if found else None
+
+
+def million(records: Records) -> Found:
+    """The longest sequence that kerformer was run on alone; None where none so long was asked."""
+    ours = [r for r in records if r.labels.get("arm") == BY_CONTENT]
+    lengths = {
+        name: [float(r.labels["tokens"] or 0) for r in ours if r.name == name]
+        for name in ("latency_ms", "not_run")
+    }
+    found = lengths["latency_ms"]
+    if not found or max([*found, *lengths["not_run"]]) < MILLION:
+        return None
+    return max(found), (max(found), max(found))

@@ -1,0 +1,73 @@
+"""Whether one linear mechanism is as good as dense attention, fast and lean at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparing_papers.kerformer.costs import (
+    Found,
+    Measure,
+    Records,
+    peak_share,
+    simultaneous,
+    speed_up,
+)
+from sparing_papers.kerformer.options import ARENA, LINEAR_ARMS
+from sparing_papers.kerformer.scores import above
+from sparing_papers.long_range.arms import DENSE
+from sparing_papers.long_range.work import MARGIN
+
+LONG = 1000  # tokens from which a range is long
+SPEED, OF_FUSED, OF_EAGER = 2.5, 1.0, 0.1
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A number with its interval, and the side of a bound on which it must be."""
+
+    found: Found
+    bound: float
+    at_most: bool = False
+
+    def states(self) -> tuple[bool, bool, bool]:
+        """Whether it surely holds, holds by the number itself, and may hold.
+
+        What was not measured may hold.
+        """
+        if self.found is None:
+            return False, False, True
+        value, interval = self.found
+        if interval is None:
+            return False, self._good(value), True
+        worst, best = reversed(interval) if self.at_most else interval
+        return self._good(worst), self._good(value), self._good(best)
+
+    def _good(self, number: float) -> bool:
+        return number <= self.bound if self.at_most else number >= self.bound
+
+
+def at_once(arm: str) -> Measure:
+    """How many of four conditions an arm meets, from those it surely does to those it may.
+
+    On long ranges at most ``MARGIN`` below dense attention (one-sided), in training at the longest
+    length ``SPEED`` times as fast, with a peak of at most ``OF_FUSED`` of fused dense attention's
+    and ``OF_EAGER`` of eager's. Intervals hold for all of ``LINEAR_ARMS`` at once, since one of
+    them is enough.
+    """
+    sure = simultaneous(len(LINEAR_ARMS))
+    score = above(ARENA, arm, DENSE, confidence=2 * sure - 1, least_tokens=LONG)
+
+    def measure(records: Records) -> Found:
+        conditions = (
+            Condition(score(records), -MARGIN),
+            Condition(speed_up(records, arm, members=len(LINEAR_ARMS)), SPEED),
+            Condition(peak_share(records, arm, DENSE), OF_FUSED, at_most=True),
+            Condition(peak_share(records, arm, "eager"), OF_EAGER, at_most=True),
+        )
+        if all(each.found is None for each in conditions):
+            return None
+        told = [each.states() for each in conditions]
+        held, met, open_ = (float(sum(states)) for states in zip(*told, strict=True))
+        return met, (held, open_)
+
+    return measure

@@ -1,0 +1,115 @@
+"""What Kerformer's claim to be robust to noise rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+import numpy as np
+import numpy.typing as npt
+
+from sparing.core.record import Label
+from sparing.measure.pooling import Part, parts_of
+from sparing_papers.kerformer.behaviour import ASKED, BySeed
+from sparing_papers.kerformer.costs import Found, Records
+from sparing_papers.kerformer.scores import deciding, gap_of, scores_of, step_of
+from sparing_papers.long_range.analysis import learned
+from sparing_papers.long_range.answers import ANSWERS, NOISY_ANSWERS, right_of
+from sparing_papers.long_range.arms import DENSE, KERFORMER
+
+Errors = npt.NDArray[np.float64]
+ARMS = (KERFORMER, DENSE)
+
+
+def noise(records: Records) -> Found:
+    """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
+
+    A share, as who learned less has less to lose; on the tasks where both learned something. Noise
+    and test examples are the same for all seeds: without right answers under noise, which tell what
+    other ones would change, there is no interval.
+    """
+    shares = {float(r.labels["noise"] or 0.0) for r in records if r.name == "noisy_score"}
+    if not shares:
+        return None
+    share = sorted(shares)[len(shares) // 2]
+
+    def kept(arm: str) -> dict[str, BySeed]:
+        return {
+            f"{question}/{task}": found
+            for question in ASKED
+            for task, found in _kept(records, question, arm, share).items()
+        }
+
+    ours, theirs = kept(KERFORMER), kept(DENSE)
+    both = {task for task in ours if ours[task] and theirs.get(task)}
+    parts = {task: part for task in both if (part := _of_examples(records, task, share))}
+    found = gap_of(ours, theirs, _step(records, both), parts=parts)
+    return found if found is None or both == parts.keys() else (found[0], None)
+
+
+def _kept(records: Records, question: str, arm: str, share: float) -> dict[str, BySeed]:
+    """By task and seed: the share of what an arm is above chance that noise leaves."""
+    labels, chances = ASKED[question], deciding(records, question)
+    clean = scores_of(records, question, arm, labels=labels)
+    noisy = scores_of(records, question, arm, "noisy_score", {**labels, "noise": share})
+    step = step_of(records, question)
+    return {
+        task: {
+            n: (noisy[task][n] - chances[task]) / (found[n] - chances[task])
+            for n in found
+            if n in noisy[task] and found[n] > chances[task]
+        }
+        for task, found in clean.items()
+        if learned(found, chances[task], step)
+    }
+
+
+def _step(records: Records, both: Set[str]) -> float:
+    """What one answer more or less changes of what is kept, on the tasks that both learned."""
+    found = [0.0]
+    for question, labels in ASKED.items():
+        step, chances = step_of(records, question), deciding(records, question)
+        for arm in ARMS:
+            for task, scores in scores_of(records, question, arm, labels=labels).items():
+                if f"{question}/{task}" in both:
+                    above = (value - chances[task] for value in scores.values())
+                    found += [step / each for each in above if each > 0]
+    return max(found)
+
+
+def _of_examples(records: Records, place: str, share: float) -> Part | None:
+    """What other test examples and other noise would change of the difference on one task.
+
+    None where right answers are not kept, or the score is not their mean.
+    """
+    question, _, task = place.partition("/")
+    chance = deciding(records, question)[task]
+    told: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
+    ours, theirs = (_errors(records, {**told, "arm": arm}, share, chance) for arm in ARMS)
+    gaps = [ours[n] - theirs[n] for n in ours if n in theirs and len(ours[n]) == len(theirs[n])]
+    return parts_of(np.stack(gaps))[1] if len(gaps) > 1 else None
+
+
+def _errors(
+    records: Records, labels: Mapping[str, Label], share: float, chance: float
+) -> dict[int, Errors]:
+    """By seed: how much each example moves what is kept, to first order; 0 in the mean."""
+    clean = _right(records, ANSWERS, "score", labels)
+    noisy = _right(records, NOISY_ANSWERS, "noisy_score", {**labels, "noise": share})
+    found = {}
+    for seed in clean.keys() & noisy.keys():
+        above = clean[seed].mean() - chance
+        if above > 0 and len(clean[seed]) == len(noisy[seed]):
+            kept = (noisy[seed].mean() - chance) / above
+            found[seed] = (noisy[seed] - chance - kept * (clean[seed] - chance)) / above
+    return found
+
+
+def _right(
+    records: Records, name: str, score: str, labels: Mapping[str, Label]
+) -> dict[int, Errors]:
+    """Right answers by seed, where the score is their mean."""
+    wanted = labels.items()
+    own = [r for r in records if wanted <= r.labels.items()]
+    right = {int(r.labels["seed"] or 0): right_of(r).astype(float) for r in own if r.name == name}
+    means = {int(r.labels["seed"] or 0): r.value for r in own if r.name == score}
+    return {n: bits for n, bits in right.items() if abs((means.get(n) or 0) - bits.mean()) < 1e-9}

@@ -1,0 +1,213 @@
+"""What the Linformer study's measurements come to: trainings by seed, matrices by head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from sparing.core.record import Label, Record
+from sparing.measure.statistics import mean_difference
+from sparing_papers.linformer.error import LEARNED, MEANS, METHODS, RANDOM, rank_correlation
+from sparing_papers.linformer.options import LINFORMER, LONGER, SHARED
+from sparing_papers.long_range.analysis import analyse as analyse_trainings
+from sparing_papers.long_range.arms import DENSE, UNIFORM
+
+FEWEST_LENGTHS = 2
+PLACE = ("source", "tokens", "slots", "beyond")
+WITHIN, BEYOND = "trained", "all"
+RIVALS = (RANDOM, MEANS)
+HEAD = ("seed", "layer", "head")
+Key = tuple[Label, ...]
+
+
+def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
+    """Everything that follows from the measurements of a run."""
+    again = _asked_of_sharing(records)
+    home = (r for r in records if r.name == "home_chance")
+    chances = {str(r.labels["task"]): float(r.value or 0.0) for r in home} | {**chances}
+    return [
+        *(r for r in again if r.name == "score"),
+        *analyse_trainings([*records, *again, *_drops(records)], chances),
+        *_spectra(records),
+        *_growth(records),
+        *_errors(records),
+        *_correlations(records),
+    ]
+
+
+def _asked_of_sharing(records: Sequence[Record]) -> list[Record]:
+    """The trainings of ``longer`` that the question of sharing is compared with, named for it.
+
+    They are the same trainings at the same length; the forms are trained beside them.
+    """
+    tasks = {r.labels["task"] for r in records if r.labels.get("question") == SHARED}
+    return [
+        replace(r, labels={**r.labels, "question": SHARED})
+        for r in records
+        if r.labels.get("question") == LONGER
+        and r.labels.get("task") in tasks
+        and r.labels.get("arm") in (DENSE, UNIFORM, LINFORMER)
+        and "factor" not in r.labels
+    ]
+
+
+def _drops(records: Sequence[Record]) -> Iterable[Record]:
+    """What each swapped encoder loses from the shortest inputs that it was asked on to longer ones.
+
+    Those are the inputs that it was distilled on.
+    """
+    asked: dict[Key, dict[int, Record]] = {}
+    for r in records:
+        if r.name == "length_score" and "tokens" in r.labels and r.value is not None:
+            key = tuple(r.labels.get(each) for each in ("task", "arm", "stage", "seed"))
+            asked.setdefault(key, {})[int(r.labels["tokens"] or 0)] = r
+    for lengths in asked.values():
+        first = lengths[min(lengths)]
+        for tokens, r in lengths.items():
+            if tokens > min(lengths):
+                yield replace(r, name="length_drop", value=_value(first) - _value(r))
+
+
+def _spectra(records: Sequence[Record]) -> Iterable[Record]:
+    """Means over heads: ranks by length, and held shares by layer and of all layers."""
+    for name in ("effective_rank", "rank_90"):
+        for key, found in _grouped(records, name, ("source", "tokens", "beyond")).items():
+            yield _mean(f"mean_{name}", found, _labels(("source", "tokens", "beyond"), key), "")
+    for by in (("source", "tokens", "layer", "kept"), ("source", "tokens", "kept")):
+        for key, found in _grouped(records, "kept_share", by).items():
+            yield _mean("mean_kept_share", found, _labels(by, key), "share")
+
+
+def _growth(records: Sequence[Record]) -> Iterable[Record]:
+    """The exponent a of rank ~ n^a: each head's own slope, then the mean.
+
+    Once over the lengths that the models were trained on, once over all.
+    """
+    for name in ("effective_rank", "rank_90"):
+        for (source,), all_lengths in _grouped(records, name, ("source",)).items():
+            for span in (WITHIN, BEYOND):
+                heads: dict[Key, list[tuple[float, float]]] = {}
+                for r in all_lengths:
+                    if span == BEYOND or not r.labels["beyond"]:
+                        key = tuple(r.labels[each] for each in HEAD)
+                        point = (math.log(float(r.labels["tokens"] or 1)), math.log(_value(r)))
+                        heads.setdefault(key, []).append(point)
+                slopes = {h: _slope(p) for h, p in heads.items() if len(p) >= FEWEST_LENGTHS}
+                if not slopes:
+                    continue
+                lengths = sorted({math.exp(x) for points in heads.values() for x, _ in points})
+                labels: dict[str, Label] = {
+                    "source": source,
+                    "of": name,
+                    "range": span,
+                    "shortest": round(lengths[0]),
+                    "longest": round(lengths[-1]),
+                    "lengths": len(lengths),
+                }
+                yield _of_models("exponent", slopes, labels, "")
+
+
+def _of_models(
+    name: str, values: Mapping[Key, float], labels: dict[str, Label], unit: str
+) -> Record:
+    """The mean of values by head, with its interval over models.
+
+    Heads of one model are alike, so that their number says nothing of other models; a model that
+    is alone has an interval over its heads, and ``models`` tells it.
+    """
+    models: dict[Label, list[float]] = {}
+    for (seed, *_), value in values.items():
+        models.setdefault(seed, []).append(value)
+    alone = len(models) == 1
+    units = list(values.values()) if alone else [fmean(found) for found in models.values()]
+    spread = mean_difference(units, [0.0] * len(units))
+    own = {**labels, "over": "heads" if alone else "models", "models": len(models)}
+    return Record(name, spread.value, unit, "measured", own, spread.interval, len(units))
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """The slope of the least squares line."""
+    count = len(points)
+    middle_x, middle_y = (sum(p[axis] for p in points) / count for axis in (0, 1))
+    across = sum((x - middle_x) * (y - middle_y) for x, y in points)
+    return across / sum((x - middle_x) ** 2 for x, _ in points)
+
+
+def _errors(records: Sequence[Record]) -> Iterable[Record]:
+    """Means over heads of errors and bounds, and what learning gains over drawing, and means."""
+    for key, found in _grouped(records, "output_error", (*PLACE, "method")).items():
+        yield _mean("mean_output_error", found, _labels((*PLACE, "method"), key), "share")
+    for key, found in _grouped(records, "bound", (*PLACE, "theorem")).items():
+        known = [r for r in found if r.value is not None]
+        labels = _labels((*PLACE, "theorem"), key)
+        if known:
+            yield _mean("mean_bound", known, labels, "share")
+        else:
+            yield Record("mean_bound", None, "share", "modelled", labels)
+    for key, found in _grouped(records, "output_error", PLACE).items():
+        ours = _by_head(found, LEARNED)
+        for rival in RIVALS:
+            theirs = _by_head(found, rival)
+            gaps = {head: ours[head] - theirs[head] for head in ours if head in theirs}
+            if gaps:
+                labels = {**_labels(PLACE, key), "less": rival}
+                yield _of_models("learned_gain", gaps, labels, "share")
+
+
+def _correlations(records: Sequence[Record]) -> Iterable[Record]:
+    """Over the heads of each model: do those of a higher effective rank lose more?"""
+    ranks = {
+        (r.labels["source"], r.labels["tokens"], *_head(r)): _value(r)
+        for r in records
+        if r.name == "error_rank"
+    }
+    for key, found in _grouped(records, "output_error", PLACE).items():
+        for method in METHODS:
+            errors = _by_head(found, method)
+            told: dict[Key, Record] = {}
+            for seed in dict.fromkeys(head[0] for head in errors):
+                heads = [h for h in errors if h[0] == seed and (key[0], key[1], *h) in ranks]
+                own = [ranks[(key[0], key[1], *head)] for head in heads]
+                one = rank_correlation(own, [errors[head] for head in heads])
+                if one is not None:
+                    told[(seed,)] = one
+            labels = {**_labels(PLACE, key), "method": method}
+            if len(told) == 1:  # the interval is that of its own heads
+                (one,) = told.values()
+                yield replace(one, labels={**labels, "models": 1})
+            elif told:
+                values = {seed: _value(one) for seed, one in told.items()}
+                yield _of_models("rank_correlation", values, labels, "")
+
+
+def _grouped(records: Sequence[Record], name: str, by: Sequence[str]) -> dict[Key, list[Record]]:
+    found: dict[Key, list[Record]] = {}
+    for r in records:
+        if r.name == name and all(each in r.labels for each in by):
+            found.setdefault(tuple(r.labels[each] for each in by), []).append(r)
+    return found
+
+
+def _labels(by: Sequence[str], key: Key) -> dict[str, Label]:
+    return {**dict(zip(by, key, strict=True)), "over": "heads"}
+
+
+def _mean(name: str, found: Sequence[Record], labels: dict[str, Label], unit: str) -> Record:
+    values = [_value(r) for r in found]
+    spread = mean_difference(values, [0.0] * len(values))
+    how = found[0].obtained
+    return Record(name, spread.value, unit, how, labels, spread.interval, len(values))
+
+
+def _by_head(found: Sequence[Record], method: str) -> dict[Key, float]:
+    return {_head(r): _value(r) for r in found if r.labels.get("method") == method}
+
+
+def _head(record: Record) -> Key:
+    return tuple(record.labels[each] for each in HEAD)
+
+
+def _value(record: Record) -> float:
+    return float(record.value or 0.0)

@@ -1,0 +1,198 @@
+"""How far the output of projected attention is from exact attention's, head by head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from sparing.core.heads import Heads
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
+from sparing.mechanisms.linformer import Linformer
+from sparing_papers.linformer.matrices import (
+    Captured,
+    best_of_rank,
+    captured,
+    effective_rank,
+    on_output,
+    relative_error,
+    spectrum,
+    theorem_1_error,
+    theorem_2_error,
+)
+from sparing_papers.linformer.options import ERROR, ErrorOptions, Options
+from sparing_papers.linformer.sources import Source
+from sparing_papers.linformer.spectrum import labels_of
+
+RANDOM, LEARNED = "random", "learned"
+MEANS, CONVOLUTION = "mean_pool", "convolution"
+THEOREM, BEST = "theorem 1", "best rank"
+PROJECTED = (RANDOM, LEARNED, MEANS, CONVOLUTION)
+METHODS = (*PROJECTED, THEOREM, BEST)
+RATE, AT_ONCE = 0.005, 8
+Errors = dict[str, Tensor]
+
+
+def error_cell(source: Source, tokens: int, options: Options, seconds: float) -> Cell:
+    """Errors of every form at one length, by head and number of slots, on inputs held out."""
+    asked = options.error
+
+    def do() -> list[Record]:
+        with threads(options.longer.thread_count):
+            model, rows = source.at(tokens, asked.texts + asked.held, 1)
+            # texts stand by class: those that are held out shall be of all
+            order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+            found: list[Record] = []
+            for number, layer in enumerate(captured(model, rows[order])):
+                found += _layer(layer, labels_of(source, tokens, number), tokens, asked)
+        return found
+
+    key = f"{ERROR}/{source.name}/{source.seed}/{tokens}"
+    return Cell(key, do, weight=seconds)
+
+
+def _layer(
+    layer: Captured, labels: dict[str, Label], tokens: int, asked: ErrorOptions
+) -> list[Record]:
+    taught, held = layer.part(slice(asked.texts)), layer.part(slice(asked.texts, None))
+    ranks = effective_rank(spectrum(held.weights)).mean(0)
+    slots = [each for each in asked.slots if each < tokens]
+    best = best_of_rank(held, slots)
+    found = []
+    for place, k in enumerate(slots):
+        errors = {method: error_of(method, taught, held, k, asked) for method in PROJECTED}
+        errors |= {THEOREM: _of_theorem(held, k, asked.draws), BEST: best[place].mean(0)}
+        own: dict[str, Label] = {**labels, "slots": k}
+        found += _records(errors, own, asked.held)
+        found += _bounds(held, own, tokens, k)
+    found += [
+        Record("error_rank", value, "", "measured", {**labels, "head": head}, count=asked.held)
+        for head, value in enumerate(ranks.tolist())
+    ]
+    return found
+
+
+def _records(errors: Errors, labels: dict[str, Label], count: int) -> list[Record]:
+    return [
+        Record(
+            "output_error",
+            value,
+            "share",
+            "measured",
+            {**labels, "head": head, "method": method},
+            count=count,
+        )
+        for method, each in errors.items()
+        for head, value in enumerate(each.tolist())
+    ]
+
+
+def _bounds(held: Captured, labels: dict[str, Label], tokens: int, slots: int) -> list[Record]:
+    """What the theorems promise: theorem 1's e, and theorem 2's as an error of the output."""
+    promised = theorem_2_error(tokens, slots, held.q.shape[-1]) * on_output(held).mean(0)
+    first = theorem_1_error(tokens, slots)
+    own = {**labels, "theorem": 1}
+    found = [Record("bound", first, "share", "modelled", own)]
+    for head, value in enumerate(promised.tolist()):
+        of_head: dict[str, Label] = {**labels, "theorem": 2, "head": head}
+        found.append(Record("bound", value, "share", "modelled", of_head))
+    return found
+
+
+def error_of(
+    method: str, taught: Captured, held: Captured, slots: int, asked: ErrorOptions
+) -> Tensor:
+    """The mean error by head of one form of Linformer, every head with matrices of its own."""
+    seeds = range(asked.draws if method == RANDOM else 1)
+    found = []
+    for seed in seeds:
+        form = _form(method, held, slots, seed)
+        if method in (LEARNED, CONVOLUTION):
+            form = learned(form, taught, asked.steps)
+        with torch.no_grad():
+            mixed = form.double()(held.q, held.k, held.v)
+        found.append(relative_error(mixed, held.output).mean(0))
+    return torch.stack(found).mean(0)
+
+
+def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
+    _, heads, tokens, dim = like.q.shape
+    form = Linformer(
+        Heads(heads, dim, tokens=tokens),
+        slots=slots,
+        sharing="none",
+        projection=method,
+        stride=math.ceil(tokens / slots),
+        seed=seed,
+    )
+    if method == LEARNED:
+        # From a drawn start so few steps end above plain means, which are such matrices too.
+        with torch.no_grad():
+            for matrix in (form.key_projection, form.value_projection):
+                assert matrix is not None
+                matrix.copy_(means(slots, tokens))
+    return form
+
+
+def means(slots: int, tokens: int) -> Float[Tensor, "slots tokens"]:
+    """The matrix whose rows take the mean of one stretch of tokens each, as even as they go."""
+    owner = torch.arange(tokens) * slots // tokens
+    matrix = torch.nn.functional.one_hot(owner, slots).T.float()
+    return matrix / matrix.sum(1, keepdim=True)
+
+
+def learned(form: Linformer, taught: Captured, steps: int) -> Linformer:
+    """The form with its matrices, or its convolution, fitted to exact attention's outputs.
+
+    The loss is the mean over heads of the squared relative error, in float32; Adam, with a rate
+    that falls to 0 as a cosine.
+    """
+    q, k, v, wanted = (each.float() for each in (taught.q, taught.k, taught.v, taught.output))
+    scale = wanted.square().sum((-2, -1))
+    optimizer = torch.optim.Adam(form.parameters(), lr=RATE)
+    generator = torch.Generator().manual_seed(0)
+    with torch.enable_grad():
+        for step in range(steps):
+            chosen = torch.randperm(len(q), generator=generator)[:AT_ONCE]
+            gap = form(q[chosen], k[chosen], v[chosen]) - wanted[chosen]
+            loss = (gap.square().sum((-2, -1)) / scale[chosen]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * (1 + math.cos(math.pi * step / steps)) / 2
+            optimizer.step()
+    return form
+
+
+def _of_theorem(held: Captured, slots: int, draws: int) -> Tensor:
+    """The error of P R^T R V, which is what theorem 1 speaks of: R is (slots, tokens), normal."""
+    weights, wanted = held.weights, held.output
+    found = []
+    for seed in range(draws):
+        generator = torch.Generator().manual_seed(seed)
+        r = torch.randn(slots, weights.shape[-1], generator=generator, dtype=torch.float64)
+        r /= math.sqrt(slots)
+        found.append(relative_error((weights @ r.T) @ (r @ held.v), wanted).mean(0))
+    return torch.stack(found).mean(0)
+
+
+def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> Record | None:
+    """Spearman's correlation of two lists, with Fisher's interval as widened for ranks.
+
+    None below five pairs or where one of the lists does not vary. Source of the interval: Fieller,
+    Hartley and Pearson, 1957, "Tests for rank correlation coefficients I".
+    """
+    count = len(ours)
+    if count < 5 or len(set(ours)) < 2 or len(set(theirs)) < 2:
+        return None
+    value = float(spearmanr(ours, theirs).statistic)
+    middle = math.atanh(max(-0.999999, min(0.999999, value)))
+    reach = 1.96 * math.sqrt(1.06 / (count - 3))
+    interval = (math.tanh(middle - reach), math.tanh(middle + reach))
+    return Record("rank_correlation", value, "", "measured", {}, interval, count)

@@ -1,0 +1,158 @@
+"""The Linformer study's language part: masked and causal models, transfer, and a translation.
+
+``LanguageOptions`` say what is asked; ``language_cells`` are the trainings; ``notes`` tell what the
+texts are and what was left out. The paper's own runs are the same cells with other options:
+``corpus="wikitext:wikitext-103-raw-v1"`` and more tokens.
+
+Source: Wang et al., 2020, arXiv 2006.04768, section 5 (Figure 3, Table 2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from sparing.core.errors import UsageError
+from sparing.experiment.run import Cell
+from sparing.tasks.shared.files import given_folder
+from sparing_papers.linformer.language.causal import causal_cells, is_causal
+from sparing_papers.linformer.language.corpus import (
+    AUTO,
+    GRAMMAR,
+    REVIEWS,
+    WIKITEXT,
+    corpus_of,
+    files_of,
+    require_corpus,
+    title_of,
+)
+from sparing_papers.linformer.language.masked import masked_cells
+from sparing_papers.linformer.language.transfer import (
+    AGREEMENT,
+    SST2,
+    transfer_cells,
+    transfer_task,
+)
+from sparing_papers.linformer.language.translation import translation_cells
+from sparing_papers.linformer.language.tuning import Schedule
+from sparing_papers.linformer.language.work import (
+    LINFORMER,
+    Causal,
+    LanguageOptions,
+    LanguageWork,
+    Masked,
+    Transfer,
+    Translation,
+)
+from sparing_papers.long_range.arms import DENSE, UNIFORM
+
+SENTENCES = ("glue/SST-2", "SST-2")  # below the data folder
+
+QUICK = LanguageOptions(
+    corpus=GRAMMAR,
+    vocabulary=1024,
+    train_tokens=200_000,
+    held_out_tokens=16_000,
+    masked=Masked((DENSE, LINFORMER, UNIFORM), (32,), (8,), 1024, Schedule(3, (3e-3,))),
+    transfer=Transfer(
+        arms=(DENSE, LINFORMER),
+        slots=(8,),
+        tokens=32,
+        examples=1000,
+        schedule=Schedule(3, (1e-3,)),
+    ),
+    causal=Causal((DENSE, LINFORMER, "linear", UNIFORM), 32, 1024, Schedule(1, (5e-3,))),
+    translation=Translation(
+        (DENSE, LINFORMER, UNIFORM),
+        (8,),
+        ("encoder and cross",),
+        pairs=2500,
+        test_pairs=200,
+        schedule=Schedule(6, (2e-3,)),
+    ),
+)
+STANDARD = LanguageOptions()
+TOLD = {
+    GRAMMAR: "texts of a generated grammar, with agreement at a distance",
+    REVIEWS: "IMDB's film reviews, without their labels",
+    SST2: "SST-2, in the words of the pretraining",
+    AGREEMENT: "sentences of the grammar, half of them with a verb that does not agree",
+}
+PARTS: dict[str, Callable[[LanguageWork, int], list[Cell]]] = {
+    "masked": masked_cells,
+    "transfer": transfer_cells,
+    "causal": causal_cells,
+    "translation": translation_cells,
+}
+
+
+def language_cells(
+    options: LanguageOptions,
+    folder: Path,
+    data: Path | None,
+    *,
+    seeds: int,
+    thread_count: int,
+    watts_per_core: float,
+) -> list[Cell]:
+    """The cells of every question that is asked; their keys begin with ``language/``.
+
+    Nothing is read before the first of them runs. Raises ``UsageError`` for less than one seed, for
+    what is no corpus, and for arms to fine-tune that are not pretrained.
+    """
+    require_corpus(options.corpus)
+    options.require_pretrained()
+    if seeds < 1:
+        raise UsageError(f"seeds must be at least 1, got {seeds}")
+    work = LanguageWork(options, folder, data, thread_count, watts_per_core)
+    found = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
+    return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in found]
+
+
+def digests(options: LanguageOptions, data: Path | None) -> dict[str, str]:
+    """What tells the texts from others, by the names and sizes of their files; nothing is read."""
+    corpus, root = corpus_of(options.corpus, data), given_folder(data)
+    found = {f"the corpus {title_of(corpus)}": files_of(corpus, data)}
+    task = transfer_task(options.transfer.task, corpus, data)
+    if root is not None and "transfer" in options.questions and task == SST2:
+        there = [path for place in SENTENCES for path in (root / place).glob("*.tsv*")]
+        found["the sentences of sst2"] = sorted(path for path in there if path.is_file())
+    return {name: _names_and_sizes(files) for name, files in found.items() if files}
+
+
+def _names_and_sizes(files: list[Path]) -> str:
+    told = hashlib.blake2b(digest_size=8)
+    for path in files:
+        told.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return told.hexdigest()
+
+
+def notes(options: LanguageOptions, data: Path | None) -> list[str]:
+    """What the texts are, and what is left out and why; nothing is read."""
+    corpus = corpus_of(options.corpus, data)
+    found = [f"The language models are trained on {TOLD.get(corpus, title_of(corpus))}."]
+    if options.corpus == AUTO and corpus == GRAMMAR:
+        found.append(
+            "Film reviews are left out: there is no data folder with imdb in it, so the texts are "
+            "generated."
+        )
+    if "transfer" in options.questions:
+        task = transfer_task(options.transfer.task, corpus, data)
+        found.append(f"What was pretrained is fine-tuned on {TOLD[task]}.")
+        if task == AGREEMENT and options.transfer.task == AUTO:
+            found.append("SST-2 is left out: its words are not those of the generated texts.")
+    if "causal" in options.questions:
+        refused = [a for a in options.causal.arms if not is_causal(a, options.causal.tokens)]
+        found += [f"{arm} cannot be causal: no causal model is trained with it." for arm in refused]
+    if "translation" in options.questions:
+        found.append(
+            "The translation is generated; real pairs are left out for lack of data. The decoder's "
+            "attention to itself stays dense in every arm."
+        )
+    if not corpus.startswith(WIKITEXT):
+        found.append(
+            "The paper pretrains on BookCorpus and Wikipedia, 3,300 million words at 512 and 1,024 "
+            "tokens; what is learned here from little text in minutes does not speak for that."
+        )
+    return found

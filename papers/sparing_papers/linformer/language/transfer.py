@@ -1,0 +1,199 @@
+"""Does pre-training help: the pretrained encoders, fine-tuned beside the same ones from scratch."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
+from sparing.models import build_model
+from sparing.tasks import Examples, Task, load_task
+from sparing.tasks.shared.files import given_folder
+from sparing.tasks.shared.words import FIRST_BYTE
+from sparing.train import evaluate
+from sparing_papers.linformer.language.corpus import AUTO, GRAMMAR, REVIEWS, TextCorpus
+from sparing_papers.linformer.language.grammar import sentences
+from sparing_papers.linformer.language.masked import pretraining
+from sparing_papers.linformer.language.tuning import Tuned
+from sparing_papers.linformer.language.work import (
+    LanguageWork,
+    put_in,
+    token_task,
+    training_seconds,
+)
+from sparing_papers.long_range.work import slug
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import PreTrainedModel
+
+AGREEMENT, SST2 = "agreement", "sst2"
+SCRATCH, PRETRAINED = "scratch", "pretrained"
+LONGEST_BYTES = 1024
+TYPICAL_TOKENS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class TransferWork:
+    """The labelled task in the corpus' own words, and what trains on it."""
+
+    work: LanguageWork
+
+    @property
+    def name(self) -> str:
+        """Which labelled task it is, without reading it."""
+        return transfer_task(self.work.options.transfer.task, self.work.corpus_name, self.work.data)
+
+    @cached_property
+    def task(self) -> Task:
+        """The labelled task; its longest sequence is that of the pretraining."""
+        options, corpus = self.work.options.transfer, self.work.corpus
+        sizes = {
+            "train": options.examples,
+            "validation": options.test_examples,
+            "test": options.test_examples,
+        }
+        if self.name == SST2:
+            return _sst2(corpus, sizes, options.tokens, self.work.data)
+        return _agreement(corpus, sizes, options.tokens)
+
+    def train(
+        self, arm: str, start: str, seed: int, teachers: Tuned
+    ) -> tuple[float, int, list[Record]]:
+        """The score on the test split, of how many, and what training took."""
+        options = self.work.options.transfer
+
+        def build(own: int) -> PreTrainedModel:
+            model = build_model(self.work.options.model, self.task, seed=own)
+            put_in(model, arm, options.tokens, own)
+            if start == PRETRAINED:
+                take_over(model, teachers.run(own).model)
+            return model
+
+        tuned = self.work.tuned(
+            build,
+            self.task,
+            lambda own: None,
+            options.schedule,
+            options.batch_size,
+            "transfer",
+            start,
+            slug(arm),
+        )
+        trained = tuned.run(seed)
+        found = evaluate(trained.model, self.task)
+        labels = {**self.labels(arm, seed), "start": start}
+        score = Record("score", found.score, "share", "measured", dict(labels), count=found.count)
+        return found.score, found.count, [score, *trained.records(labels)]
+
+    def labels(self, arm: str, seed: int) -> dict[str, Label]:
+        """What all records of an arm and a seed say."""
+        tokens, corpus = self.work.options.transfer.tokens, self.work.corpus.name
+        return {
+            "question": "transfer",
+            "task": self.name,
+            "corpus": corpus,
+            "tokens": tokens,
+            "arm": arm,
+            "seed": seed,
+        }
+
+
+def transfer_task(wanted: str, corpus: str, data: Path | None) -> str:
+    """What ``auto`` stands for: sst2 for words of film reviews, the grammar's agreement for its."""
+    if wanted != AUTO:
+        return wanted
+    real = corpus != GRAMMAR and given_folder(data) is not None
+    return SST2 if real or corpus == REVIEWS else AGREEMENT
+
+
+def transfer_cells(work: LanguageWork, seeds: int) -> list[Cell]:
+    """Seed by seed, every arm in an order drawn anew."""
+    shared, found = TransferWork(work), []
+    for seed in range(seeds):
+        arms = list(work.options.transfer.compared)
+        random.Random(f"transfer:{seed}").shuffle(arms)
+        found += [_cell(shared, arm, seed) for arm in arms]
+    return found
+
+
+def _cell(shared: TransferWork, arm: str, seed: int) -> Cell:
+    work = shared.work
+
+    def do() -> list[Record]:
+        tokens = work.options.transfer.tokens
+        found: list[Record] = []
+        scores, count = {}, 0
+        with threads(work.thread_count):
+            teachers = pretraining(work, work.blocks_task(tokens), arm)
+            for start in (SCRATCH, PRETRAINED):
+                scores[start], count, told = shared.train(arm, start, seed, teachers)
+                found += told
+        gain = scores[PRETRAINED] - scores[SCRATCH]
+        labels = shared.labels(arm, seed)
+        own: dict[str, Label] = {"question": "transfer", "task": shared.name}
+        return [
+            *found,
+            Record("pretraining_gain", gain, "share", "measured", labels, count=count),
+            Record("chance", shared.task.chance, "share", "measured", own),
+        ]
+
+    options = work.options.transfer
+    steps = 2 * options.schedule.passes * options.schedule.trainings(seed)
+    steps *= -(-options.examples // options.batch_size)
+    # texts are far shorter than what a model was pretrained on
+    seen = steps * options.batch_size * min(TYPICAL_TOKENS, options.tokens)
+    seconds = training_seconds(work, arm, options.tokens, seen, steps, 0.0)
+    return Cell(f"transfer/{shared.name}/{seed}/{slug(arm)}", do, weight=seconds)
+
+
+def take_over(model: PreTrainedModel, pretrained: PreTrainedModel) -> None:
+    """Give a classifier the pretrained encoder: everything but its pooler and its head."""
+    own = model.state_dict()
+    taken = {name: value for name, value in pretrained.state_dict().items() if name in own}
+    left = [name for name in own if name not in taken]
+    strangers = [n for n in left if not n.startswith(("bert.pooler.", "classifier."))]
+    if strangers:
+        raise AssertionError(f"not pretrained: {', '.join(strangers)}")
+    model.load_state_dict(taken, strict=False)
+
+
+def _sst2(corpus: TextCorpus, sizes: dict[str, int], tokens: int, data: Path | None) -> Task:
+    """SST-2's own splits, read in bytes and spelled again in the words of the corpus."""
+    whole = load_task(
+        SST2, data=data, tokenizer="bytes", max_tokens=LONGEST_BYTES, examples=sizes["train"]
+    )
+    splits = {}
+    for name, most in sizes.items():
+        examples = whole.split(name)
+        examples = examples.subset(range(min(most, len(examples))))
+        texts = [bytes((row[1:] - FIRST_BYTE).tolist()).decode() for row in examples.inputs]
+        splits[name] = _examples(corpus, texts, examples.labels, tokens)
+    task = token_task(SST2, splits, corpus.vocabulary, tokens, whole.labels)
+    return replace(task, licence=whole.licence, source=whole.source, notes=whole.notes)
+
+
+def _agreement(corpus: TextCorpus, sizes: dict[str, int], tokens: int) -> Task:
+    """Does the verb agree with its subject? Half the sentences have the verb's other number."""
+    splits = {}
+    for split, count in sizes.items():
+        made = list(islice(sentences(f"agreement, {split}"), count))
+        labels = torch.arange(count) % 2
+        texts = [
+            each.text if right else each.wrong for each, right in zip(made, labels, strict=True)
+        ]
+        splits[split] = _examples(corpus, texts, labels, tokens)
+    return token_task(AGREEMENT, splits, corpus.vocabulary, tokens, ("wrong", "right"))
+
+
+def _examples(corpus: TextCorpus, texts: list[str], labels: Tensor, tokens: int) -> Examples:
+    return Examples("input_ids", [corpus.encode(text, tokens) for text in texts], labels)

@@ -1,0 +1,379 @@
+"""A small translator from scratch: mechanisms in its encoder, and between decoder and encoder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from sparing.core.catalogue import mechanism
+from sparing.core.errors import Unsupported
+from sparing.core.heads import Heads
+from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
+from sparing.models.shared.quiet import quiet
+from sparing.models.shared.shape import seeded
+from sparing.tasks import Examples, Task
+from sparing.train.evaluation import Evaluation, batches_by_length, evaluating
+from sparing.transfer.layers import find_layers, projection_weights
+from sparing.transfer.plan import Assignment
+from sparing.transfer.registry import NAME
+from sparing.transfer.swap import Placement, activate, attach, with_own_seed
+from sparing.transfer.swap import build as build_for
+from sparing_papers.linformer.language.masked import METRIC, judged
+from sparing_papers.linformer.language.pairs import (
+    BEGIN,
+    END,
+    FIRST_WORD,
+    PAD,
+    Pair,
+    longest,
+    numbers,
+    pairs,
+)
+from sparing_papers.linformer.language.work import (
+    LanguageWork,
+    Translation,
+    arm_named,
+    arm_options,
+    expanded,
+    slots_of,
+    token_task,
+)
+from sparing_papers.long_range.arms import DENSE
+from sparing_papers.long_range.work import slug
+
+if TYPE_CHECKING:
+    from transformers import BartForConditionalGeneration
+
+TASK, NOTHING = "generated translation", -100
+CROSS = "encoder and cross"
+PASS_S, PAIR_S = 0.03, 2e-4  # a step, and one clause in it
+
+
+class AcrossSequences(nn.Module):
+    """A mechanism whose queries are always another sequence than its keys, however long both are.
+
+    The registry of swapped layers sees that only where their lengths differ.
+    """
+
+    def __init__(self, own: Mechanism) -> None:
+        super().__init__()
+        self.own = own
+        self.streams, self.traits = own.streams, own.traits
+
+    def forward(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """See ``Mechanism.forward``."""
+        mixed: Tensor = self.own(*streams, mask=Mask(mask.keep, cross=True))
+        return mixed
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Splits of generated pairs; no sentence is in two of them."""
+
+    options: Translation
+
+    @cached_property
+    def splits(self) -> dict[str, list[Pair]]:
+        """The same pairs for every seed and arm."""
+        held_out, trained = self.options.test_pairs, self.options.pairs
+        made = pairs(trained + 2 * held_out, self.options.clauses, TASK)
+        ends = (held_out, 2 * held_out)
+        return {
+            "test": made[: ends[0]],
+            "validation": made[ends[0] : ends[1]],
+            "train": made[ends[1] :],
+        }
+
+    @cached_property
+    def targets(self) -> Int[Tensor, "pairs tokens"]:
+        """All translations, ended, filled up with what no loss counts; by a task's labels."""
+        rows = [_ids(pair.target) for split in self.splits.values() for pair in split]
+        return pad_sequence(rows, batch_first=True, padding_value=NOTHING)
+
+    @cached_property
+    def task(self) -> Task:
+        """The sources; a label says which pair it is."""
+        found, first = {}, 0
+        for split, made in self.splits.items():
+            labels = torch.arange(first, first + len(made))
+            found[split] = Examples("input_ids", [_ids(pair.source) for pair in made], labels)
+            first += len(made)
+        return token_task(TASK, found, FIRST_WORD + len(numbers()), self.source_tokens)
+
+    @property
+    def source_tokens(self) -> int:
+        """The longest source."""
+        return longest(self.options.clauses)[0]
+
+
+class Translating:
+    """Cross-entropy of each word of a translation given the source and the words before it.
+
+    Its score, "likelihood", is exp(-loss), one over the perplexity.
+    """
+
+    teacher: nn.Module | None = None
+    metric = METRIC
+
+    def __init__(self, made: Pairs) -> None:
+        self.made = made
+
+    def describe(self) -> dict[str, Any]:
+        """Which pairs."""
+        return {"translating": {"clauses": self.made.options.clauses}}
+
+    def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
+        """The loss of a batch."""
+        del step
+        scores, wanted = self._scores(model, batch)
+        return F.cross_entropy(scores, wanted, ignore_index=NOTHING)
+
+    def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
+        """How well the validation pairs are foretold, word by word."""
+        losses, right = [], []
+        with evaluating(model), torch.inference_mode():
+            for batch in _batches(task, "validation", batch_size):
+                scores, wanted = self._scores(model, batch)
+                real = wanted != NOTHING
+                losses.append(F.cross_entropy(scores[real], wanted[real], reduction="none"))
+                right += (scores[real].argmax(-1) == wanted[real]).tolist()
+        return judged(torch.cat(losses).cpu(), right)
+
+    def _scores(self, model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        device = next(model.parameters()).device
+        wanted = self.made.targets[batch["labels"].cpu()].to(device)
+        found = model(
+            input_ids=batch["input_ids"].to(device),
+            attention_mask=batch["attention_mask"].to(device),
+            labels=wanted,
+            use_cache=False,
+        )
+        return found.logits.float().flatten(0, 1), wanted.flatten()
+
+
+def build_translator(
+    options: Translation, arm: str, place: str, seed: int
+) -> BartForConditionalGeneration:
+    """transformers' BART, small, with a mechanism in its encoder and perhaps in cross-attention.
+
+    The decoder's attention to itself stays as it is. Raises ``Unsupported`` for a mechanism that
+    cannot attend from one sequence to another, or that would let a decoder see what it has still
+    to write.
+    """
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    source, target = longest(options.clauses)
+    config = BartConfig(
+        vocab_size=FIRST_WORD + len(numbers()),
+        d_model=options.width,
+        encoder_layers=options.layers,
+        decoder_layers=options.layers,
+        encoder_attention_heads=options.heads,
+        decoder_attention_heads=options.heads,
+        encoder_ffn_dim=2 * options.width,
+        decoder_ffn_dim=2 * options.width,
+        max_position_embeddings=max(source, target) + 1,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        init_std=options.width**-0.5,
+        pad_token_id=PAD,
+        bos_token_id=BEGIN,
+        eos_token_id=END,
+        decoder_start_token_id=BEGIN,
+        forced_eos_token_id=None,
+    )
+    with quiet(), seeded(seed):
+        model = BartForConditionalGeneration(config)
+    if arm != DENSE:
+        _put_in(model, arm, place, source, seed)
+    return model
+
+
+def _put_in(
+    model: BartForConditionalGeneration, arm: str, place: str, tokens: int, seed: int
+) -> None:
+    """Swap the encoder's layers, and the decoder's layers of cross-attention where asked to.
+
+    ``swap`` leaves cross-attention to transformers; the registry below it serves both.
+    """
+    if place == CROSS:
+        reason = refusal(arm, tokens)
+        if reason:
+            raise Unsupported(f"{arm}: {reason}")
+    name, options = arm_named(arm).mechanism, arm_options(arm, tokens, seed)
+    placements: list[Placement] = []
+    for layer in find_layers(model):
+        across = layer.index is None
+        if layer.obstacle and not (across and place == CROSS):
+            continue
+        assignment = with_own_seed(Assignment(name, options, named=True), len(placements))
+        built = build_for(model, layer, assignment, tokens)
+        built.init_from(projection_weights(layer))
+        placements.append(Placement(layer, assignment, built))
+    attach(model, placements)
+    for placement in placements:
+        if placement.layer.index is None:
+            placement.layer.module.add_module(NAME, AcrossSequences(placement.mechanism))
+    activate(model)
+
+
+def refusal(arm: str, tokens: int) -> str:
+    """Why an arm cannot stand between a decoder and its encoder; empty where it can."""
+    own = mechanism(
+        arm_named(arm).mechanism, Heads(2, 8, 16, tokens), **arm_options(arm, tokens, 0)
+    ).eval()
+    if not own.traits.cross:
+        return "it cannot do cross-attention: its queries and keys must be one sequence"
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, tokens, 8, generator=generator) for _ in range(3))
+    later = q.clone()
+    later[:, :, 1:] = torch.randn(1, 2, tokens - 1, 8, generator=generator)
+    with torch.no_grad():
+        first, again = (own(each, k, v, mask=Mask(cross=True))[:, :, 0] for each in (q, later))
+    if not torch.allclose(first, again, atol=1e-5):
+        return (
+            "what it gives one query depends on the others, so that a decoder in training would "
+            "see words that it has still to write"
+        )
+    return ""
+
+
+def translation_cells(work: LanguageWork, seeds: int) -> list[Cell]:
+    """What is refused and why, then seed by seed every arm at every place; the dense one once."""
+    options, made = work.options.translation, Pairs(work.options.translation)
+    wanted = expanded(options.arms, options.slots, made.source_tokens)
+    reasons = {arm: refusal(arm, made.source_tokens) for arm in wanted if arm != DENSE}
+    refused = {arm: why for arm, why in reasons.items() if why and CROSS in options.places}
+    found = [_refused_cell(arm, why) for arm, why in refused.items()]
+    for seed in range(seeds):
+        own = [
+            (arm, place)
+            for arm in wanted
+            for place in (options.places if arm != DENSE else options.places[-1:])
+            if not (arm in refused and place == CROSS)
+        ]
+        random.Random(f"translation:{seed}").shuffle(own)
+        found += [_cell(work, made, arm, place, seed) for arm, place in own]
+    return found
+
+
+def _refused_cell(arm: str, why: str) -> Cell:
+    def do() -> list[Record]:
+        labels = _labels(arm, CROSS, None)
+        return [Record("refused", 1, "", "measured", {**labels, "why": f"{arm}: {why}"})]
+
+    return Cell(f"translation/refused/{slug(arm)}", do, weight=0.1)
+
+
+def _cell(work: LanguageWork, made: Pairs, arm: str, place: str, seed: int) -> Cell:
+    options = work.options.translation
+
+    def do() -> list[Record]:
+        labels = {**_labels(arm, place, seed), "tokens": made.source_tokens}
+        with threads(work.thread_count):
+            trained = work.tuned(
+                lambda own: build_translator(options, arm, place, own),
+                made.task,
+                lambda own: Translating(made),
+                options.schedule,
+                options.batch_size,
+                "translation",
+                slug(place),
+                slug(arm),
+            ).run(seed)
+            found = translated(trained.model, made, "test")
+        # dense attention stands at every place: whatever is swapped there is held against it
+        places = options.places if arm == DENSE else (place,)
+        scores = [each for at in places for each in _scores(found, {**labels, "place": at}, arm)]
+        return [*scores, *trained.records(labels)]
+
+    steps = options.schedule.passes * options.schedule.trainings(seed)
+    steps *= -(-options.pairs // options.batch_size)
+    return Cell(
+        f"translation/{slug(place)}/{seed}/{slug(arm)}",
+        do,
+        weight=2.0 + steps * (PAIR_S * options.batch_size * options.clauses + PASS_S),
+    )
+
+
+def _scores(
+    found: list[tuple[list[int], list[int]]], labels: dict[str, Label], arm: str
+) -> list[Record]:
+    """Exact matches, and the words that stand in their right places."""
+    exact = sum(said == wanted for said, wanted in found) / len(found)
+    places = [
+        said[place : place + 1] == [word]
+        for said, wanted in found
+        for place, word in enumerate(wanted)
+    ]
+    records = [
+        Record("score", exact, "share", "measured", dict(labels), count=len(found)),
+        Record(
+            "token_accuracy",
+            sum(places) / len(places),
+            "share",
+            "measured",
+            dict(labels),
+            count=len(places),
+        ),
+    ]
+    slots = slots_of(arm)
+    if slots is not None:
+        own = {**labels, "seed": None}
+        records.append(Record("slots", slots, "tokens", "modelled", own))
+    return records
+
+
+@torch.inference_mode()
+def translated(model: Any, made: Pairs, split: str) -> list[tuple[list[int], list[int]]]:
+    """What the model says for each source, greedily, and what it should: up to the end mark."""
+    found = []
+    _, most = longest(made.options.clauses)
+    with evaluating(model), quiet():
+        for batch in _batches(made.task, split, 128):
+            said = model.generate(
+                input_ids=batch["input_ids"].to(model.device),
+                attention_mask=batch["attention_mask"].to(model.device),
+                max_new_tokens=most,
+                num_beams=1,
+                do_sample=False,
+            )
+            wanted = made.targets[batch["labels"]]
+            found += [
+                (_to_end(ours), _to_end(theirs))
+                for ours, theirs in zip(said[:, 1:].tolist(), wanted.tolist(), strict=True)
+            ]
+    return found
+
+
+def _to_end(ids: list[int]) -> list[int]:
+    return ids[: ids.index(END) + 1] if END in ids else ids
+
+
+def _batches(task: Task, split: str, size: int) -> Iterator[dict[str, Tensor]]:
+    examples = task.split(split)
+    for indices in batches_by_length(examples, size):
+        yield task.collate([examples[index] for index in indices])
+
+
+def _ids(words: Sequence[str]) -> Int[Tensor, " tokens"]:
+    known = numbers()
+    return torch.tensor([*(known[word] for word in words), END])
+
+
+def _labels(arm: str, place: str, seed: int | None) -> dict[str, Label]:
+    return {"question": "translation", "task": TASK, "place": place, "arm": arm, "seed": seed}

@@ -1,0 +1,194 @@
+"""Longer than trained: models made longer, and how good they are at each length."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.catalogue import mechanism
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.heads import Heads
+from sparing.core.record import Record
+from sparing.experiment.arms import build_arm
+from sparing.experiment.run import Cell
+from sparing.train import evaluate
+from sparing.transfer.positions import interpolated
+from sparing_papers.linformer.lengths import by_factor, trained_tokens
+from sparing_papers.linformer.options import (
+    LINFORMER,
+    SHARED,
+    Options,
+    slots_of,
+)
+from sparing_papers.long_range.answers import answers_record
+from sparing_papers.long_range.arms import DENSE, arm_of, options_of
+from sparing_papers.long_range.pilot import idle_after_pilot
+from sparing_papers.long_range.projection import PROJECTIONS, Way, projection
+from sparing_papers.long_range.train import Judge, Labels, training_cell, training_cells
+from sparing_papers.long_range.work import LongWork
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+SLICED, INTERPOLATED = f"{LINFORMER}, sliced", f"{LINFORMER}, interpolated"
+WAYS: Mapping[str, Way] = {SLICED: "sliced", INTERPOLATED: "interpolated"}
+POSITIONS = "position_embeddings.weight"
+
+
+@dataclass(frozen=True, eq=False)
+class LinWork(LongWork):
+    """A task whose arms may be forms of Linformer that have no name of their own: their options."""
+
+    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def mechanism_of(self, arm: str) -> tuple[str, dict[str, Any]]:
+        """An arm's mechanism and its options at the trained length."""
+        if arm in self.forms:
+            return LINFORMER, {**options_of(LINFORMER, self.task.tokens), **self.forms[arm]}
+        return arm_of(arm).mechanism, options_of(arm, self.task.tokens)
+
+    def build(self, arm: str, seed: int, tokens: int | None = None) -> PreTrainedModel:
+        """An arm before training, for the trained length or for another one."""
+        mechanism, options = self.mechanism_of(arm)
+        task = self.task if tokens is None else replace(self.task, tokens=tokens)
+        return build_arm(self.model, task, mechanism, options, seed, {})
+
+
+def lengthened(
+    work: LinWork, arm: str, seed: int, trained: PreTrainedModel, tokens: int, way: Way = "sliced"
+) -> PreTrainedModel:
+    """A trained arm for longer inputs, with nothing trained further.
+
+    The arm is built anew for ``tokens`` tokens, with its options as trained, and given the trained
+    weights. Position embeddings are interpolated, for every arm alike. A projection of Linformer
+    keeps its columns and has those beyond as they are drawn ("sliced": what a matrix built for
+    longer inputs is after training on shorter rows, whose missing columns get no gradient), or is
+    interpolated along the tokens and scaled, so that a constant sequence keeps its slots. Raises
+    ``Unsupported`` for an arm with other weights that depend on the length.
+    """
+    model = work.build(arm, seed, tokens)
+    own, given = model.state_dict(), trained.state_dict()
+    for name, value in given.items():
+        if own[name].shape == value.shape:
+            own[name] = value
+        elif name.endswith(POSITIONS):
+            own[name] = interpolated(value, len(own[name]))
+        elif name.endswith(PROJECTIONS):
+            own[name] = projection(value, own[name], way)
+        else:
+            raise Unsupported(f"{arm} cannot be made longer: {name} belongs to one length")
+    model.load_state_dict(own)
+    return model.eval()
+
+
+def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
+    """A judge of trained arms: the score at each factor, and what it loses at the largest.
+
+    The inputs are read once and kept in ``tests``.
+    """
+    kept = {} if tests is None else tests
+
+    def judge(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+        assert isinstance(work, LinWork)
+        if not kept:
+            kept.update(by_factor(work, options.factors, options.length_examples, data))
+        arm, seed = str(labels["arm"]), int(labels["seed"] or 0)
+        found: list[Record] = []
+        for name in WAYS if arm == LINFORMER else (arm,):
+            own = {**labels, "arm": name}
+            found += _at_each(model, work, own, seed, kept)
+        return found
+
+    return judge
+
+
+def _at_each(
+    model: PreTrainedModel, work: LinWork, labels: Labels, seed: int, tests: Mapping[int, Any]
+) -> list[Record]:
+    arm, way = str(labels["arm"]), WAYS.get(str(labels["arm"]), "sliced")
+    built = LINFORMER if arm in WAYS else arm
+    found, first = [], 0.0
+    for factor, task in tests.items():
+        longer = model
+        if factor > 1:
+            longer = lengthened(work, built, seed, copy.deepcopy(model), task.tokens, way)
+        judged = evaluate(longer, task, batch_size=32 // factor or 1)
+        first = judged.score if factor == 1 else first
+        own = {**labels, "factor": factor}
+        if judged.right is not None:
+            found.append(answers_record(judged.right, own))
+        found += [
+            Record("length_score", judged.score, "share", "measured", own, count=judged.count),
+            Record(
+                "length_drop",
+                first - judged.score,
+                "share",
+                "measured",
+                own,
+                count=judged.count,
+            ),
+            Record("length_chance", task.chance, "share", "measured", own),
+        ]
+    return [r for r in found if r.name != "length_drop" or r.labels["factor"] != 1]
+
+
+def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
+    """Raise ``UsageError`` for an arm that ``lengthened`` cannot serve, before it is trained."""
+    for arm in arms:
+        own = options_of(arm, tokens)
+        short, long = (
+            mechanism(arm_of(arm).mechanism, Heads(4, 32, tokens=n), **own).state_dict()
+            for n in (tokens, longest)
+        )
+        fixed = [name for name in short if short[name].shape != long[name].shape]
+        for name in fixed:
+            if not name.endswith(PROJECTIONS):
+                raise UsageError(
+                    f"{arm} cannot be asked of longer inputs: its {name} belongs to one length; "
+                    "leave it out of the arms"
+                )
+
+
+def longer_cells(
+    options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
+) -> list[Cell]:
+    """Every arm trained with every seed, and judged at each length.
+
+    Dense attention always: its matrices are taken apart.
+    """
+    tokens = trained_tokens(work)
+    require_lengthening(work.options.arms_for(work.name), tokens, max(options.factors) * tokens)
+    return training_cells(work, (by_length(options, data), *judges), always=(DENSE,))
+
+
+def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
+    """The forms of Linformer beside the usual one: other sharing, other numbers of slots.
+
+    A count that the usual form, or another, has already is left out.
+    """
+    usual = options_of(LINFORMER, tokens)["slots"]
+    found: dict[str, dict[str, Any]] = {
+        f"{LINFORMER}, shared {mode}": {"sharing": mode}
+        for mode in options.sharing
+        if mode != "headwise"
+    }
+    taken = {usual}
+    for rank in options.ranks:
+        slots = slots_of(rank, tokens)
+        if slots not in taken:
+            taken.add(slots)
+            found[f"{LINFORMER}, k = {slots}"] = {"slots": slots}
+    return found
+
+
+def sharing_cells(options: Options, work: LinWork) -> list[Cell]:
+    """Every form trained with every seed; the usual one is among the trainings of ``longer``."""
+    idle = idle_after_pilot(work)
+    return [
+        replace(training_cell(replace(work, question=SHARED), form, seed), idle=idle)
+        for seed in range(work.options.seeds)
+        for form in work.forms
+    ]

@@ -1,0 +1,231 @@
+"""What the Linformer study runs: its options and its budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from sparing.core.checks import Count, Positive, at_least, check_fields, one_of
+from sparing.core.errors import UsageError
+from sparing.mechanisms.linformer import SHARING
+from sparing_papers.linformer.language.cells import QUICK, STANDARD
+from sparing_papers.linformer.language.work import LanguageOptions
+from sparing_papers.long_range.arms import BY_CONTENT, DENSE, UNIFORM
+from sparing_papers.long_range.pretrained import PretrainedOptions
+from sparing_papers.long_range.stages import Stages
+from sparing_papers.long_range.work import TaskOptions
+
+LONGER, SHARED, SHIFT = "longer", "sharing", "shift"
+SPECTRUM, ERROR, COST, LANGUAGE = "spectrum", "error", "cost", "language"
+SWAPPED = "swapped"
+QUESTIONS = (LONGER, SHARED, SHIFT, SPECTRUM, ERROR, COST, SWAPPED, LANGUAGE)
+LINFORMER = "linformer"
+POOLED, CONVOLVED = "linformer, pooled", "linformer, convolved"
+LENGTH_FREE = (
+    POOLED,
+    CONVOLVED,
+    "linear",
+    "efficient",
+    BY_CONTENT,
+    "performer",
+    "nystrom",
+)
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """Time and memory at a fixed number of tokens, as many rows as fit of each length.
+
+    ``slots`` are those of Linformer. A call that is predicted to take longer than ``most_seconds``
+    or more than ``most_bytes`` is not made.
+    """
+
+    tokens: Count = 65536
+    lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+    slots: tuple[int, ...] = (128, 256)
+    rounds: Count = 3
+    most_seconds: Annotated[float, at_least(0)] = 20.0
+    most_bytes: Annotated[float, at_least(0)] = 6e9
+
+    def __post_init__(self) -> None:
+        check_fields(self, "cost")
+        for length in self.lengths:
+            if length < 1 or self.tokens % length:
+                raise UsageError(f"cost.lengths must divide the {self.tokens} tokens, got {length}")
+
+
+@dataclass(frozen=True)
+class ErrorOptions:
+    """Errors of the output: at which lengths, with how many slots, and how they are learned.
+
+    ``draws`` are those of a random projection; ``texts`` are captured to learn from and ``held``
+    to judge on; learned forms take ``steps`` steps of Adam.
+    """
+
+    lengths: tuple[Annotated[int, at_least(2)], ...] = (64, 128, 256)
+    slots: tuple[Count, ...] = (8, 16, 32, 64, 128)
+    draws: Count = 3
+    texts: Count = 32
+    held: Count = 8
+    steps: Count = 150
+
+    def __post_init__(self) -> None:
+        check_fields(self, "error")
+        if min(self.slots, default=1) >= max(self.lengths, default=2):
+            raise UsageError("error.slots must be fewer than the longest of error.lengths")
+
+
+# Position embeddings of the encoder were trained to all of these lengths: dense attention can do
+# what is asked, which an encoder from nothing, with positions interpolated, cannot.
+SWAPS = PretrainedOptions(
+    tasks=("imdb",),
+    stages=Stages(
+        arms=(DENSE, LINFORMER, POOLED, "linear", "nystrom", UNIFORM),
+        dense_epochs=3,
+        layer_epochs=2,
+        later_epochs=2,
+        plain=False,
+        batch_size=16,
+        mechanism_rate_factor=10.0,
+        precision="fast",
+        test_examples=1000,
+        read_at=(128, 256, 512),
+    ),
+    task_options={"imdb": {"examples": 1500, "max_tokens": 128}},
+)
+FEW_SWAPS = PretrainedOptions(
+    tasks=("imdb",),
+    stages=Stages(
+        arms=(DENSE, LINFORMER, UNIFORM),
+        dense_epochs=1,
+        layer_epochs=1,
+        later_epochs=1,
+        plain=False,
+        validation_examples=100,
+        test_examples=100,
+        read_at=(32, 64),
+    ),
+    task_options={"imdb": {"examples": 300, "max_tokens": 32}},
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is run, and how long it may take.
+
+    ``longer`` and ``texts`` are trainings on which longer inputs are asked, of ``factors`` times
+    the length that was trained on, ``length_examples`` of each; ``texts`` needs data, and its
+    trainings also answer what another domain does. ``sharing`` are modes of sharing projections and
+    ``ranks`` counts of slots ("64", or a share of the length such as "n/4"), each trained on the
+    first task of ``longer``. ``spectrum_lengths`` are the lengths at which attention matrices are
+    taken apart, on ``spectrum_texts`` inputs each. ``pretrained`` is a folder or hub name of an
+    encoder to ask as well, on film reviews ("" leaves it out). It is swapped and distilled as
+    ``swapped`` says, on inputs cut to its ``max_tokens``, and asked at the lengths of its stages'
+    ``read_at``; an arm that is less than ``swapped_margin`` below dense attention there does as
+    well. ``swapped`` and ``language`` are asked with as many seeds as ``longer``.
+    """
+
+    longer: TaskOptions = field(default_factory=TaskOptions)
+    texts: TaskOptions = field(default_factory=lambda: TaskOptions(tasks=("imdb",)))
+    questions: tuple[Annotated[str, one_of(*QUESTIONS)], ...] = QUESTIONS
+    factors: tuple[int, ...] = (1, 2, 4, 8)
+    length_examples: Count = 300
+    shift_examples: Count = 2000
+    sharing: tuple[Annotated[str, one_of(*SHARING)], ...] = ("none", "kv", "layerwise")
+    ranks: tuple[str, ...] = ("64", "128", "n/4", "n/2")
+    spectrum_lengths: tuple[Annotated[int, at_least(2)], ...] = (16, 32, 64, 128, 256, 512, 1024)
+    spectrum_texts: Count = 4
+    pretrained: str = ""
+    swapped: PretrainedOptions = field(default_factory=lambda: SWAPS)
+    swapped_margin: Positive = 0.03
+    error: ErrorOptions = field(default_factory=ErrorOptions)
+    cost: CostOptions = field(default_factory=CostOptions)
+    language: LanguageOptions = field(default_factory=LanguageOptions)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for rank in self.ranks:
+            slots_of(rank, 1024)
+        if not self.factors or list(self.factors) != sorted({1, *self.factors}):
+            raise UsageError(f"factors must rise from 1, got {self.factors}")
+        for name in self.longer.tasks:
+            if name in self.texts.tasks:
+                raise UsageError(f"{name} is among the tasks of longer and of texts: name it once")
+
+
+def slots_of(rank: str, tokens: int) -> int:
+    """How many slots a rank names at a length: "64", or "n/4" for a quarter of the tokens."""
+    share = rank.removeprefix("n/") if rank.startswith("n/") else ""
+    if not (share or rank).isdecimal() or int(share or rank) < 1:
+        raise UsageError(f"ranks are counts such as 64 or shares such as n/4, got {rank!r}")
+    return max(1, tokens // int(share)) if share else min(int(rank), tokens)
+
+
+def _listops(tokens: int, examples: int, **sizes: int) -> dict[str, dict[str, int]]:
+    bounds = {"min_tokens": tokens // 4, "max_tokens": tokens, "examples": examples}
+    return {"listops": {**bounds, **sizes}}
+
+
+_FEW = (LINFORMER, POOLED, CONVOLVED, "linear", BY_CONTENT)
+BUDGETS = {
+    "quick": Options(
+        longer=TaskOptions(
+            arms=_FEW,
+            seeds=2,
+            pilot=False,
+            task_options=_listops(64, 1000, validation_examples=100, test_examples=300),
+            trained={"listops": {"epochs": 2, "batch_size": 32}},
+        ),
+        texts=TaskOptions(
+            tasks=("imdb",),
+            arms=(LINFORMER, POOLED),
+            seeds=2,
+            pilot=False,
+            task_options={"imdb": {"max_tokens": 32, "examples": 1000}},
+            trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3}},
+            validation_examples=100,
+            test_examples=300,
+        ),
+        length_examples=200,
+        shift_examples=300,
+        swapped=FEW_SWAPS,
+        sharing=("none", "kv"),
+        ranks=("8", "n/2"),
+        spectrum_lengths=(16, 32, 64, 128, 256),
+        spectrum_texts=2,
+        error=ErrorOptions(
+            lengths=(32, 64), slots=(4, 8, 16, 32), draws=2, texts=16, held=4, steps=60
+        ),
+        cost=CostOptions(
+            tokens=4096,
+            lengths=(512, 2048, 4096),
+            slots=(128,),
+            rounds=3,
+            most_seconds=4.0,
+            most_bytes=2e9,
+        ),
+        language=QUICK,
+    ),
+    "standard": Options(
+        longer=TaskOptions(
+            arms=(LINFORMER, *LENGTH_FREE),
+            seeds=3,
+            # on longer ones the mean of all values does nearly as well as dense attention
+            task_options=_listops(32, 32_000, validation_examples=500, test_examples=2000),
+            trained={"listops": {"epochs": 6, "batch_size": 32, "learning_rate": (3e-4, 1e-3)}},
+            precision="fast",
+        ),
+        texts=TaskOptions(
+            tasks=("imdb",),
+            arms=(LINFORMER, POOLED, "linear", BY_CONTENT),
+            seeds=3,
+            task_options={"imdb": {"max_tokens": 64}},
+            trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": (2e-4, 5e-4)}},
+            precision="fast",
+        ),
+        length_examples=1000,
+        ranks=("4", "n/2"),
+        spectrum_lengths=(16, 32, 64, 128, 256, 512),
+        language=STANDARD,
+    ),
+}

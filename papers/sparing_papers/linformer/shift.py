@@ -1,0 +1,154 @@
+"""Another domain: trained on long film reviews, asked of products and of single sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from sparing.core.errors import DataError
+from sparing.core.record import Record
+from sparing.tasks import Examples, Task
+from sparing.tasks.shared.files import find, given_folder
+from sparing.tasks.shared.table import Row, Table, classes, read_table
+from sparing.tasks.shared.words import CLASS, FIRST_BYTE, spaced
+from sparing.train import evaluate
+from sparing_papers.linformer.options import SHIFT, Options
+from sparing_papers.long_range.answers import answers_record
+from sparing_papers.long_range.judges import Asked
+from sparing_papers.long_range.train import Labels
+from sparing_papers.long_range.work import evenly
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ALL = "other domains"
+_SENTENCES = Table(("text",), "label", names=("label", "text"), separator=" ", encoding="latin-1")
+_PRODUCTS = Table(("text",), "label", names=("text", "label"))
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A file of labelled texts below the data folder, and what stands in it.
+
+    ``elsewhere`` tells that it speaks of something else than films do. Sentences on films are of
+    the same domain and show what comes of their length alone.
+    """
+
+    folder: str
+    file: str
+    table: Table
+    what: str
+    elsewhere: bool = False
+
+
+DOMAINS: Mapping[str, Domain] = {
+    "SST-2": Domain("sent-conv", "stsa.binary.test", _SENTENCES, "sentences of film reviews"),
+    "movie reviews": Domain("sent-conv", "rt-polarity.all", _SENTENCES, "sentences of reviews"),
+    "products": Domain(
+        "sent-conv", "custrev.all", _SENTENCES, "products of Amazon", elsewhere=True
+    ),
+    "Amazon": Domain("amazon", "amazon_cells_labelled.txt", _PRODUCTS, "sentences on phones", True),
+}
+
+
+def domains_of(
+    task: Task, options: Options, data: Path | None
+) -> tuple[dict[str, Task], list[str]]:
+    """The task with each domain's texts as its test split, and notes on those that are missing."""
+    found: dict[str, Task] = {}
+    paths, notes = _places(data)
+    for name, path in paths.items():
+        rows, _ = read_table(path, DOMAINS[name].table, classes(("0", "1")), skip_broken=True)
+        test = _encoded(task, options, rows)
+        most = options.shift_examples
+        found[name] = replace(task, test=evenly(test, most) if len(test) > most else test)
+    return found, notes
+
+
+def missing_domains(data: Path | None) -> list[str]:
+    """Notes on the domains that the data folder does not have."""
+    return _places(data)[1]
+
+
+def _places(data: Path | None) -> tuple[dict[str, Path], list[str]]:
+    """The files that there are, and notes on those that are missing."""
+    root, found, notes = given_folder(data), dict[str, Path](), list[str]()
+    for name, domain in DOMAINS.items():
+        if root is None:
+            break
+        try:
+            found[name] = find(SHIFT, root / domain.folder, (domain.file,))
+        except DataError as error:
+            notes.append(f"{name} is left out: {error}")
+    return found, notes
+
+
+def _encoded(task: Task, options: Options, rows: list[Row]) -> Examples:
+    """Texts as the task's own are read: in its words, in bytes, or with its tokenizer."""
+    texts = [row.texts[0] for row in rows]
+    labels = torch.tensor([int(row.label) for row in rows])
+    if task.tokenizer is not None:
+        read = task.tokenizer(texts, truncation=True, max_length=task.tokens)["input_ids"]
+    elif options.texts.task_options.get(task.name, {}).get("tokenizer") == "bytes":
+        read = [[CLASS, *(byte + FIRST_BYTE for byte in text.encode())] for text in texts]
+    else:
+        assert task.words is not None
+        read = [task.words.tokens(spaced(text)) for text in texts]
+    return Examples("input_ids", [torch.tensor(ids[: task.tokens]) for ids in read], labels)
+
+
+def swapped_name(task: str) -> str:
+    """What a pretrained encoder that was swapped on a task is told by, beside one from nothing."""
+    return f"{task}, swapped"
+
+
+def by_domain(
+    options: Options, data: Path | None, *, swapped: bool = False
+) -> Callable[[PreTrainedModel, Asked, Labels], list[Record]]:
+    """A judge of arms that were trained on reviews: the score at home, elsewhere, and the drop."""
+    kept: dict[str, Task] = {}
+
+    def judge(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
+        if not kept:
+            kept.update(domains_of(work.task, options, data)[0])
+        home = evaluate(model, work.task, batch_size=32)
+        name = swapped_name(work.name) if swapped else work.name
+        own: Labels = {"question": SHIFT, "task": name, "arm": labels["arm"]}
+        own["seed"] = labels["seed"]
+        chance = work.task.chance
+        found = [
+            Record("score", home.score, "share", "measured", own, count=home.count),
+            Record("home_chance", chance, "share", "measured", own, count=home.count),
+        ]
+        for domain, task in kept.items():
+            judged = evaluate(model, task, batch_size=32)
+            there: Labels = {**own, "domain": domain}
+            if judged.right is not None:
+                found.append(answers_record(judged.right, there))
+            values = {"score": judged.score, "drop": home.score - judged.score}
+            values["chance"] = task.chance
+            found += [
+                Record(f"domain_{what}", value, "share", "measured", there, count=judged.count)
+                for what, value in values.items()
+            ]
+        return [*found, *_elsewhere(found, own)]
+
+    return judge
+
+
+def _elsewhere(found: Sequence[Record], own: Labels) -> Iterator[Record]:
+    """The means over the domains that speak of something else; each counts as much."""
+    for name in ("domain_score", "domain_drop", "domain_chance"):
+        alike = [r for r in found if r.name == name and _is_elsewhere(r)]
+        if alike:
+            mean = sum(float(r.value or 0.0) for r in alike) / len(alike)
+            fewest = min(r.count for r in alike)
+            yield Record(name, mean, "share", "measured", {**own, "domain": ALL}, count=fewest)
+
+
+def _is_elsewhere(record: Record) -> bool:
+    return DOMAINS[str(record.labels["domain"])].elsewhere

@@ -1,0 +1,287 @@
+"""Linformer's open questions: do few slots hold, and do they hold on longer inputs?
+
+``sparing study linformer`` trains small encoders and asks them of inputs up to eight times as long
+as trained on, and of other domains; takes attention matrices apart by layer, head and length; holds
+the errors of projected attention beside the bounds that are printed for them; and times encoders at
+a fixed number of tokens. Quick takes about 15 minutes of one core; it shows that all of it runs,
+and decides nothing. Standard takes about 5 hours and goes on wherever it was stopped.
+
+Source: Wang et al., 2020, arXiv 2006.04768. What differs: everything is small, has seeds, and is
+asked of lengths that no training has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import DataError
+from sparing.core.progress import Progress
+from sparing.experiment.plan import (
+    Plan,
+    clocked,
+    do_pieces,
+    idle_records,
+    plan_by_kind,
+    wanted_cells,
+)
+from sparing.experiment.run import ANALYSIS, DATA, Cell, open_run, standing
+from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.tasks import Task
+from sparing.tasks.shared.files import given_folder
+from sparing_papers.linformer.analysis import analyse
+from sparing_papers.linformer.cost import cost_cells
+from sparing_papers.linformer.error import error_cell
+from sparing_papers.linformer.goals import FEWEST_LENGTHS, judge
+from sparing_papers.linformer.language.cells import digests as language_digests
+from sparing_papers.linformer.language.cells import language_cells
+from sparing_papers.linformer.language.cells import notes as language_notes
+from sparing_papers.linformer.lengths import trained_tokens
+from sparing_papers.linformer.longer import WAYS, LinWork, forms_of, longer_cells, sharing_cells
+from sparing_papers.linformer.options import BUDGETS as BUDGETS
+from sparing_papers.linformer.options import (
+    COST,
+    ERROR,
+    LANGUAGE,
+    LINFORMER,
+    LONGER,
+    QUESTIONS,
+    SHARED,
+    SHIFT,
+    SPECTRUM,
+    SWAPPED,
+)
+from sparing_papers.linformer.options import Options as Options
+from sparing_papers.linformer.shift import by_domain, domains_of, missing_domains
+from sparing_papers.linformer.sources import Source, pretrained_source, trained_source
+from sparing_papers.linformer.spectrum import spectrum_cell
+from sparing_papers.long_range.arms import DENSE
+from sparing_papers.long_range.pretrained import notes as swapped_notes
+from sparing_papers.long_range.pretrained import pretrained_cells
+from sparing_papers.long_range.work import TaskOptions, bare_identity, can_be_had, in_order, load
+
+MODEL = "long_range"
+OF_PRETRAINED = ("swapped", "swapped_margin")  # of no consequence without such an encoder
+HEAD_S = 2e-9  # seconds for each cube of a length, of one head's singular values
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The tasks that there are, what each was loaded with, and notes on what is left out."""
+
+    works: dict[str, LinWork]
+    told: dict[str, dict[str, Any]]
+    notes: tuple[str, ...]
+    domains: dict[str, Task]
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        """The tasks by name."""
+        return {name: work.task for name, work in self.works.items()}
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
+) -> StudyResult:
+    """Run the study in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated; ``cells`` and ``minutes`` run a part of them. What needs data
+    is left out without a data folder, and noted. Raises ``UsageError`` for unknown names and for a
+    folder that holds another run; a cell that fails is noted in the result, and the others go on.
+    """
+    loaded = _loaded(options, folder, data)
+    identity = identity_today(plain({**asdict(options), "tasks": loaded.told}))
+    read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
+    config = base_config("linformer", identity, read, [options.pretrained])
+    if LANGUAGE in options.questions:
+        config[DATA] |= language_digests(options.language, data)
+    config |= _described(options, loaded, folder.name)
+    planned = _cells(options, loaded, folder, data)
+    config["cells"] = [cell.key for cell in planned]
+    wanted = wanted_cells(planned, cells)
+    with open_run(folder, config, overwrite=overwrite, today=identity_today) as opened:
+        failures = do_pieces(opened, wanted, minutes, on_progress)
+        measured = [r for r in opened.records() if r.cell != ANALYSIS]
+        chances = {name: task.chance for name, task in loaded.tasks.items()}
+        idle = idle_records(planned, measured, opened.finished())
+        opened.replace_analysis([*analyse(measured, chances), *idle])
+        records = opened.records()
+        forms = [*first.forms] if (first := _first(options, loaded)) else []
+        goals = judge(options, list(loaded.works), records, forms)
+        write_goals(opened.folder, goals)
+        return StudyResult("linformer", folder, opened.config, records, goals, failures)
+
+
+def identity_today(identity: dict[str, Any]) -> dict[str, Any]:
+    """The identity without what changes nothing of what was done, which older versions kept."""
+    other = () if identity.get("pretrained") else OF_PRETRAINED
+    found = bare_identity({name: own for name, own in identity.items() if name not in other})
+    return found | {"questions": in_order(identity.get("questions", QUESTIONS), QUESTIONS)}
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
+    records, finished = standing(folder)
+    loaded = _loaded(options, folder, data)
+    return plan_by_kind(_cells(options, loaded, folder, data), records, finished, parts=2)
+
+
+def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
+    """The tasks of both kinds of training; those without data are noted."""
+    works: dict[str, LinWork] = {}
+    told: dict[str, dict[str, Any]] = {}
+    notes: list[str] = []
+    for given in (options.longer, options.texts):
+        for name in given.tasks:
+            try:
+                task, told[name] = _task(given, name, data)
+            except DataError as error:
+                notes.append(f"{name} is left out: {error}")
+                continue
+            notes += [f"{name}, {note}" for note in task.notes]
+            forms = forms_of(options, task.tokens) if given is options.longer else {}
+            works[name] = LinWork(LONGER, name, task, MODEL, folder, given, forms)
+    domains: dict[str, Task] = {}
+    for name in options.texts.tasks if SHIFT in options.questions else ():
+        if name in works:
+            read, missing = domains_of(works[name].task, options, data)
+            notes += missing
+            named = {f"{name}, {domain}": task for domain, task in read.items()}
+            domains |= {key: replace(task, name=key) for key, task in named.items()}
+    if options.pretrained and given_folder(data) is None:
+        notes.append(f"{options.pretrained} is left out: film reviews need a data folder")
+    elif options.pretrained and SWAPPED in options.questions:
+        notes += swapped_notes(replace(options.swapped, model=options.pretrained), data)
+        notes += missing_domains(data) if SHIFT in options.questions else []
+    if LANGUAGE in options.questions:
+        notes += language_notes(options.language, data)
+    return Loaded(works, told, tuple(dict.fromkeys(notes)), domains)
+
+
+def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
+    if not can_be_had(name, data):
+        raise DataError("it needs a data folder: give --data or set SPARING_DATA")
+    return load(given, name, data)
+
+
+def _first(options: Options, loaded: Loaded) -> LinWork | None:
+    """The task whose trainings the forms of Linformer stand beside."""
+    return next((loaded.works[n] for n in options.longer.tasks if n in loaded.works), None)
+
+
+def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) -> list[Cell]:
+    """Trainings first: attention matrices are those of what was trained."""
+    asked, found = options.questions, []
+    works = [loaded.works[n] for n in options.longer.tasks if n in loaded.works]
+    texts = [loaded.works[n] for n in options.texts.tasks if n in loaded.works]
+    if LONGER in asked:
+        for work in works:
+            found += longer_cells(options, work, data)
+        for work in texts:
+            judges = (by_domain(options, data),) if SHIFT in asked else ()
+            found += longer_cells(options, work, data, judges)
+    if SHARED in asked and (first := _first(options, loaded)):
+        found += sharing_cells(options, first)
+    for source in _sources(options, [*works, *texts], data):
+        found += _matrix_cells(options, source)
+    if COST in asked:
+        found += cost_cells(options)
+    given = options.longer
+    spent: dict[str, Any] = {
+        "thread_count": given.thread_count,
+        "watts_per_core": given.watts_per_core,
+    }
+    if SWAPPED in asked:
+        swaps = replace(options.swapped, model=options.pretrained)
+        last = (by_domain(options, data, swapped=True),) if SHIFT in asked else ()
+        seeds = given.seeds
+        found += pretrained_cells(swaps, folder, data, seeds=seeds, last_judges=last, **spent)
+    if LANGUAGE in asked:
+        found += language_cells(options.language, folder, data, seeds=given.seeds, **spent)
+    return [clocked(cell) for cell in found]
+
+
+def _sources(options: Options, works: Sequence[LinWork], data: Path | None) -> list[Source]:
+    if not {SPECTRUM, ERROR} & set(options.questions):
+        return []
+    trained = works if LONGER in options.questions else ()
+    found = [
+        trained_source(work, seed, options, data)
+        for work in trained
+        for seed in range(work.options.seeds)
+    ]
+    if options.pretrained and given_folder(data) is not None:
+        found.append(pretrained_source(options, data))
+    return found
+
+
+def _matrix_cells(options: Options, source: Source) -> list[Cell]:
+    found, asked = [], options.error
+    heads = 16
+    if SPECTRUM in options.questions:
+        for tokens in source.lengths(options.spectrum_lengths, FEWEST_LENGTHS):
+            seconds = 3.0 + HEAD_S * heads * options.spectrum_texts * tokens**3
+            found.append(spectrum_cell(source, tokens, options, seconds))
+    if ERROR in options.questions:
+        for tokens in source.lengths(asked.lengths, 1):
+            learning = 2e-9 * asked.steps * 8 * heads * tokens * 32 * sum(asked.slots)
+            seconds = 3.0 + 2 * HEAD_S * heads * asked.held * tokens**3 + learning
+            found.append(error_cell(source, tokens, options, seconds))
+    return found
+
+
+def _described(options: Options, loaded: Loaded, name: str) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    works = loaded.works
+    trained = dict.fromkeys(arm for work in works.values() for arm in work.options.compared)
+    arms = [each for arm in trained for each in ((*WAYS, arm) if arm == LINFORMER else (arm,))]
+    forms = [form for work in works.values() for form in work.forms]
+    return {
+        "name": name,
+        "task": {
+            "name": ", ".join(works) or "none",
+            "kind": "tokens",
+            "metric": "accuracy",
+            "licence": "; ".join(dict.fromkeys(t.licence for t in loaded.tasks.values())),
+            "source": "; ".join(dict.fromkeys(t.source for t in loaded.tasks.values())),
+            "subset": any(task.subset for task in loaded.tasks.values()),
+            "notes": list(loaded.notes),
+        },
+        "model": {"name": MODEL},
+        "arms": list(dict.fromkeys((DENSE, *arms, *forms))),
+        "forms": {form: dict(own) for work in works.values() for form, own in work.forms.items()},
+        "baseline": DENSE,
+        "tasks": {n: _facts(work) for n, work in works.items()},
+        "factors": list(options.factors),
+        "questions": list(options.questions),
+        "margin": options.longer.margin,
+        "pretrained": Path(options.pretrained).name,
+        "cost": asdict(options.cost),
+        "watts_per_core": options.longer.watts_per_core,
+        "threads": options.longer.thread_count,
+    }
+
+
+def _facts(work: LinWork) -> dict[str, Any]:
+    """How a task was trained on, for the page."""
+    recipe = work.recipe(0)
+    return {
+        "examples": len(work.task.train),
+        "test_examples": len(work.task.test),
+        "tokens": trained_tokens(work),
+        "chance": work.task.chance,
+        "epochs": recipe.epochs,
+        "learning_rate": work.options.rate_told(work.name),
+        "batch_size": recipe.batch_size,
+        "seeds": work.options.seeds,
+        "slots": work.mechanism_of(LINFORMER)[1]["slots"],
+    }

@@ -1,0 +1,1 @@
+"""What the studies of long inputs share: arms, trainings, pretrained encoders, answers."""

@@ -1,0 +1,148 @@
+"""What trainings come to: means over seeds, paired differences, and which tasks tell anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparing.core.record import Label, Record
+from sparing.measure.statistics import mean_difference
+from sparing_papers.long_range.arms import DENSE, UNIFORM
+from sparing_papers.long_range.work import ABOVE_CHANCE
+
+Key = tuple[tuple[str, Label], ...]
+PAIRED = ("seed",)
+NOT_AVERAGED = ("validation_score", "answers", "noisy_answers", "learning_rate")
+NOT_COMPARED = ("layer_error",)  # what it is off from is dense attention already
+
+
+@dataclass(frozen=True)
+class Decides:
+    """Whether a task tells mechanisms apart, and if not, why."""
+
+    task: str
+    decided: bool
+    why: str
+
+
+def resolution(records: Iterable[Record]) -> float:
+    """The smallest step of a score: one answer of so many; 0 where that is not told."""
+    counts = [r.count for r in records if r.unit == "share"]
+    return 1 / max(counts) if counts and max(counts) > 1 else 0.0
+
+
+def learned(values: Mapping[int, float], chance: float, step: float = 0.0) -> bool:
+    """Whether scores by seed lie 5 points above chance in every likely seed."""
+    scores = list(values.values())
+    if not scores:
+        return False
+    above = mean_difference(scores, [chance] * len(scores), resolution=step).interval
+    return above is not None and above[0] >= ABOVE_CHANCE
+
+
+def by_seed(records: Iterable[Record], name: str, **labels: Label) -> dict[int, float]:
+    """Values by seed of the records that have these labels, others but the seed being free."""
+    wanted = labels.items()
+    return {
+        int(r.labels["seed"] or 0): float(r.value)
+        for r in records
+        if r.name == name and r.value is not None and wanted <= r.labels.items()
+    }
+
+
+def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
+    """Means with Student's intervals, differences from dense attention and from ``uniform``.
+
+    Every record with an arm and a seed counts; the rest of its labels say what it is a mean of.
+    ``chances`` are the scores of guessing by task.
+    """
+    groups = _groups(records)
+    found = []
+    for (name, unit, key), own_records in groups.items():
+        values, step = _values(own_records), resolution(own_records.values())
+        spread = mean_difference(list(values.values()), [0.0] * len(values), resolution=step)
+        labels = {**dict(key), "over": "seeds"}
+        found.append(
+            Record(
+                f"mean_{name}", spread.value, unit, "measured", labels, spread.interval, len(values)
+            )
+        )
+        for other in () if name in NOT_COMPARED else (DENSE, UNIFORM):
+            rival = _values(groups.get((name, unit, _with_arm(key, other)), {}))
+            gap = None if other == dict(key).get("arm") else _paired(values, rival, step)
+            if gap is not None:
+                own = {**labels, "less": other}
+                found.append(Record(f"{name}_difference", gap[0], unit, "measured", own, *gap[1:]))
+    return [*found, *_deciding(groups, chances)]
+
+
+def _groups(records: Sequence[Record]) -> dict[tuple[str, str, Key], dict[int, Record]]:
+    found: dict[tuple[str, str, Key], dict[int, Record]] = {}
+    for each in records:
+        labels = each.labels
+        if each.value is None or "arm" not in labels or labels.get("seed") is None:
+            continue
+        if each.name in NOT_AVERAGED:
+            continue
+        key = tuple(sorted((k, v) for k, v in labels.items() if k not in (*PAIRED, "method")))
+        seeds = found.setdefault((each.name, each.unit, key), {})
+        seeds[int(labels["seed"] or 0)] = each
+    return found
+
+
+def _values(records: Mapping[int, Record]) -> dict[int, float]:
+    return {seed: float(record.value or 0.0) for seed, record in records.items()}
+
+
+def _with_arm(key: Key, arm: str) -> Key:
+    return tuple((k, arm if k == "arm" else v) for k, v in key)
+
+
+def _paired(
+    ours: Mapping[int, float], theirs: Mapping[int, float], step: float
+) -> tuple[float, tuple[float, float] | None, int] | None:
+    seeds = [seed for seed in ours if seed in theirs]
+    if not seeds:
+        return None
+    gap = mean_difference([ours[n] for n in seeds], [theirs[n] for n in seeds], resolution=step)
+    return gap.value, gap.interval, gap.count
+
+
+def _deciding(
+    groups: Mapping[tuple[str, str, Key], Mapping[int, Record]], chances: Mapping[str, float]
+) -> Iterable[Record]:
+    """For each task: is dense attention 5 points above chance, and better than ``uniform``?"""
+    for (name, _, key), dense in groups.items():
+        labels = dict(key)
+        if name != "score" or labels.get("arm") != DENSE or len(labels) != 3:
+            continue
+        uniform = groups.get((name, "share", _with_arm(key, UNIFORM)), {})
+        chance, step = chances.get(str(labels["task"]), 0.0), resolution(dense.values())
+        told = decides(str(labels["task"]), _values(dense), _values(uniform), chance, step)
+        own = {each: labels[each] for each in ("question", "task")}
+        own |= {"why": told.why, "chance": chance}
+        pairs = len(dense.keys() & uniform.keys())
+        yield Record("decides", float(told.decided), "", "measured", own, count=pairs)
+
+
+def decides(
+    task: str,
+    dense: Mapping[int, float],
+    uniform: Mapping[int, float],
+    chance: float,
+    step: float = 0.0,
+) -> Decides:
+    """A task tells mechanisms apart where the dense arm's whole intervals lie above both bounds.
+
+    ``step`` is the smallest step of a score: seeds that agree to an answer are not without spread.
+    """
+    seeds = [seed for seed in dense if seed in uniform]
+    if len(seeds) < 2:
+        return Decides(task, False, "fewer than two seeds of both")
+    if not learned({seed: dense[seed] for seed in seeds}, chance, step):
+        return Decides(task, False, "softmax is not 5 points above chance by its whole interval")
+    pairs = [dense[n] for n in seeds], [uniform[n] for n in seeds]
+    over = mean_difference(*pairs, resolution=step).interval
+    if over is None or over[0] <= 0:
+        return Decides(task, False, "softmax is not clearly better than uniform")
+    return Decides(task, True, "softmax is above chance and better than uniform")

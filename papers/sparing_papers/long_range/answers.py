@@ -1,0 +1,110 @@
+"""Which test examples a model gets right, as a record, and what pairs of such records tell.
+
+One or two seeds say little about other seeds; hundreds of examples that two models both answered
+say how sure a difference on this kind of text is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sparing.core.errors import DataError
+from sparing.core.record import Label, Record
+from sparing.measure.pooling import parts_of, reach_of
+from sparing.measure.statistics import unseen, with_unseen
+from sparing_papers.long_range.arms import DENSE, UNIFORM
+
+ANSWERS, NOISY_ANSWERS = "answers", "noisy_answers"
+TEACHER = "teacher"
+DENSE_MODEL = "dense"
+FEWEST_EXAMPLES = 30  # for an interval over examples
+Bits = npt.NDArray[np.bool_]
+Seeds = Mapping[int, Bits]
+
+
+def answers_record(
+    right: Sequence[bool], labels: Mapping[str, Label], name: str = ANSWERS
+) -> Record:
+    """How many examples were right; the label ``right`` says which, as hexadecimal digits."""
+    bits = np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
+    own: dict[str, Label] = {**labels, "right": bits}
+    return Record(name, float(sum(right)), "examples", "measured", own, count=len(right))
+
+
+def right_of(record: Record) -> Bits:
+    """Which examples were right; raises ``DataError`` where the record does not hold it."""
+    try:
+        packed = np.frombuffer(bytes.fromhex(str(record.labels["right"])), dtype=np.uint8)
+        bits = np.unpackbits(packed)[: record.count].astype(bool)
+    except (KeyError, ValueError) as error:
+        raise DataError(f"a record of {ANSWERS} does not say which were right") from error
+    if len(bits) != record.count:
+        raise DataError(f"a record of {ANSWERS} tells of {len(bits)} of {record.count} examples")
+    return bits
+
+
+def paired_records(records: Sequence[Record]) -> list[Record]:
+    """For each task, stage and arm: the share of right answers kept, and the gain over uniform.
+
+    ``kept_of_dense`` is the arm's right answers over the fine-tuned dense model's, which the copies
+    were trained on from; ``kept_of_softmax`` over those of the copy with dense attention, trained
+    on in the same stage for as long; ``gain_over_uniform`` is the difference from the control in
+    the same stage. 95 % intervals speak of other test examples and, where there are several seeds,
+    of other trainings (``sparing.measure.pooling``); with one seed of other examples alone.
+    """
+    groups = _groups(records)
+    found = []
+    for (task, stage, arm), ours in groups.items():
+        if stage == TEACHER:
+            continue
+        dense = _stacked(ours, groups.get((task, TEACHER, DENSE_MODEL), {}))
+        as_long = _stacked(ours, groups.get((task, stage, DENSE), {}))
+        control = _stacked(ours, groups.get((task, stage, UNIFORM), {}))
+        labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
+        labels |= {"stage": stage}
+        if dense is not None and dense[1].any():
+            found.append(_paired("kept_of_dense", *dense, labels, ratio=True))
+        if as_long is not None and arm != DENSE and as_long[1].any():
+            found.append(_paired("kept_of_softmax", *as_long, labels, ratio=True))
+        if control is not None and arm != UNIFORM:
+            found.append(_paired("gain_over_uniform", *control, labels, ratio=False))
+    return found
+
+
+def _groups(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, Bits]]:
+    found: dict[tuple[str, str, str], dict[int, Bits]] = {}
+    for each in records:
+        # those at other lengths are of other inputs
+        if each.name == ANSWERS and "stage" in each.labels and "tokens" not in each.labels:
+            key = tuple(str(each.labels[name]) for name in ("task", "stage", "arm"))
+            seed = int(each.labels["seed"] or 0)
+            found.setdefault((key[0], key[1], key[2]), {})[seed] = right_of(each)
+    return found
+
+
+def _stacked(ours: Seeds, theirs: Seeds) -> tuple[Bits, Bits] | None:
+    """Both (seeds, examples), for the seeds that both have; None where they have none."""
+    seeds = [n for n in ours if n in theirs and len(ours[n]) == len(theirs[n])]
+    if not seeds:
+        return None
+    return np.stack([ours[n] for n in seeds]), np.stack([theirs[n] for n in seeds])
+
+
+def _paired(
+    name: str, ours: Bits, theirs: Bits, labels: dict[str, Label], *, ratio: bool
+) -> Record:
+    """Of a ratio the interval is that of ours less the ratio times theirs, over their mean."""
+    one, other, examples = ours.astype(float), theirs.astype(float), ours.shape[1]
+    whole = float(other.mean())
+    value = float(one.mean()) / whole if ratio else float(one.mean()) - whole
+    interval = None
+    if examples >= FEWEST_EXAMPLES:
+        gaps = (one - value * other) / whole if ratio else one - other
+        reach = reach_of(parts_of(gaps), 0.95) or unseen(examples, 0.95)
+        interval = with_unseen((value - reach, value + reach), examples)
+    over = "examples" if len(ours) == 1 else "seeds and examples"
+    told: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
+    return Record(name, value, "share", "measured", told, interval, examples)

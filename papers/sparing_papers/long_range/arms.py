@@ -1,0 +1,93 @@
+"""The arms of the long-range studies: mechanisms with their options, by the names on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.catalogue import MECHANISMS, mechanism_class
+from sparing.core.errors import UsageError, nearest
+from sparing.core.options import option_defaults
+from sparing.experiment.arms import build_arm, fitted_options
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from sparing.tasks import Task
+
+DENSE, UNIFORM, NOTHING = "softmax", "uniform", "none"
+CONTROLS = (UNIFORM, NOTHING)
+KERFORMER, BY_CONTENT = "kerformer", "kerformer, by content"
+
+
+@dataclass(frozen=True)
+class LongArm:
+    """A mechanism with the options that are not its defaults; ``why`` says what the arm is for."""
+
+    mechanism: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+
+# Names that are not a mechanism's own; every mechanism is an arm by its name, with its defaults.
+NAMED: Mapping[str, LongArm] = {
+    KERFORMER: LongArm("kerformer", {"se": "fixed"}, "as published: keys weighted by position"),
+    BY_CONTENT: LongArm("kerformer", {"se": "content"}, "keys weighted by content, any length"),
+    "kerformer, no SE-K": LongArm("kerformer", {"se": "none"}, "no weights of keys"),
+    "kerformer, plain queries": LongArm(
+        "kerformer", {"se": "fixed", "query_map": "none"}, "queries as they are"
+    ),
+    "kerformer, plain keys": LongArm(
+        "kerformer", {"se": "fixed", "key_map": "none"}, "keys as they are"
+    ),
+    "linformer, pooled": LongArm("linformer", {"projection": "mean_pool"}, "slots are means"),
+    "linformer, convolved": LongArm(
+        "linformer", {"projection": "convolution"}, "slots are learned means"
+    ),
+    "linformer, random": LongArm("linformer", {"projection": "random"}, "slots drawn, not learned"),
+    "rfa": LongArm("random_features"),
+}
+
+
+def names() -> tuple[str, ...]:
+    """All arms: the named ones, then every mechanism that says it is one."""
+    own = (n for n in MECHANISMS.names() if mechanism_class(n).traits.arm and n not in NAMED)
+    return (*NAMED, *own)
+
+
+def arm_of(name: str) -> LongArm:
+    """The arm of that name; raises ``UsageError`` for an unknown one."""
+    if name in NAMED:
+        return NAMED[name]
+    if name not in MECHANISMS.names():
+        raise UsageError(f"there is no arm {name!r}{nearest(name, names())}")
+    return LongArm(name)
+
+
+def require_arms(given: Sequence[str]) -> None:
+    """Raise ``UsageError`` for arms that are unknown or named twice."""
+    for name in given:
+        arm_of(name)
+    if len(set(given)) != len(given):
+        raise UsageError(f"arms are named twice: {', '.join(given)}")
+
+
+def options_of(name: str, tokens: int) -> dict[str, Any]:
+    """The options of an arm at a length: counts of tokens shrunk to it, then the arm's own."""
+    arm = arm_of(name)
+    fitted = fitted_options(arm.mechanism, tokens)
+    if arm.options.get("projection") in ("mean_pool", "convolution"):
+        fitted.pop("slots", None)
+    return {**fitted, **arm.options}
+
+
+def build(model: str, task: Task, name: str, seed: int) -> PreTrainedModel:
+    """The model of an arm before training; arms of one seed share all weights that they can."""
+    arm = arm_of(name)
+    return build_arm(model, task, arm.mechanism, options_of(name, task.tokens), seed, {})
+
+
+def is_random(name: str) -> bool:
+    """Whether an arm draws numbers with a seed of its own."""
+    return "seed" in option_defaults(mechanism_class(arm_of(name).mechanism))

@@ -1,0 +1,47 @@
+"""A swapped encoder that was trained on short inputs, asked on longer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sparing.core.record import Label, Record
+from sparing.train import evaluate
+from sparing_papers.long_range.answers import answers_record
+from sparing_papers.long_range.projection import other_form
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from sparing.tasks import Task
+
+JUDGED_AT_ONCE = 32
+
+
+def length_records(
+    model: PreTrainedModel, tasks: Mapping[int, Task], labels: Mapping[str, Label], trained: int
+) -> list[Record]:
+    """Score, chance and right answers at each length; ``tasks`` are by tokens.
+
+    The inputs are the same at every length, but for what is cut off, and fill the longest: what is
+    stretched for a length is asked of rows that have it. Linformer is asked a second
+    time, as "ARM, interpolated" or "ARM, as many slots" (``_lin_projection``); up to the tokens it
+    was ``trained`` on both are one.
+    """
+    found = []
+    for tokens, task in tasks.items():
+        arms = {str(labels["arm"]): model}
+        other = other_form(model, trained, max(tokens, trained))
+        if other is not None:
+            arms[f"{labels['arm']}, {other[0]}"] = other[1] if tokens > trained else model
+        for arm, asked in arms.items():
+            found += _judged(asked, task, {**labels, "arm": arm, "tokens": tokens})
+    return found
+
+
+def _judged(model: PreTrainedModel, task: Task, labels: dict[str, Label]) -> list[Record]:
+    judged = evaluate(model, task, batch_size=JUDGED_AT_ONCE)
+    score = Record("length_score", judged.score, "share", "measured", labels, count=judged.count)
+    chance = Record("length_chance", task.chance, "share", "measured", labels)
+    right = [] if judged.right is None else [answers_record(judged.right, labels)]
+    return [*right, score, chance]

@@ -1,0 +1,361 @@
+"""One pretrained model on one task: fine-tuned, swapped, judged, and trained on in two ways."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from sparing.core.errors import DataError, UsageError
+from sparing.core.reading import parse_json, read_plain
+from sparing.core.record import Label, Record
+from sparing.core.writing import write_atomically
+from sparing.experiment.inputs.task import limited
+from sparing.experiment.spent import spent_records, windows
+from sparing.measure.machine import threads
+from sparing.models import build_model
+from sparing.tasks import Task
+from sparing.tasks import options_of as options_of_task
+from sparing.tasks.shared.files import given_folder
+from sparing.train import Recipe, TrainResult, evaluate, train
+from sparing.train.evaluation import Evaluation
+from sparing.train.objective import Objective
+from sparing.transfer.distance import Distance, distance
+from sparing.transfer.dropout import without_dropout
+from sparing.transfer.layers import find_layers
+from sparing.transfer.opening import open_model
+from sparing.transfer.swap import swap
+from sparing_papers.long_range.answers import DENSE_MODEL, TEACHER, answers_record
+from sparing_papers.long_range.arms import arm_of, is_random, options_of
+from sparing_papers.long_range.judges import Asked
+from sparing_papers.long_range.longer import JUDGED_AT_ONCE, length_records
+from sparing_papers.long_range.stages import Stages
+from sparing_papers.long_range.transfer import LayerwiseLoss, layer_errors, teacher_of
+from sparing_papers.long_range.work import TaskOptions, evenly, load, slug
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+BEFORE, PLAIN, LAYERS, WARM = "before", "plain", "layers", "warm"
+SCORE_FILE = "score.json"
+# Tasks that are another task on a file below the data folder.
+FILES: dict[str, dict[str, Any]] = {
+    "amazon": {"train": "amazon/amazon_cells_labelled.txt.gz", "header": False}
+}
+MAY_BE_CUT = {"mnli": "glue/MNLI"}
+Labels = dict[str, Label]
+Judge = Callable[["PreTrainedModel", Asked, Labels], list[Record]]
+
+
+def has_only_dev(task: str, data: Path | None) -> bool:
+    """Whether a set that may be cut from its dev file has no training file in the data folder."""
+    root = given_folder(data)
+    if root is None or task not in MAY_BE_CUT:
+        return False
+    return not any((root / MAY_BE_CUT[task]).glob("train.tsv*"))
+
+
+@dataclass(frozen=True, eq=False)
+class SwappedWork:
+    """One task and one pretrained model: what the cells of all arms and seeds share.
+
+    ``judges`` are what else a copy is asked that was trained with labels alone, as published,
+    ``last_judges`` one that imitated the dense model to the end.
+    """
+
+    name: str
+    model: str
+    stages: Stages
+    folder: Path
+    task_options: dict[str, Any] = field(default_factory=dict)
+    data: Path | None = None
+    thread_count: int = 1
+    watts_per_core: float = 5.0
+    judges: tuple[Judge, ...] = ()
+    last_judges: tuple[Judge, ...] = ()
+
+    @cached_property
+    def task(self) -> Task:
+        """The task, read with the model's tokenizer when it is first asked for."""
+        file = FILES.get(self.name)
+        loaded = self.name if file is None else "text"
+        given = {**(file or {}), **self.task_options}
+        if has_only_dev(self.name, self.data):
+            given.setdefault("cut_dev", True)
+        if "tokenizer" in options_of_task(loaded):
+            given.setdefault("tokenizer", self.model)
+        limits = TaskOptions(
+            task_options={loaded: given},
+            validation_examples=self.stages.validation_examples,
+            test_examples=self.stages.test_examples,
+        )
+        # the task of files of one's own looks nowhere else for them
+        found, _ = load(limits, loaded, given_folder(self.data))
+        return replace(found, name=self.name)
+
+    def place(self, arm: str, seed: int, stage: str = "") -> Path:
+        """The folder of an arm, or of one of its trainings."""
+        own = self.folder / f"{slug(arm)}-{seed}"
+        return own / stage if stage else own
+
+    def labels(self, arm: str, seed: int, stage: str) -> Labels:
+        """What a record of an arm is labelled with."""
+        own: Labels = {"question": "pretrained", "task": self.name, "arm": arm, "seed": seed}
+        return {**own, "stage": stage}
+
+    def recipe(self, epochs: int, rate: float, seed: int, **changes: Any) -> Recipe:
+        """How one stage is trained."""
+        changes.setdefault("precision", self.stages.precision)
+        return Recipe(
+            epochs=epochs,
+            batch_size=self.stages.batch_size,
+            learning_rate=rate,
+            seed=seed,
+            distillation=self.stages.distillation,
+            **changes,
+        )
+
+    def dense(self, seed: int) -> PreTrainedModel:
+        """The fine-tuned model; raises ``UsageError`` where its training has not ended."""
+        place = self.place(DENSE_MODEL, seed)
+        if not (place / SCORE_FILE).is_file():
+            raise UsageError(f"the dense model of {self.name} with seed {seed} is not trained yet")
+        return open_model(str(place)).eval()
+
+    def dense_score(self, seed: int) -> float:
+        """What the fine-tuned model scored on the test split."""
+        file = self.place(DENSE_MODEL, seed) / SCORE_FILE
+        try:
+            told = parse_json(read_plain(file))
+            score, data = float(told["score"]), told.get("data", self.digest)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{file} does not hold the dense model's score: remove it") from error
+        if data != self.digest:
+            raise DataError(
+                f"the data of {self.name} are not those that the dense model was fine-tuned and "
+                "judged on: give the same data folder, or start a new run"
+            )
+        return score
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells the task's examples from others."""
+        return " ".join(split.digest for split in self.task.splits.values())
+
+    def swapped(self, arm: str, seed: int) -> PreTrainedModel:
+        """A copy of the fine-tuned model with an arm's mechanism in all its layers."""
+        model, own = self.dense(seed), options_of(arm, self.task.tokens)
+        if is_random(arm):
+            own.setdefault("seed", seed)
+        swap(model, arm_of(arm).mechanism, tokens=self.longest, **own)
+        return model
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest inputs that a copy is asked on."""
+        return max((self.task.tokens, *self.stages.read_at))
+
+    @cached_property
+    def lengths(self) -> dict[int, Task]:
+        """The task by the tokens that its inputs are cut to, with the test inputs that fill all.
+
+        A shorter one would be the same at several lengths, and what was made for longer rows would
+        be asked of it. Raises ``UsageError`` where there is none that is long enough.
+        """
+        asked = self.stages.read_at
+        stages = replace(self.stages, test_examples=0)
+        cuts = {n: {**self.task_options, "max_tokens": n} for n in asked}
+        tasks = {n: replace(self, stages=stages, task_options=own).task for n, own in cuts.items()}
+        if not tasks:
+            return {}
+        lengths = tasks[max(asked)].test.lengths
+        places = [place for place, length in enumerate(lengths) if length >= max(asked)]
+        if not places:
+            raise UsageError(
+                f"no test input of {self.name} has {max(asked)} tokens; the longest has "
+                f"{max(lengths)}: ask for shorter ones with read_at"
+            )
+        filled = {n: replace(task, test=task.test.subset(places)) for n, task in tasks.items()}
+        most = {"test": self.stages.test_examples}
+        return {n: limited(task, most, evenly, "evenly drawn") for n, task in filled.items()}
+
+    @cached_property
+    def batches(self) -> list[dict[str, Tensor]]:
+        """The test examples on which outputs are compared, at even distances."""
+        test, wanted = self.task.test, JUDGED_AT_ONCE * self.stages.compared_batches
+        count = min(wanted, len(test))
+        chosen = [test[place * len(test) // count] for place in range(count)]
+        parts = [chosen[n : n + JUDGED_AT_ONCE] for n in range(0, count, JUDGED_AT_ONCE)]
+        found = [self.task.collate(part) for part in parts]
+        return [{k: v for k, v in each.items() if k != "labels"} for each in found]
+
+
+def dense_records(work: SwappedWork, seed: int) -> list[Record]:
+    """Fine-tune the dense model, judge and keep it; the rows of each split stand beside."""
+    stages, meter = work.stages, windows(work.watts_per_core)
+    labels, place = work.labels(DENSE_MODEL, seed, TEACHER), work.place(DENSE_MODEL, seed)
+    # mechanisms that have no such option would be held against attention that drops weights
+    # it must read what copies are asked on in the end, which is said before anything is trained
+    asked = replace(work.task, tokens=work.longest)
+    model = without_dropout(build_model(work.model, asked, seed=seed), hidden=False)
+    _ = work.lengths  # which says now if there is nothing to ask in the end
+    recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
+    with threads(work.thread_count):
+        result = train(model, work.task, recipe, output_dir=place, meter=meter)
+        judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
+    told = {"score": judged.score, "data": work.digest}
+    write_atomically(place / SCORE_FILE, json.dumps(told) + "\n")
+    scores = _scores(judged, labels)
+    own: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
+    sizes = [
+        Record("examples", float(len(split)), "", "measured", {**own, "split": name})
+        for name, split in work.task.splits.items()
+    ]
+    chance = Record("chance", work.task.chance, "share", "measured", own)
+    curve = _curve(result, labels, 0)
+    return [*scores, chance, *sizes, *curve, *spent_records(result, meter, labels)]
+
+
+def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
+    """One arm: as swapped, trained with labels alone, and warm-started from the dense model."""
+    judge = _Arm(work, arm, seed)
+    with threads(work.thread_count):
+        found = judge.before()
+        if work.stages.plain:
+            found += judge.plain()
+        found += judge.warm()
+    if not work.stages.keep:
+        shutil.rmtree(work.place(arm, seed), ignore_errors=True)
+    return found
+
+
+class _Arm:
+    """An arm with a seed, its teacher, and what it does in each stage."""
+
+    def __init__(self, work: SwappedWork, arm: str, seed: int) -> None:
+        self.work, self.arm, self.seed = work, arm, seed
+        self.dense = work.dense(seed)
+        self.teacher = teacher_of(self.dense)
+        self.dense_score = work.dense_score(seed)
+        self.start_score = 0.0
+
+    def before(self) -> list[Record]:
+        """The swapped copy, untrained."""
+        model = self.work.swapped(self.arm, self.seed)
+        self.start_score = evaluate(
+            model, self.work.task, "validation", batch_size=JUDGED_AT_ONCE
+        ).score
+        return self._judged(model, BEFORE)
+
+    def plain(self) -> list[Record]:
+        """Labels alone."""
+        stages = self.work.stages
+        model = self.work.swapped(self.arm, self.seed)
+        start = self._start(PLAIN)
+        return [start, *self._trained(model, PLAIN, PLAIN, stages.swapped_epochs)[1]]
+
+    def warm(self) -> list[Record]:
+        """Layer by layer, then end to end; the curve's steps run on."""
+        stages, found, steps = self.work.stages, [self._start(WARM)], 0
+        model = self.work.swapped(self.arm, self.seed)
+        if stages.layer_epochs:
+            objective = LayerwiseLoss(self.teacher)
+            steps, records = self._trained(model, LAYERS, WARM, stages.layer_epochs, objective)
+            found += records
+        if stages.later_epochs:
+            found += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
+        own = self.work.labels(self.arm, self.seed, WARM)
+        found += length_records(model, self.work.lengths, own, self.work.task.tokens)
+        return found + [r for judge in self.work.last_judges for r in judge(model, self.work, own)]
+
+    def _trained(
+        self,
+        model: PreTrainedModel,
+        stage: str,
+        curve: str,
+        epochs: int,
+        objective: Objective | None = None,
+        after: int = 0,
+    ) -> tuple[int, list[Record]]:
+        """Train for a stage, judge, and say what it took."""
+        work, meter = self.work, windows(self.work.watts_per_core)
+        labels = work.labels(self.arm, self.seed, stage)
+        rate = work.stages.layer_rate if stage == LAYERS else work.stages.later_rate
+        changes: dict[str, Any] = {"mechanism_rate_factor": work.stages.mechanism_rate_factor}
+        if stage == LAYERS:
+            changes = {"weight_decay": 0.0, "precision": "float32"}
+        result = train(
+            model,
+            work.task,
+            work.recipe(epochs, rate, self.seed, **changes),
+            output_dir=work.place(self.arm, self.seed, stage),
+            objective=objective,
+            teacher=self.dense if stage == WARM else None,
+            meter=meter,
+        )
+        found = _curve(result, work.labels(self.arm, self.seed, curve), after)
+        spent = spent_records(result, meter, labels)
+        found += self._judged(model, stage)
+        if stage == PLAIN:
+            found += [record for judge in work.judges for record in judge(model, work, labels)]
+        return result.steps + after, [*found, *spent]
+
+    def _start(self, stage: str) -> Record:
+        labels = {**self.work.labels(self.arm, self.seed, stage), "step": 0}
+        return Record("validation_score", self.start_score, "share", "measured", labels)
+
+    def _judged(self, model: PreTrainedModel, stage: str) -> list[Record]:
+        """Score, the share of the dense model's that is kept, and distances from its outputs."""
+        work, labels = self.work, self.work.labels(self.arm, self.seed, stage)
+        judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
+        found = _scores(judged, labels)
+        if self.dense_score > 0:
+            kept = judged.score / self.dense_score
+            found.append(Record("kept", kept, "share", "measured", labels, count=judged.count))
+        apart, alone = self._distances(model)
+        found.append(Record("output_error", apart.output_error, "", "measured", labels))
+        if apart.divergence is not None:
+            found.append(Record("output_divergence", apart.divergence, "nats", "measured", labels))
+        numbers = {layer.name: layer.index for layer in find_layers(model)}
+        for given, errors in (("its own", apart.layers), ("the dense model's", alone)):
+            for name, error in errors.items():
+                own = {**labels, "layer": numbers[name], "inputs": given}
+                found.append(Record("layer_error", error, "", "measured", own))
+        return found
+
+    def _distances(self, model: PreTrainedModel) -> tuple[Distance, dict[str, float]]:
+        """From the dense model, and of each layer alone; where the weights are."""
+        device = model.device
+        batches = [
+            {name: value.to(device) for name, value in batch.items()} for batch in self.work.batches
+        ]
+        apart = distance(self.dense.to(device), model, batches)
+        return apart, layer_errors(self.teacher.to(device), model, batches)
+
+
+def _scores(judged: Evaluation, labels: Labels) -> list[Record]:
+    """The task's metric, and which examples were right where answers are classes."""
+    found = [Record("score", judged.score, "share", "measured", labels, count=judged.count)]
+    if judged.right is not None:
+        found.append(answers_record(judged.right, labels))
+    return found
+
+
+def _curve(result: TrainResult, labels: Labels, after: int) -> list[Record]:
+    """Validation scores against steps; ``after`` are the steps of the stage before."""
+    return [
+        Record(
+            "validation_score",
+            float(point["validation_score"]),
+            "share",
+            "measured",
+            {**labels, "step": int(point["step"]) + after},
+        )
+        for point in result.curve
+    ]

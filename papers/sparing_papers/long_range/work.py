@@ -1,0 +1,193 @@
+"""What the long-range studies share: their options, and one task with all that its cells need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+
+from sparing.core.checks import Count, NotNegative, Positive, check_fields, distinct, require_names
+from sparing.core.errors import UsageError
+from sparing.experiment.inputs.task import limited, load_for, require_tasks
+from sparing.tasks import Examples, Task
+from sparing.tasks.shared.files import given_folder
+from sparing.train import Recipe, default_recipe
+from sparing.train.recipe import Precision
+from sparing.train.trainer import resolve_precision
+from sparing.transfer.opening import open_model
+from sparing_papers.long_range.arms import DENSE, UNIFORM, build, require_arms
+from sparing_papers.long_range.rates import FIRST_SEED, RESULT, known_rate, require_rates
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
+TRAINED = ("epochs", "learning_rate", "batch_size")
+ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
+ARMS = ("arms", "arms_of")
+# Questions whose arms have cells of their own; of others, several arms are measured in one cell.
+CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
+MARGIN = 0.01  # what a score may be below the dense arm's and still count as no worse
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Which tasks are trained on, and how.
+
+    ``arms_of`` are the arms of tasks that have fewer than ``arms``. ``task_options`` are by task
+    those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are not
+    the default recipe's. Of several learning rates every arm has the one that validates best with
+    its first seed. ``validation_examples`` and ``test_examples`` limit the held-out splits
+    (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
+    the others are left out where these two promise nothing (see ``unpromising``).
+    """
+
+    tasks: Annotated[tuple[str, ...], distinct] = ("listops",)
+    arms: tuple[str, ...] = (DENSE, UNIFORM)
+    arms_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    seeds: Count = 3
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    validation_examples: NotNegative = 500
+    test_examples: NotNegative = 2000
+    precision: Precision = "auto"
+    margin: Positive = MARGIN
+    watts_per_core: Positive = 5.0
+    thread_count: Count = 1
+    pilot: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for arms in (self.arms, *self.arms_of.values()):
+            require_arms(arms)
+        require_tasks("tasks", self.tasks, ())
+        for name in ("trained", "task_options", "arms_of"):
+            require_tasks(name, getattr(self, name), self.tasks)
+        for task, given in self.trained.items():
+            require_names(f"trained.{task}", given, TRAINED)
+            require_rates(self._rates(task), f"trained.{task}.learning_rate")
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The arms with the two that decide whether a task tells anything, dense first."""
+        return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
+
+    def arms_for(self, task: str) -> tuple[str, ...]:
+        """Those of one task."""
+        return tuple(dict.fromkeys((DENSE, *self.arms_of.get(task, self.arms), UNIFORM)))
+
+    def rates(self, task: str) -> tuple[float, ...]:
+        """The learning rates of which each arm of a task has its best."""
+        return tuple(float(rate) for rate in self._rates(task))
+
+    def _rates(self, task: str) -> tuple[Any, ...]:
+        given = self.trained.get(task, {}).get("learning_rate", default_recipe(task).learning_rate)
+        return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+    def rate_told(self, task: str) -> str:
+        """The learning rates for a page."""
+        rates = self.rates(task)
+        told = " or ".join(f"{rate:g}" for rate in rates)
+        return told if len(rates) == 1 else f"{told}, each arm's best with its first seed"
+
+    def recipe(self, task: str, seed: int, rate: float | None = None) -> Recipe:
+        """How every arm of a task is trained, at a learning rate (by default the first)."""
+        own, given = default_recipe(task), self.trained.get(task, {})
+        return replace(
+            own,
+            epochs=given.get("epochs") or own.epochs,
+            learning_rate=self.rates(task)[0] if rate is None else rate,
+            batch_size=given.get("batch_size") or own.batch_size,
+            precision=self.precision,
+            patience=None,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LongWork:
+    """One task, one kind of model, and where its trainings lie: what its cells share."""
+
+    question: str
+    name: str
+    task: Task
+    model: str
+    folder: Path
+    options: TaskOptions
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates of which each arm has its best."""
+        return self.options.rates(self.name)
+
+    def recipe(self, seed: int, rate: float | None = None) -> Recipe:
+        """How every arm is trained, at a learning rate (by default the first)."""
+        return self.options.recipe(self.name, seed, rate)
+
+    def place(self, arm: str, seed: int, rate: float) -> Path:
+        """The folder of one training."""
+        own = f"{slug(arm)}-{seed}" if len(self.rates) == 1 else f"{slug(arm)}-{seed}-{rate:g}"
+        return self.folder / "models" / f"{self.question}-{self.name}" / own
+
+    def build(self, arm: str, seed: int) -> PreTrainedModel:
+        """An arm before training."""
+        return build(self.model, self.task, arm, seed)
+
+    def open(self, arm: str, seed: int) -> PreTrainedModel:
+        """A trained arm; raises ``UsageError`` where its training has not ended."""
+        rate = known_rate(self.rates, partial(self.place, arm, FIRST_SEED))
+        if rate is None or not (self.place(arm, seed, rate) / RESULT).is_file():
+            raise UsageError(f"{arm} with seed {seed} is not trained on {self.name} so far")
+        return open_model(str(self.place(arm, seed, rate))).eval()
+
+
+def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str, Any]:
+    """What makes two runs the same one, less what changes nothing of what was done.
+
+    What a pilot left out may be trained after all, and lengths may be added where there are none;
+    so may seeds, which all have cells of their own, and arms where they have too. A precision is
+    told as this machine takes it: arms must not be held against others that learned in another.
+    """
+    free = ("pilot", "seeds", "most_seeds", *(ARMS if cell_each else ()))
+    found = {}
+    for name, value in identity.items():
+        if name in free or (name == "read_at" and not value):
+            continue
+        found[name] = value
+        if isinstance(value, dict):
+            found[name] = bare_identity(value, cell_each or name in CELL_EACH)
+        elif name == "precision":
+            found[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
+    return found
+
+
+def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Names as another list has them, those that it lacks last: what is asked has no order."""
+    return sorted(names, key=lambda name: [*order, name].index(name))
+
+
+def slug(name: str) -> str:
+    """A name for keys and folders."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def can_be_had(task: str, data: Path | None) -> bool:
+    """Whether a task is generated or comes along, or there is a data folder."""
+    return task in NEED_NO_DATA or given_folder(data) is not None
+
+
+def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
+    """A task with its held-out splits limited, and the options that it was loaded with."""
+    task, told = load_for(name, dict(options.task_options.get(name, {})), "", data)
+    sizes = {"validation": options.validation_examples, "test": options.test_examples}
+    task = limited(task, sizes, evenly, "evenly drawn")
+    return task, told
+
+
+def evenly(examples: Examples, most: int) -> Examples:
+    """Examples at even distances: an order by class would not matter."""
+    return examples.subset([place * len(examples) // most for place in range(most)])

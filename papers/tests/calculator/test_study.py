@@ -1,0 +1,177 @@
+"""The calculator study from end to end on few epochs, and its parts alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparing.calculator.web import TRAINED
+from sparing.core.errors import UsageError
+from sparing.core.record import Record, RecordLog
+from sparing.predictors import build_predictor, load_predictor
+from sparing.report.page import write_report
+from sparing.tasks.shared.calculation_scores import legacy_errors
+from sparing.tasks.shared.published import corrected, published
+from sparing_papers.calculator import analysis, claims, judging
+from sparing_papers.calculator import study as calculator
+from sparing_papers.calculator.arms import ARMS, FNN2, LSTM, PUBLISHED
+from sparing_papers.calculator.options import Options
+
+RECORDED = Path(__file__).parents[2] / "results/calculator-study-a8ce2ffc-2026-11"
+
+SMALL = Options(
+    arms=("FNN2", "LSTM with attention", "NAU"),
+    seeds=2,
+    epochs=1,
+    language_model_sizes={"width": 16, "layers": 1, "heads": 2, "inner": 16},
+    language_model_epochs=1,
+    language_model_tests=7,
+)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    return calculator.run(SMALL, tmp_path_factory.mktemp("study") / "run")
+
+
+def test_every_cell_ends_and_every_set_is_judged(ended):
+    assert ended.failures == []
+    values = analysis.Values(ended.records)
+    for arm in ("baseline", *SMALL.arms):
+        for name in judging.test_sets():
+            assert set(values.by_seed("exact", arm, set=name)) == {0, 1}
+    for arm in ("two weights", "calculator (text)"):
+        exact = [values.by_seed("exact", arm, set=name)[None] for name in judging.test_sets()]
+        assert exact == [1.0] * len(exact)
+    assert values.by_seed("exact", "always 0", set="in")[None] == pytest.approx(103 / 1457)
+
+
+def test_scores_are_relative_to_the_mean_baseline(ended):
+    values = analysis.Values(ended.records)
+    bounded = values.by_seed("bounded_score", "baseline")
+    assert sum(bounded.values()) / 2 == pytest.approx(50, abs=2)
+    assert values.by_seed("bounded_score", "two weights")[None] > 99.9
+    assert "two weights" not in {r.labels["arm"] for r in ended.records if r.name == "legacy_score"}
+
+
+def test_the_published_score_of_one_network_is_the_recorded_one():
+    records = RecordLog(RECORDED / "records.jsonl").read()
+    values = analysis.Values(records)
+    network, sets = load_predictor(TRAINED / "FNN2"), published()
+    errors = legacy_errors(sets, {n: network.predict(sets[n]) for n in ("in", "out", "long")})
+    for part, error in errors.items():
+        assert error == pytest.approx(values.by_seed("legacy_error", "FNN2", part=part)[0], 1e-4)
+    measured = [record for record in records if record.cell != "analysis"]
+    score = analysis.Values(analysis.analyse(measured)).by_seed("legacy_score", "FNN2")[0]
+    assert score == pytest.approx(2.6419016)
+    # of out: the 192 sums whose operands' sizes add to 22; of long: those of four operands
+    zeros = {name: [0.0] * len(sums) for name, sums in sets.items()}
+    expected = {"in": 4.0185312, "out": 11.0, "long": 5.19, "relative": 1.0}
+    assert legacy_errors(sets, zeros) == pytest.approx(expected)
+
+
+def test_claims_are_goals_and_two_seeds_may_not_decide_them(ended):
+    assert len(ended.goals) == len(claims.CLAIMS)
+    told = json.loads((ended.folder / "goals.json").read_text())["goals"]
+    assert [goal["name"] for goal in told] == [goal.name for goal in ended.goals]
+
+
+@pytest.mark.parametrize(("others", "met"), [(PUBLISHED, True), ((FNN2, LSTM), "undecided")])
+def test_the_best_of_all_is_told_only_beside_all(others, met):
+    records = [
+        Record("mean_error", value, "", "measured", {"arm": arm, "seed": seed, "set": "long"})
+        for arm in {LSTM, *others}
+        for seed, value in enumerate([1.0, 1.1, 0.9, 1.0, 1.05])
+    ]
+    ours = [r for r in records if r.labels["arm"] == LSTM]
+    rest = [replace(r, value=r.value + 5) for r in records if r not in ours]
+    found = {goal.name.partition(":")[0]: goal for goal in claims.judge([*ours, *rest])}
+    best = next(goal for name, goal in found.items() if "predict longer expressions" in name)
+    assert (best.value, best.met) == (pytest.approx(5.0), met)
+    worse = [replace(r, value=r.value - 10) for r in rest]  # one is enough to lose to
+    assert claims.judge([*ours, *worse])[list(found.values()).index(best)].met is False
+
+
+def test_a_finished_run_is_not_trained_again(ended, monkeypatch):
+    monkeypatch.setattr("sparing_papers.calculator.cells.fit_predictor", None)
+    again = calculator.run(SMALL, ended.folder)
+    assert len(again.records) == len(ended.records)
+    assert calculator.plan(SMALL, ended.folder).minutes_left == 0
+
+
+def test_the_page_shows_everything(ended):
+    pages = write_report(ended.folder)
+    page = pages["html"].read_text()
+    for text in ("FNN2", "two weights", "calculator (text)", "Gemini 2.5 Pro", "tiny, adapters"):
+        assert text in page
+    assert "No claim is made" in page
+    markdown = pages["md"].read_text()
+    assert "Beside the published table" in markdown
+    assert pages["trade"].is_file()
+
+
+def test_parts_can_be_run_alone(tmp_path):
+    found = calculator.run(SMALL, tmp_path / "run", cells="fixed/two-weights")
+    assert {record.cell for record in found.records} == {"fixed/two-weights", "analysis"}
+    page = write_report(tmp_path / "run")["html"].read_text()
+    assert "This run is not complete" in page
+    with pytest.raises(UsageError, match="no cell fits"):
+        calculator.run(SMALL, tmp_path / "run", cells="fixed/two-weigths")
+
+
+def test_budgets_hold_the_published_columns():
+    standard = calculator.BUDGETS["standard"]
+    assert standard.seeds >= 5
+    assert set(PUBLISHED) <= set(standard.arms) == set(ARMS)
+    for arm in ARMS.values():
+        build_predictor(arm.network, **arm.options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"arms": ("FNN4",)}, "did you mean 'FNN3'"),
+        ({"arms": ("FNN2", "FNN2")}, "named twice"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"language_model_rank": -1}, "language_model_rank must be at least 0"),
+    ],
+)
+def test_options_refuse(given, message):
+    with pytest.raises(UsageError, match=message):
+        replace(SMALL, **given)
+
+
+def test_sensitivity_of_what_is_right_is_one_everywhere():
+    model = build_predictor("accumulator")
+    model.network.weight.data.copy_(model.network.weight.new_tensor([1.0, -1.0]))
+    found = judging.probe_records(model, {"arm": "x", "seed": 0})
+    places = [r for r in found if "place" in r.labels]
+    assert len(places) == 11
+    assert all(r.value == pytest.approx(1, abs=1e-5) for r in found if r.name == "sensitivity")
+
+
+def test_missing_answers_count_as_wrong_and_have_no_score():
+    found = judging.score_records(lambda sums: [None] * len(sums), {"arm": "x", "seed": 0})
+    by_name = {(r.name, r.labels.get("set")): r.value for r in found if "operands" not in r.labels}
+    assert by_name[("exact", "in")] == 0
+    assert by_name[("missing", "in")] == 1457
+    assert not any(r.name == "legacy_error" for r in found)
+
+
+def test_errors_by_operand_and_by_size_cover_their_sets():
+    found = judging.score_records(lambda sums: [0.0] * len(sums), {"arm": "x", "seed": 0})
+    counts = {r.labels["operands"]: r.count for r in found if "operands" in r.labels}
+    assert counts == dict.fromkeys(range(2, 9), 100)
+    largest = {r.labels["largest"]: r.count for r in found if "largest" in r.labels}
+    assert sum(largest.values()) == len(corrected()["out"])
+    assert set(largest) == {5, 6, 7, 8, 9}
+
+
+def test_pairs_meet_by_seed():
+    found = analysis.paired({0: 3.0, 1: 4.0, 2: 9.0}, {1: 1.0, 0: 1.0})
+    assert isinstance(found, Record)
+    assert (found.value, found.count) == (2.5, 2)
+    assert analysis.paired({0: 1.0}, {1: 1.0}) is None

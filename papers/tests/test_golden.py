@@ -1,0 +1,65 @@
+"""What committed runs say is what today's program makes of their records."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from papers.tests import golden
+
+# Larger runs, by bytes of records, and further ones of slim are left to the slow tests.
+LARGE, SLIM = 600_000, ("slim-mrpc-75e78039-2026-11", "slim-third-sst2-seed-0-ae492dc4-2026-11")
+# Rows of single heads are not committed; what was made of them is.
+NOT_COMMITTED = {"linformer-study-aae154d0-2026-11": "mean_output_error"}
+
+
+def runs():
+    for folder in golden.folders():
+        size = (folder / "records.jsonl").stat().st_size
+        further = folder.name.startswith("slim-") and folder.name not in SLIM
+        marks = [pytest.mark.slow] if size > LARGE or further else []
+        yield pytest.param(folder, marks=marks, id=folder.name)
+
+
+def near(ours, theirs):
+    if isinstance(ours, float) and isinstance(theirs, float | int):
+        return math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):
+        return len(ours) == len(theirs) and all(map(near, ours, theirs))
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(near(ours[key], theirs[key]) for key in ours)
+    return ours == theirs
+
+
+def by_name(records):
+    """The records by name and labels; numbers among the labels are compared, not looked up."""
+    found = {}
+    for record in records:
+        exact = {k: v for k, v in record.labels.items() if not isinstance(v, float)}
+        rest = [v for v in record.labels.values() if isinstance(v, float)]
+        key = (record.name, json.dumps(exact, sort_keys=True))
+        parts = (record.value, record.interval, record.count, record.unit, record.obtained)
+        found.setdefault(key, []).append([*parts, *rest])
+    return found
+
+
+@pytest.mark.parametrize("folder", list(runs()))
+def test_a_committed_run_says_what_the_program_says_today(folder):
+    again = golden.again(folder)
+    names = {record.name for record in again.analysis} - {NOT_COMMITTED.get(folder.name)}
+    _, before = golden.stored(folder)
+    ours = by_name(record for record in again.analysis if record.name in names)
+    theirs = by_name(record for record in before if record.name in names)
+    assert ours.keys() == theirs.keys()
+    assert [key for key in ours if not near(ours[key], theirs[key])] == []
+    goals = json.loads((folder / "goals.json").read_text(encoding="utf-8"))["goals"]
+    assert [goal["name"] for goal in again.goals] == [goal["name"] for goal in goals]
+    changed = [(a, b) for a, b in zip(again.goals, goals, strict=True) if not near(a, b)]
+    assert changed == []
+    assert again.page == (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_each_run_of_a_study_is_judged_again():
+    left = [path.parent.name for results in golden.RESULTS for path in results.glob("*/goals.json")]
+    assert sorted(left) == sorted(folder.name for folder in golden.folders())

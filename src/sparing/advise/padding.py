@@ -1,0 +1,269 @@
+"""What padding costs on the user's own texts, and what it saves to leave it out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparing.advise.model import Inputs, Subject, completed, tokenizer_of
+from sparing.core.errors import DataError, UsageError
+from sparing.core.record import Label, Record
+from sparing.measure.latency import PairedLatency, paired_latency
+from sparing.measure.statistics import Ratio
+from sparing.models.shared.quiet import quiet
+
+Batches = list[list[int]]
+FILE, MAXIMUM, GROUPED, SINGLE = "file order", "maximum length", "grouped by length", "one by one"
+FEWEST_BATCHES = 8
+SMALLEST_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts as token numbers, cut to ``tokens``, with the number that fills a batch up."""
+
+    ids: tuple[tuple[int, ...], ...]
+    tokens: int
+    pad_id: int
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text, those around it included."""
+        return [len(text) for text in self.ids]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What padding costs on these texts.
+
+    ``pad_shares`` are the shares of pads in all batches, by arrangement: in file order padded to
+    the longest of each batch, the same padded to the maximum length, grouped by length, one by one.
+    ``ratios`` are measured times of the whole model over those in file order, on ``sample`` texts.
+    ``median_tokens``, ``p95_tokens`` and ``longest_tokens`` describe the texts; ``cut`` is how many
+    reached the maximum length.
+    """
+
+    texts: int
+    batch: int
+    tokens: int
+    pad_shares: dict[str, float]
+    ratios: dict[str, Ratio]
+    sample: int
+    median_tokens: int
+    p95_tokens: int
+    longest_tokens: int
+    cut: int
+
+    @property
+    def best(self) -> str:
+        """The arrangement that took the least time of those that drop padding."""
+        return min((GROUPED, SINGLE), key=lambda name: self.ratios[name].value)
+
+
+def read_texts(path: Path) -> list[str]:
+    """One text a line, empty lines left out.
+
+    Raises ``DataError`` when there is no such file, it is not UTF-8 text, or holds no text.
+    """
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise DataError(f"no texts at {path}: give a file with one text on each line") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    # not splitlines: it would also break at marks that stand inside of texts
+    texts = [line for line in re.split("\r\n|\n|\r", content) if line.strip()]
+    if not texts:
+        raise DataError(f"{path} holds no texts: write one on each line")
+    return texts
+
+
+def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any = None) -> Texts:
+    """The texts as the model's own tokenizer gives them, cut to ``tokens``.
+
+    Raises ``UsageError`` for a model of images, one without a tokenizer, and a tokenizer with more
+    tokens than the model.
+    """
+    if subject.reads != "tokens":
+        raise UsageError(f"--texts is for models of tokens; {subject.name} reads images")
+    tokenizer = tokenizer or tokenizer_of(subject.name)
+    with quiet():
+        ids = tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]
+    kept = tuple(tuple(text) for text in ids if text)
+    if not kept:
+        raise DataError("the tokenizer makes no tokens of these texts")
+    vocabulary = subject.model.config.get_text_config().vocab_size
+    if max(map(max, kept)) >= vocabulary:
+        raise UsageError(
+            f"the tokenizer at {subject.name!r} has token numbers beyond the model's {vocabulary}"
+        )
+    pads = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return Texts(kept, tokens, next(number for number in pads if number is not None))
+
+
+def in_file_order(lengths: Sequence[int], batch: int) -> Batches:
+    """Batches of neighbours in the file; the last one may be smaller."""
+    order = list(range(len(lengths)))
+    return [order[start : start + batch] for start in range(0, len(order), batch)]
+
+
+def grouped(lengths: Sequence[int], chosen: Sequence[int], batch: int) -> Batches:
+    """Batches of like length: all chosen texts sorted, as one can before inference."""
+    order = sorted(chosen, key=lengths.__getitem__)
+    return [order[start : start + batch] for start in range(0, len(order), batch)]
+
+
+def pad_share(lengths: Sequence[int], batches: Batches, longest: int | None = None) -> float:
+    """The share of pads in batches padded to their longest text, or to a given length."""
+    slots = sum(
+        len(batch) * (longest or max(lengths[index] for index in batch)) for batch in batches
+    )
+    return 1 - sum(lengths[index] for batch in batches for index in batch) / slots
+
+
+def measure_padding(
+    subject: Subject,
+    texts: Texts,
+    batch: int,
+    *,
+    ms_per_token: float,
+    rounds: int,
+    threads: int | None,
+    budget_s: float,
+) -> tuple[Padding, list[Record]]:
+    """Count the pads of all texts, and time the model on a sample of them, in turns.
+
+    The sample is whole batches in file order, spread over the file, as many as ``ms_per_token``
+    says fit the budget, eight at least; every arrangement gets the same texts. Of batches padded to
+    the maximum length one is timed, since all take the same time.
+    """
+    lengths, batch = texts.lengths, max(SMALLEST_BATCH, batch)
+    # One round and what goes before the rounds: file order, two that take less, the maximum length.
+    round_ms = 1e3 * budget_s / (rounds + 2) - ms_per_token * batch * texts.tokens
+    sample = _sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
+    timed = _timed(subject, texts, sample, batch, rounds, threads, budget_s)
+    ratios = {name: each.ratio for name, each in timed.items() if name != FILE}
+    # One batch stands for all: the ratio is as many times larger.
+    one, times = ratios[MAXIMUM], len(sample)
+    interval = one.interval and (times * one.interval[0], times * one.interval[1])
+    ratios[MAXIMUM] = Ratio(times * one.value, interval, one.count)
+    found = Padding(
+        texts=len(lengths),
+        batch=batch,
+        tokens=texts.tokens,
+        pad_shares=_pad_shares(texts, batch),
+        ratios=ratios,
+        sample=sum(map(len, sample)),
+        median_tokens=int(np.median(lengths)),
+        p95_tokens=int(np.percentile(lengths, 95)),
+        longest_tokens=max(lengths),
+        cut=sum(length >= texts.tokens for length in lengths),
+    )
+    return found, _records(found, timed[FILE].threads)
+
+
+def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
+    """Of all texts, by arrangement."""
+    lengths = texts.lengths
+    everything = in_file_order(lengths, batch)
+    return {
+        FILE: pad_share(lengths, everything),
+        MAXIMUM: pad_share(lengths, everything, texts.tokens),
+        GROUPED: pad_share(lengths, grouped(lengths, range(len(lengths)), batch)),
+        SINGLE: 0.0,
+    }
+
+
+def _sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms: float) -> Batches:
+    """Batches spread evenly over the file whose padded tokens fit the time of one call."""
+    lengths = texts.lengths
+    slots = sum(len(each) * max(lengths[index] for index in each) for each in batches)
+    share = call_budget_ms / max(ms_per_token * slots, 1e-9)
+    count = min(len(batches), max(FEWEST_BATCHES, int(share * len(batches))))
+    places = np.linspace(0, len(batches) - 1, count).round().astype(int)
+    whole = [batches[place] for place in dict.fromkeys(places.tolist())]
+    # A smaller last batch would make the batches of the maximum length differ in time.
+    return [each for each in whole if len(each) == len(whole[0])]
+
+
+def _timed(
+    subject: Subject,
+    texts: Texts,
+    sample: Batches,
+    batch: int,
+    rounds: int,
+    threads: int | None,
+    budget_s: float,
+) -> dict[str, PairedLatency]:
+    chosen = [index for each in sample for index in each]
+    arranged = {
+        FILE: sample,
+        GROUPED: grouped(texts.lengths, chosen, batch),
+        SINGLE: grouped(texts.lengths, chosen, 1),
+    }
+    calls = {name: _call(subject, texts, batches, None) for name, batches in arranged.items()}
+    calls[MAXIMUM] = _call(subject, texts, sample[:1], texts.tokens)
+    return paired_latency(
+        calls, baseline=FILE, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
+    )
+
+
+def _call(
+    subject: Subject, texts: Texts, batches: Batches, longest: int | None
+) -> Callable[[], object]:
+    model = subject.model
+    inputs = [completed(model, _padded(texts, each, longest)) for each in batches]
+
+    def call() -> None:
+        with torch.inference_mode():
+            for each in inputs:
+                model(**each)
+
+    return call
+
+
+def _padded(texts: Texts, batch: Sequence[int], longest: int | None) -> Inputs:
+    width = longest or max(len(texts.ids[index]) for index in batch)
+    ids = torch.full((len(batch), width), texts.pad_id)
+    keep = torch.zeros(len(batch), width, dtype=torch.long)
+    for row, index in enumerate(batch):
+        length = len(texts.ids[index])
+        ids[row, :length] = torch.tensor(texts.ids[index])
+        keep[row, :length] = 1
+    return {"input_ids": ids, "attention_mask": keep}
+
+
+def _records(padding: Padding, threads: int) -> list[Record]:
+    shared: dict[str, Label] = {"batch": padding.batch, "tokens": padding.tokens}
+    found = []
+    for name, share in padding.pad_shares.items():
+        labels: dict[str, Label] = {**shared, "arrangement": name}
+        found.append(Record("pad_share", share, "share", "measured", labels, None, padding.texts))
+    for name, ratio in padding.ratios.items():
+        timed: dict[str, Any] = {
+            **shared,
+            "arrangement": name,
+            "baseline": FILE,
+            "texts": padding.sample,
+            "threads": threads,
+        }
+        found.append(
+            Record(
+                "padding_latency_ratio",
+                ratio.value,
+                "ratio",
+                "measured",
+                timed,
+                ratio.interval,
+                ratio.count,
+            )
+        )
+    return found

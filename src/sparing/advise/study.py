@@ -1,0 +1,361 @@
+"""Advice for one model on this machine: where its time goes, and what would make it faster.
+
+Not run by budget: ``sparing advise MODEL`` runs it, in one or two minutes for a small encoder.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.advise.curves import (
+    LENGTHS,
+    Candidate,
+    WholeModel,
+    candidates,
+    crossover_records,
+    fastest,
+    measure_as_given,
+    measure_length,
+    measure_whole,
+    whole_records,
+)
+from sparing.advise.model import Subject, open_subject, random_inputs, resolve_tokens
+from sparing.advise.padding import Padding, Texts, measure_padding, read_texts, tokenise
+from sparing.advise.parts import Part, Parts, measure_parts, part_records
+from sparing.advise.words import Decision, Found, Table, decide, notes, ratio_words, tables
+from sparing.compare.cells import latency_records
+from sparing.core.errors import UsageError
+from sparing.core.progress import Progress
+from sparing.core.record import Record
+from sparing.core.writing import write_atomically
+from sparing.measure.load import collected, worst
+from sparing.measure.machine import Facts, commit, machine, machine_id
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SECONDS = {"parts": 12.0, "padding": 30.0, "curves": 4.0, "whole": 10.0}
+ROUNDS = {"parts": 20, "padding": 8, "curves": 12, "whole": 20}
+FEWEST_ROUNDS = 5
+SHOWN_ROWS, MOST_LINES = 9, 40  # of a table, of the whole as text
+
+
+@dataclass(frozen=True)
+class Options:
+    """What advice is asked for.
+
+    ``tokens`` is the length to advise on (512, or all that the model reads, unless given);
+    ``mechanisms`` are those to look at, all when empty; ``lengths`` those of the crossover curves,
+    64 to 4,096 when empty; ``thread_count`` pins PyTorch's threads (None takes what PyTorch would);
+    ``quick`` halves the rounds and the time that they may take.
+    """
+
+    tokens: int | None = None
+    batch: int = 1
+    mechanisms: tuple[str, ...] = ()
+    lengths: tuple[int, ...] = ()
+    thread_count: int | None = None
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise UsageError(f"--batch must be at least 1, got {self.batch}")
+        if self.thread_count is not None and self.thread_count < 1:
+            raise UsageError(f"--threads must be at least 1, got {self.thread_count}")
+        if min(self.lengths, default=1) < 1:
+            raise UsageError(f"--lengths must be at least 1, got {min(self.lengths)}")
+
+    def timing(self, stage: str) -> dict[str, Any]:
+        """Rounds, threads and seconds of a stage, for the timers."""
+        part = 0.5 if self.quick else 1.0
+        return {
+            "rounds": max(FEWEST_ROUNDS, round(part * ROUNDS[stage])),
+            "threads": self.thread_count,
+            "budget_s": part * SECONDS[stage],
+        }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do about a model's attention and padding on this machine, and why.
+
+    ``recommendation`` says it in words, ``decision`` in one of four: keep dense, swap, drop
+    padding, undecided. ``parts`` sum to the whole model's time; ``mechanisms`` hold each core's
+    ratio by length; ``whole`` the best mechanism's predicted and measured effect; ``padding`` what
+    pads cost on the texts given. ``records`` hold every number. ``disturbance`` says what kept the
+    machine busy meanwhile, so that nothing is decided; empty where it was quiet. In a notebook it
+    shows as tables.
+    """
+
+    model: str
+    model_class: str
+    tokens: int
+    batch: int
+    threads: int
+    decision: Decision
+    recommendation: str
+    parts: tuple[Part, ...]
+    largest_gain: float
+    padding: Padding | None
+    mechanisms: tuple[Candidate, ...]
+    whole: WholeModel | None
+    notes: tuple[str, ...]
+    tables: tuple[Table, ...]
+    machine: Facts
+    records: list[Record] = field(repr=False)
+    disturbance: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The advice as plain values, the recommendation first, the records last."""
+        return {
+            "recommendation": self.recommendation,
+            "disturbance": self.disturbance,
+            "decision": self.decision,
+            "model": self.model,
+            "model_class": self.model_class,
+            "tokens": self.tokens,
+            "batch": self.batch,
+            "threads": self.threads,
+            "parts": [asdict(part) for part in self.parts],
+            "largest_gain": self.largest_gain,
+            "padding": None if self.padding is None else asdict(self.padding),
+            "mechanisms": [_plain_candidate(each) for each in self.mechanisms],
+            "whole_model": None if self.whole is None else _plain_whole(self.whole),
+            "notes": list(self.notes),
+            "machine": self.machine,
+            "records": [asdict(record) for record in self.records],
+        }
+
+    def __str__(self) -> str:
+        """The recommendation, the tables and the notes as text, in 40 lines at most."""
+        lines = [self.recommendation]
+        for table in self.tables:
+            lines += ["", table.title, *_text_table(table, SHOWN_ROWS)]
+        lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines[:MOST_LINES])
+
+    def _repr_html_(self) -> str:
+        """The recommendation and the tables; every text is escaped."""
+        parts = [f"<p><strong>{html.escape(self.recommendation)}</strong></p>"]
+        parts += [_html_table(table) for table in self.tables]
+        parts.append("<ul>" + "".join(f"<li>{html.escape(n)}</li>" for n in self.notes) + "</ul>")
+        return "\n".join(parts)
+
+
+def run(
+    model: str | nn.Module,
+    options: Options,
+    *,
+    texts: Path | Sequence[str] | None = None,
+    tokenizer: Any = None,
+    output_dir: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+) -> Advice:
+    """Measure one model and say what to do.
+
+    ``model`` is a folder, a hub name, a built-in model (bert, vit: base size, random weights) or a
+    model itself, swapped or not; ``texts`` a file with one text a line, or the texts, which
+    ``tokenizer`` reads (the one beside the model unless given). Raises ``UsageError``,
+    ``DataError`` or ``CheckpointError`` for what cannot be read, before anything is measured.
+    """
+    if output_dir is not None:
+        _require_own(output_dir)
+    lines = read_texts(texts) if isinstance(texts, Path) else texts
+    on_progress(0.0, "opening the model")
+    subject = open_subject(model, options.tokens)
+    tokens = resolve_tokens(subject, options.tokens)
+    chosen = candidates(subject, options.mechanisms)
+    tokenised = None if lines is None else tokenise(subject, lines, tokens, tokenizer)
+    with collected() as loads:
+        found, records, extra = _measure(subject, tokens, chosen, tokenised, options, on_progress)
+    load = worst(loads)
+    if load is not None:
+        found = replace(found, disturbance=load.disturbance)
+        records.append(load.record())
+    advice = _advice(found, records, extra)
+    if output_dir is not None:
+        write(advice, output_dir)
+    on_progress(1.0, "done")
+    return advice
+
+
+def _measure(
+    subject: Subject,
+    tokens: int,
+    chosen: list[Candidate],
+    texts: Texts | None,
+    options: Options,
+    on_progress: Progress,
+) -> tuple[Found, list[Record], list[str]]:
+    """All stages, one after the other: what was measured, its records, and notes."""
+    inputs, sizes = random_inputs(subject, options.batch, tokens), (tokens, options.batch)
+    on_progress(0.05, "where the time goes")
+    parts = measure_parts(subject, inputs, **options.timing("parts"))
+    records, padding = part_records(parts, *sizes), None
+    if texts is not None:
+        on_progress(0.2, "padding on the texts")
+        pace = parts.model.p50_ms / (tokens * options.batch)
+        padding, found = measure_padding(
+            subject, texts, options.batch, ms_per_token=pace, **options.timing("padding")
+        )
+        records += found
+    records += _measure_curves(subject, chosen, tokens, options, on_progress)
+    on_progress(0.9, "the whole model with the best mechanism")
+    whole = _measure_best(subject, chosen, parts, inputs, tokens, options)
+    records += whole_records(whole, *sizes) if whole is not None else []
+    extra, found = _measure_swapped(subject, inputs, tokens, options)
+    everything = Found(subject, *sizes, parts, tuple(chosen), whole, padding)
+    return everything, records + found, extra
+
+
+def write(advice: Advice, folder: Path) -> None:
+    """Leave ``records.jsonl`` and ``advice.json`` in a folder, each whole or not at all.
+
+    Raises ``UsageError`` for a folder that holds something else.
+    """
+    _require_own(folder)
+    lines = "".join(record.to_json() + "\n" for record in advice.records)
+    write_atomically(folder / "records.jsonl", lines)
+    content = json.dumps(advice.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / "advice.json", content + "\n")
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse, before anything is measured, a folder that another run's files lie in."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        write_atomically(folder / ".writable", "")
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+    if names and "advice.json" not in names:
+        raise UsageError(f"{folder} holds something else than advice ({names[0]}); choose another")
+
+
+def _measure_curves(
+    subject: Subject,
+    chosen: list[Candidate],
+    tokens: int,
+    options: Options,
+    on_progress: Progress,
+) -> list[Record]:
+    lengths = sorted({*(options.lengths or LENGTHS), tokens})
+    total, done, found = sum(length + 512 for length in lengths), 0, []
+    for length in lengths:
+        on_progress(0.35 + 0.55 * done / total, f"attention cores at {length} tokens")
+        timing = options.timing("curves")
+        found += measure_length(subject, chosen, length, options.batch, **timing)
+        done += length + 512
+    return found + crossover_records(chosen, options.batch)
+
+
+def _measure_best(
+    subject: Subject,
+    chosen: list[Candidate],
+    parts: Parts,
+    inputs: dict[str, Any],
+    tokens: int,
+    options: Options,
+) -> WholeModel | None:
+    best = fastest(chosen, tokens)
+    if best is None:
+        return None
+    return measure_whole(subject, best, parts, inputs, tokens, **options.timing("whole"))
+
+
+def _measure_swapped(
+    subject: Subject, inputs: dict[str, Any], tokens: int, options: Options
+) -> tuple[list[str], list[Record]]:
+    """For a model that came swapped: what its swap does, as a note and records."""
+    if subject.as_given is None:
+        return [], []
+    timed = measure_as_given(subject, inputs, **options.timing("whole"))
+    given = timed["as given"]
+    note = (
+        "The model came swapped. Beside its dense self, as it came: "
+        f"{ratio_words(given.ratio, given.disturbance)}. All else here is about the dense one."
+    )
+    return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
+
+
+def _advice(found: Found, records: list[Record], extra: list[str]) -> Advice:
+    decision, recommendation = decide(found)
+    facts, revision = machine(), commit()
+    stamp: Callable[[Record], Record] = lambda record: replace(  # noqa: E731
+        record, machine=machine_id(facts), commit=revision
+    )
+    return Advice(
+        model=found.subject.name,
+        model_class=found.subject.kind,
+        tokens=found.tokens,
+        batch=found.batch,
+        threads=found.parts.model.threads,
+        decision=decision,
+        recommendation=recommendation,
+        parts=found.parts.parts,
+        largest_gain=found.parts.gain.value,
+        padding=found.padding,
+        mechanisms=found.chosen,
+        whole=found.whole,
+        notes=notes(found, extra),
+        tables=tables(found),
+        machine=facts,
+        records=[stamp(record) for record in records],
+        disturbance=found.disturbance,
+    )
+
+
+def _plain_candidate(each: Candidate) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "exact": each.exact,
+        "needs_training": not each.exact,
+        "can_serve": not each.obstacle,
+        "obstacle": each.obstacle,
+        "crossover_tokens": each.crossover,
+        "perhaps_from_tokens": each.earliest,
+        "longest_tokens": each.longest,
+        "ratios": {str(tokens): asdict(ratio) for tokens, ratio in each.curve.items()},
+        "disturbance": each.disturbance,
+        "skipped": {str(tokens): reason for tokens, reason in each.skipped.items()},
+    }
+
+
+def _plain_whole(whole: WholeModel) -> dict[str, Any]:
+    return {
+        "mechanism": whole.mechanism,
+        "exact": whole.exact,
+        "predicted": None if whole.predicted is None else asdict(whole.predicted),
+        "measured": asdict(whole.measured),
+        "swapped_layers": whole.swapped_layers,
+        "left_layers": whole.left_layers,
+    }
+
+
+def _text_table(table: Table, most: int) -> list[str]:
+    """Aligned columns, of so many rows at most."""
+    rows = [table.heads, *table.rows[:most]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    left = len(table.rows) - most
+    return lines if left <= 0 else [*lines, f"and {left} more: see to_dict()"]
+
+
+def _html_table(table: Table) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+        return f"<tr>{inner}</tr>"
+
+    body = "".join(row(cells, "td") for cells in table.rows)
+    head = row(table.heads, "th")
+    caption = f"<caption>{html.escape(table.title)}</caption>"
+    return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,300 @@
+"""The cells of a comparison: training, latency, memory, arithmetic and energy of its arms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.record import Label, Record
+from sparing.experiment import probe
+from sparing.experiment.arms import build_arm
+from sparing.experiment.run import Cell
+from sparing.measure.energy import Energy, EnergyMeter
+from sparing.measure.flops import model_flops
+from sparing.measure.gains import LARGEST_SHARE, largest_gain
+from sparing.measure.latency import PairedLatency, paired_latency
+from sparing.measure.machine import threads
+from sparing.measure.memory import peak_memory
+from sparing.measure.statistics import Ratio
+from sparing.tasks import Task
+from sparing.train import Recipe, evaluate, train
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PROBE = "sparing.experiment.probe:attention"
+MODEL_PROBE = "sparing.experiment.arms:model_in_its_own_process"
+MODEL_BATCHES = (1, 32)
+# Records of accuracy hold the task's own metric, which the run's description names.
+CURVES = (
+    ("validation_accuracy", "validation_score", "share"),
+    ("train_loss", "train_loss", "nats"),
+)
+
+
+@dataclass(frozen=True)
+class Arms:
+    """What the cells work on: the task, the model and the options of each arm."""
+
+    task: Task
+    task_name: str
+    task_options: dict[str, Any]
+    data: Path | None
+    model: str
+    sizes: dict[str, Any]
+    options: dict[str, dict[str, Any]]
+    given: dict[str, dict[str, Any]]
+    baseline: str
+    folder: Path
+    rounds: int
+    thread_count: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arms, in the order given."""
+        return tuple(self.options)
+
+    def build(self, arm: str, seed: int) -> PreTrainedModel:
+        """An arm's model with fresh weights."""
+        return build_arm(self.model, self.task, arm, self.options[arm], seed, self.sizes)
+
+    @cached_property
+    def shape(self) -> probe.Shape:
+        """The sizes of the model."""
+        return probe.shape_of(self.build(self.baseline, 0).config)
+
+
+def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
+    """Train one arm with one seed and judge it on the test split."""
+
+    def work() -> list[Record]:
+        place = arms.folder / "models" / f"{arm}-{seed}"
+        model = arms.build(arm, seed)
+        with threads(arms.thread_count), EnergyMeter() as meter:
+            # from the start: the energy of a cell that was cut off is not known
+            result = train(model, arms.task, recipe, output_dir=place, resume="never")
+        judged = evaluate(model, arms.task)
+        labels: dict[str, Label] = {"arm": arm, "seed": seed}
+        return [
+            Record(
+                "accuracy",
+                judged.score,
+                "share",
+                "measured",
+                {**labels, "split": "test"},
+                count=judged.count,
+            ),
+            Record("train_time_s", result.train_time_s, "s", "measured", labels),
+            Record("params", float(model.num_parameters()), "numbers", "measured", {"arm": arm}),
+            *_energy_records("train_energy_j", meter.energy, labels),
+            *_curve_records(result.curve, labels),
+        ]
+
+    return Cell(f"train/{arm}/{seed}", work, weight=8.0)
+
+
+def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> list[Record]:
+    found = []
+    for point in curve:
+        own = {**labels, "epoch": point["epoch"], "step": point["step"]}
+        for name, key, unit in CURVES:
+            if point.get(key) is not None:
+                found.append(Record(name, point[key], unit, "measured", own))
+    return found
+
+
+def _energy_records(
+    name: str, energy: Energy, labels: dict[str, Label], per: float = 1.0
+) -> list[Record]:
+    found = [
+        Record("meter_note", None, "", "measured", {"arm": labels["arm"], "told": note})
+        for note in energy.notes
+    ]
+    for part in energy.components:
+        interval = None if part.interval is None else tuple(bound / per for bound in part.interval)
+        own: dict[str, Label] = {**labels, "component": part.name, "method": part.method}
+        found.append(
+            Record(name, part.energy_j / per, "J", part.obtained, own, interval)  # type: ignore[arg-type]
+        )
+    return found
+
+
+def latency_records(
+    timed: dict[str, PairedLatency], scope: str, tokens: int, batch: int, baseline: str
+) -> list[Record]:
+    """Latencies and, for all but the baseline, ratios."""
+    found = []
+    for arm, latency in timed.items():
+        labels: dict[str, Label] = {"arm": arm, "scope": scope, "tokens": tokens, "batch": batch}
+        count = len(latency.samples_ms)
+        for statistic in ("p50", "p90", "p99"):
+            value = getattr(latency, f"{statistic}_ms")
+            own = {**labels, "statistic": statistic, "threads": latency.threads}
+            found.append(Record("latency_ms", value, "ms", "measured", own, count=count))
+        if arm != baseline:
+            ratio = latency.ratio
+            found.append(
+                Record(
+                    "latency_ratio", ratio.value, "ratio", "measured", labels, ratio.interval, count
+                )
+            )
+    return found
+
+
+def model_latency_cell(arms: Arms, batch: int) -> Cell:
+    """All arms' whole models on the task's own inputs, interleaved."""
+
+    def work() -> list[Record]:
+        inputs = probe.task_inputs(arms.task, batch)
+        calls = {arm: probe.model_call(arms.build(arm, 0), inputs) for arm in arms.names}
+        timed = paired_latency(
+            calls, baseline=arms.baseline, rounds=arms.rounds, threads=arms.thread_count
+        )
+        return latency_records(timed, "model", arms.task.tokens, batch, arms.baseline)
+
+    return Cell(f"latency/model/{batch}", work, weight=2.0)
+
+
+def attention_latency_cell(arms: Arms, tokens: int) -> Cell:
+    """All arms' attention cores at one length, and the core's share of the dense model."""
+
+    def work() -> list[Record]:
+        # The curves use the mechanisms' own defaults: what was shrunk to the task's length would
+        # flatter them at longer ones.
+        calls: dict[str, Callable[[], object]] = {}
+        for arm in arms.names:
+            built = probe.build_core(arm, arms.given.get(arm, {}), arms.shape, tokens)
+            calls[arm] = probe.attention_call(built, 1, tokens)
+        timed = paired_latency(
+            calls, baseline=arms.baseline, rounds=arms.rounds, threads=arms.thread_count
+        )
+        found = latency_records(timed, "attention", tokens, 1, arms.baseline)
+        return found + _share_records(arms, tokens, calls[arms.baseline])
+
+    return Cell(f"latency/attention/{tokens}", work, weight=1.0 + tokens / 1024)
+
+
+def _share_records(arms: Arms, tokens: int, core: Callable[[], object]) -> list[Record]:
+    """Layers times the core's time over the whole encoder's, taken side by side."""
+    calls = {"encoder": probe.encoder_call(arms.shape, tokens), "core": core}
+    timed = paired_latency(
+        calls, baseline="encoder", rounds=max(5, arms.rounds // 2), threads=arms.thread_count
+    )
+    ratio = timed["core"].ratio
+    low, high = ratio.interval or (ratio.value, ratio.value)
+    value, low, high = (
+        min(LARGEST_SHARE, arms.shape.layers * end) for end in (ratio.value, low, high)
+    )
+    share = Ratio(value, (low, high), ratio.count)
+    gain = largest_gain(share)
+    labels: dict[str, Label] = {"tokens": tokens, "arm": arms.baseline}
+    return [
+        Record(name, part.value, unit, "measured", labels, part.interval, part.count)
+        for name, unit, part in (
+            ("attention_share", "share", share),
+            ("largest_gain", "ratio", gain),
+        )
+    ]
+
+
+def memory_cell(arms: Arms, arm: str, tokens: int) -> Cell:
+    """The peak memory of one arm's attention core, in a process of its own."""
+
+    def work() -> list[Record]:
+        arguments = {
+            "name": arm,
+            "options": arms.given.get(arm, {}),
+            "shape": list(asdict(arms.shape).values()),
+            "tokens": tokens,
+            "batch": 1,
+        }
+        peak = peak_memory(PROBE, arguments, threads=arms.thread_count)
+        labels: dict[str, Label] = {"arm": arm, "scope": "attention", "tokens": tokens, "batch": 1}
+        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
+
+    return Cell(f"memory/{arm}/{tokens}", work, weight=1.5)
+
+
+def model_memory_cell(arms: Arms, arm: str, batch: int) -> Cell:
+    """The peak memory of one arm's whole model on the task, in a process of its own."""
+
+    def work() -> list[Record]:
+        arguments = {
+            "model": arms.model,
+            "task": arms.task_name,
+            "task_options": arms.task_options,
+            "data": None if arms.data is None else str(arms.data),
+            "arm": arm,
+            "options": arms.options[arm],
+            "sizes": arms.sizes,
+            "batch": batch,
+        }
+        peak = peak_memory(MODEL_PROBE, arguments, threads=arms.thread_count)
+        labels: dict[str, Label] = {
+            "arm": arm,
+            "scope": "model",
+            "tokens": arms.task.tokens,
+            "batch": batch,
+        }
+        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
+
+    return Cell(f"memory/{arm}/model", work, weight=1.5)
+
+
+def flops_cell(arms: Arms, arm: str) -> Cell:
+    """The arithmetic of one arm's whole model on one example of the task."""
+
+    def work() -> list[Record]:
+        counted = model_flops(arms.build(arm, 0), probe.task_inputs(arms.task, 1))
+        labels: dict[str, Label] = {
+            "arm": arm,
+            "scope": "model",
+            "tokens": arms.task.tokens,
+            "batch": 1,
+        }
+        return [Record("flops", float(counted.total), "FLOP", "modelled", labels)]
+
+    return Cell(f"flops/{arm}", work, weight=0.2)
+
+
+def energy_cell(arms: Arms, batch: int, seconds: float) -> Cell:
+    """Inference energy of all arms' models, in interleaved windows of equal work."""
+
+    def work() -> list[Record]:
+        inputs = probe.task_inputs(arms.task, batch)
+        calls = {arm: probe.model_call(arms.build(arm, 0), inputs) for arm in arms.names}
+        with threads(arms.thread_count):
+            repeats = _repeats(calls[arms.baseline], seconds)
+            found = []
+            for number in range(5):
+                for arm, call in calls.items():
+                    call()
+                    with EnergyMeter() as meter:
+                        for _ in range(repeats):
+                            call()
+                    labels: dict[str, Label] = {
+                        "arm": arm,
+                        "scope": "model",
+                        "tokens": arms.task.tokens,
+                        "batch": batch,
+                        "round": number,
+                    }
+                    per = float(repeats * batch)
+                    found += _energy_records("energy_j", meter.energy, labels, per)
+        return found
+
+    return Cell("energy/model", work, weight=2.0)
+
+
+def _repeats(call: Callable[[], object], seconds: float) -> int:
+    """How often the baseline must be called to fill a window."""
+    call()
+    start = time.perf_counter()
+    for _ in range(3):
+        call()
+    once = (time.perf_counter() - start) / 3
+    return max(3, round(seconds / once))

@@ -1,0 +1,292 @@
+"""The main study: several attentions on one task, trained and measured on identical work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from sparing.compare import cells as compare_cells
+from sparing.compare.analysis import analyse
+from sparing.core.checks import Count, Positive, check_fields, distinct, some
+from sparing.core.errors import UsageError
+from sparing.core.progress import Progress
+from sparing.core.record import Record
+from sparing.experiment.arms import DENSE, expand, family_of, resolve_options
+from sparing.experiment.expected import of_compare, weighted
+from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.inputs.fit import require_kind, require_openable_model, require_reads
+from sparing.experiment.inputs.task import load_for
+from sparing.experiment.plan import Plan, plan_by_kind
+from sparing.experiment.run import Cell, Run, open_run, standing
+from sparing.experiment.study import StudyResult, base_config, plain, require_same, write_goals
+from sparing.measure.load import disturbances
+from sparing.models import default_model, names
+from sparing.tasks import Task
+from sparing.train import Recipe, default_recipe
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is compared, and how long it may take.
+
+    ``mechanisms`` are the arms, the dense one first or added (``all``, ``controls`` and
+    ``family:NAME`` stand for several); ``options`` are theirs, by name;
+    ``margin`` is the difference in accuracy that is too small to matter; ``lengths`` are the
+    tokens of the crossover curves, ``memory_lengths`` those at which memory is measured;
+    ``thread_count`` is the number of threads for training and latency; ``recipe`` is the task's own
+    unless given, and ``usual`` keeps that one: of another task or model what was changed stays.
+    """
+
+    task: str = "digits"
+    mechanisms: Annotated[tuple[str, ...], some, distinct] = (DENSE, "linformer", "kerformer")
+    seeds: Annotated[tuple[int, ...], some, distinct] = (0, 1, 2, 3, 4)
+    baseline: str = DENSE
+    model: str = ""
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    margin: Positive = 0.01
+    lengths: Annotated[tuple[Count, ...], some] = LENGTHS
+    memory_lengths: tuple[Count, ...] = (256, 1024, 4096)
+    rounds: Count = 20
+    energy_seconds: Positive = 0.5
+    thread_count: Count = 1
+    usual: Recipe | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name, given in self.options.items():
+            if not isinstance(given, Mapping):
+                raise UsageError(f"options.{name} holds options, such as options.{name}.slots=32")
+        pretrained = self.model not in ("", *names())
+        usual = default_recipe(self.task, pretrained=pretrained)
+        object.__setattr__(self, "recipe", _carried(self.recipe, self.usual, usual))
+        object.__setattr__(self, "usual", usual)
+        object.__setattr__(self, "mechanisms", expand(self.mechanisms))
+        if self.baseline not in self.mechanisms:
+            object.__setattr__(self, "mechanisms", (self.baseline, *self.mechanisms))
+
+
+def _carried(recipe: Recipe | None, before: Recipe | None, usual: Recipe) -> Recipe:
+    """The usual recipe with what was changed in a given one, which began as another task's."""
+    if recipe is None:
+        return usual
+    if recipe.seed:
+        raise UsageError("recipe.seed: every arm is trained with each of the seeds, give those")
+    if before is None:
+        return recipe
+    own, old = vars(recipe), vars(before)
+    return replace(usual, **{name: own[name] for name in own if own[name] != old[name]})
+
+
+BUDGETS = {
+    "quick": Options(
+        seeds=(0, 1),
+        mechanisms=(DENSE, "window", "linear", "kerformer", "linformer"),
+        lengths=(64, 256, 1024, 4096),
+        memory_lengths=(1024, 4096),
+    ),
+    "standard": Options(
+        mechanisms=(
+            DENSE,
+            "eager",
+            "window",
+            "linear",
+            "kerformer",
+            "linformer",
+            "nystrom",
+            "probabilistic",
+        ),
+    ),
+}
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+) -> StudyResult:
+    """Compare, in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated. Raises ``UsageError`` for unknown names and for a folder
+    that holds another run; a cell that fails is noted in the result, and the others go on.
+    """
+    options, config, arms = _begun(options, folder, data)
+    with open_run(folder, config, overwrite=overwrite) as opened:
+        failures = opened.do(_cells_of(options, arms), on_progress)
+        return _finish(opened, options, arms.task, failures)
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing.
+
+    Raises what ``run`` would raise before its first cell.
+    """
+    options, config, arms = _begun(options, folder, data)
+    require_same(folder, config)
+    return plan_by_kind(_cells_of(options, arms), *standing(folder), parts=1)
+
+
+def _begun(
+    options: Options, folder: Path, data: Path | None
+) -> tuple[Options, dict[str, Any], compare_cells.Arms]:
+    """The options as they are for this task, the run's configuration, and the arms."""
+    require_openable_model(options.model)
+    task, given = load_for(options.task, options.task_options, options.model, data)
+    options = replace(options, model=options.model or default_model(task), task_options=given)
+    resolved = resolve_options(options.mechanisms, options.options, task.tokens)
+    config = base_config("compare", _identity(options, resolved), [task], [options.model])
+    config |= _described(options, task, resolved, folder.name)
+    arms = _arms(options, task, resolved, folder, data)
+    require_kind(options.model, task)
+    if options.model not in names():
+        require_reads(arms.build(options.baseline, 0), task, options.model)
+    arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
+    return options, config, arms
+
+
+def _arms(
+    options: Options,
+    task: Task,
+    resolved: dict[str, dict[str, Any]],
+    folder: Path,
+    data: Path | None,
+) -> compare_cells.Arms:
+    return compare_cells.Arms(
+        task=task,
+        task_name=options.task,
+        task_options=dict(options.task_options),
+        data=data,
+        model=options.model,
+        sizes=dict(options.sizes),
+        options=resolved,
+        given={name: dict(given) for name, given in options.options.items()},
+        baseline=options.baseline,
+        folder=folder,
+        rounds=options.rounds,
+        thread_count=options.thread_count,
+    )
+
+
+def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
+    """Latency first, while nothing has heated the machine; training last, seed by seed."""
+    cells = [compare_cells.attention_latency_cell(arms, tokens) for tokens in options.lengths]
+    cells += [
+        compare_cells.model_latency_cell(arms, batch) for batch in compare_cells.MODEL_BATCHES
+    ]
+    cells.append(compare_cells.energy_cell(arms, 32, options.energy_seconds))
+    for arm in arms.names:
+        cells += [
+            compare_cells.flops_cell(arms, arm),
+            compare_cells.model_memory_cell(arms, arm, 32),
+        ]
+        cells += [compare_cells.memory_cell(arms, arm, tokens) for tokens in options.memory_lengths]
+    for number, seed in enumerate(options.seeds):
+        turn = number % len(arms.names)  # no arm is always first
+        for arm in (*arms.names[turn:], *arms.names[:turn]):
+            assert options.recipe is not None  # set when the options were made
+            recipe = replace(options.recipe, seed=seed)
+            cells.append(compare_cells.training_cell(arms, arm, seed, recipe))
+    assert options.recipe is not None
+    seconds = of_compare(
+        arms.shape,
+        arms.task,
+        arms=len(arms.names),
+        rounds=options.rounds,
+        epochs=options.recipe.epochs,
+        energy_s=options.energy_seconds,
+    )
+    return weighted(cells, seconds)
+
+
+def _finish(opened: Run, options: Options, task: Task, failures: list[Any]) -> StudyResult:
+    measured = [r for r in opened.records() if r.cell != "analysis"]
+    found = analyse(measured, options.mechanisms, options.baseline, options.margin, len(task.test))
+    opened.replace_analysis(found)
+    records = opened.records()
+    goals = _judge(records, options, task)
+    write_goals(opened.folder, goals)
+    return StudyResult("compare", opened.folder, opened.config, records, goals, list(failures))
+
+
+def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResult]:
+    """Dense beats chance; each arm is as accurate as dense, and faster at the task's length."""
+    dense = [
+        record
+        for record in records
+        if record.name == "accuracy" and record.labels.get("arm") == options.baseline
+    ]
+    above = [record.value - task.chance for record in dense if record.value is not None]
+    least = min(above, default=None)
+    every = Goal(f"{options.baseline} above chance in every seed", 0.05, "share")
+    judged = every.judge(least, None if least is None else (least, least))
+    busy = disturbances(records)
+    goals = [replace(judged, interval=None)]  # one seed is enough to fail, and all must pass
+    for arm in options.mechanisms:
+        if arm == options.baseline:
+            continue
+        gap = _find(records, "accuracy_difference", arm)
+        name = f"{arm}: accuracy less dense"
+        goals.append(Goal(name, -options.margin, "share").judge(*_value(gap)))
+        ratio = _find(records, "latency_ratio", arm, scope="model", batch=1)
+        name = f"{arm}: model latency over dense at {task.tokens} tokens"
+        disturbed = busy.get(ratio.cell, "") if ratio is not None else ""
+        goal = Goal(name, 1.0, "ratio", at_most=True)
+        goals.append(goal.judge(*_value(ratio), disturbed))
+    return goals
+
+
+def _find(records: list[Record], name: str, arm: str, **labels: Any) -> Record | None:
+    wanted = {"arm": arm, **labels}.items()
+    return next((r for r in records if r.name == name and wanted <= r.labels.items()), None)
+
+
+def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
+    return (None, None) if record is None else (record.value, record.interval)
+
+
+def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What makes two runs the same one, as plain JSON values."""
+    own = asdict(replace(options, options={}))
+    own.pop("options")
+    own.pop("usual")
+    return {name: plain(value) for name, value in (own | {"arm_options": resolved}).items()}
+
+
+def _described(
+    options: Options, task: Task, resolved: dict[str, dict[str, Any]], name: str
+) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    splits = {split: len(task.split(split)) for split in ("train", "validation", "test")}
+    return {
+        "name": name,
+        "task": {
+            "name": task.name,
+            "kind": task.kind,
+            "metric": task.metric,
+            "subset": task.subset,
+            "notes": list(task.notes),
+            "chance": task.chance,
+            "classes": task.classes,
+            "licence": task.licence,
+            "source": task.source,
+            "tokens": task.tokens,
+            "examples": splits,
+        },
+        "model": {"name": Path(options.model).name, **dict(options.sizes)},
+        "arms": list(options.mechanisms),
+        "families": {arm: family_of(arm) for arm in options.mechanisms},
+        "arm_options": resolved,
+        "baseline": options.baseline,
+        "seeds": list(options.seeds),
+        "margin": options.margin,
+        "threads": options.thread_count,
+    }

@@ -1,0 +1,99 @@
+"""How many seconds the cells of ``compare`` and ``slim`` may take: their weights, and the plan's.
+
+First guesses from the FLOPs of the dense model; a plan corrects them by the cells that are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sparing.experiment.plan import clocked
+from sparing.experiment.probe import Shape
+from sparing.experiment.run import Cell
+from sparing.tasks import Task
+
+TYPICAL_FLOPS = 25e9  # of one core
+FORWARD_AND_BACK = 3  # FLOPs of a training step over those of a forward pass
+PROCESS_S = 6.0  # a fresh process that imports PyTorch and transformers
+EXPORT_S = 4.0  # one model written and read as ONNX
+Seconds = Callable[[str], float]
+
+
+def weighted(cells: Sequence[Cell], seconds: Seconds) -> list[Cell]:
+    """The cells with their expected seconds as weights; each records how long it took."""
+    return [clocked(replace(cell, weight=max(0.1, seconds(cell.key)))) for cell in cells]
+
+
+def forward_seconds(shape: Shape, tokens: float) -> float:
+    """One input of so many tokens through the dense model."""
+    linear = 2 * shape.width * (4 * shape.width + 2 * shape.feed_forward_dim)
+    return shape.layers * tokens * (linear + 4 * tokens * shape.width) / TYPICAL_FLOPS
+
+
+def split_seconds(shape: Shape, task: Task, split: str) -> float:
+    """Every input of a split through the dense model once."""
+    examples = task.split(split)
+    total = len(examples) * task.tokens if task.kind == "image" else sum(examples.lengths)
+    return len(examples) * forward_seconds(shape, total / max(1, len(examples)))
+
+
+def of_compare(
+    shape: Shape, task: Task, *, arms: int, rounds: int, epochs: int, energy_s: float
+) -> Seconds:
+    """Seconds of the cells of a comparison, by their keys."""
+    once = forward_seconds(shape, float(task.tokens))
+    training = epochs * (
+        FORWARD_AND_BACK * split_seconds(shape, task, "train")
+        + split_seconds(shape, task, "validation")
+    )
+
+    def seconds(key: str) -> float:
+        kind, *rest = key.split("/")
+        if kind == "latency" and rest[0] == "attention":
+            tokens = float(rest[1])
+            return 0.5 + rounds * (arms / shape.layers + 0.5) * forward_seconds(shape, tokens)
+        if kind == "latency":
+            return 0.5 + rounds * arms * int(rest[1]) * once
+        if kind == "energy":
+            return arms * (1.0 + 5 * energy_s)
+        if kind == "train":
+            return 1.0 + training + split_seconds(shape, task, "test")
+        return PROCESS_S if kind == "memory" else 0.2 + once
+
+    return seconds
+
+
+def of_slim(
+    shape: Shape, task: Task, *, epochs: dict[str, int], timed: int, plans: int, front: int
+) -> Seconds:
+    """Seconds of the steps of ``slim``; ``epochs`` are those of dense, distil, polish and int8."""
+    train, held, test = (split_seconds(shape, task, s) for s in ("train", "validation", "test"))
+    per_input = test / max(1, len(task.test))
+    timing = 3 * timed * per_input + 2 * EXPORT_S
+    step = FORWARD_AND_BACK * train
+    followed = step + train  # the teacher's pass besides
+    table = {
+        "dense": epochs["dense"] * step + 1.0,
+        "dense-continued": (epochs["distil"] + epochs["polish"]) * step,
+        "distil": epochs["distil"] * followed + 2.0,
+        "rival": held,
+        "survey": plans * held + 2.0,
+        "choose": 4 * (EXPORT_S + 60 * 3 * per_input),
+        "polish": 2 * epochs["polish"] * followed + held,
+        "calibrate": held,
+        "static": (epochs["distil"] + epochs["polish"]) * followed,
+        "verify": timing,
+        "leavers": test,
+        "front": front * (EXPORT_S + timing),
+        "answers": 4 * test + 2 * EXPORT_S,
+        "memory": 6 * PROCESS_S,
+        "int8/train-slim": epochs["int8"] * followed,
+        "int8/train-dense": epochs["int8"] * followed,
+        "int8": 10 * (EXPORT_S + held / 2) + timing,
+    }
+
+    def seconds(key: str) -> float:
+        return table.get(key, table.get(key.split("/")[0], 1.0))
+
+    return seconds

@@ -1,0 +1,235 @@
+"""Whether a model and a task go together: said before data is read where the model tells it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.paths import expanded
+from sparing.core.reading import parse_json, read_plain
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from sparing.tasks import Task
+
+OTHER_HEADS = {
+    "ForTokenClassification": "a token classifier",
+    "ForMaskedLM": "a masked language model",
+    "ForPreTraining": "a language model",
+    "ForCausalLM": "a language model",
+    "LMHeadModel": "a language model",
+    "ForMultipleChoice": "a multiple-choice model",
+    "ForConditionalGeneration": "a text generator",
+    "ForSemanticSegmentation": "a segmentation model",
+    "ForObjectDetection": "an object detector",
+}
+QUESTIONS = "ForQuestionAnswering"
+CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification", "AdaptiveClassifier")
+SENTENCE_FILES = ("modules.json", "config_sentence_transformers.json")
+SEVERAL = "multi_label_classification"
+
+
+def configuration(source: str) -> dict[str, Any]:
+    """A model folder's config.json; empty where there is none that can be read."""
+    try:
+        content = parse_json(read_plain(expanded(source) / "config.json"), finite=False)
+    except (OSError, ValueError, RuntimeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def architecture(source: str) -> str:
+    """The class that a model folder was saved from; empty where it does not say."""
+    named = configuration(source).get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
+
+
+def is_classifier(source: str) -> bool:
+    """Whether a folder holds a classifier of whole inputs."""
+    return architecture(source).endswith(CLASSIFIERS)
+
+
+def reads(source: str) -> str:
+    """What a built-in model or a model folder reads: image, tokens, or empty where unknown."""
+    from sparing.models import names
+
+    if source in names():
+        return "tokens" if source in ("bert", "long_range") else "image"
+    config = configuration(source)
+    sized = "image_size" in config or "vision_config" in config
+    return "tokens" if "vocab_size" in config and not sized else "image" if sized else ""
+
+
+def refuse_others(source: str) -> None:
+    """Raise ``Unsupported`` for a folder whose model slim can make no faster classifier of.
+
+    From its configuration alone, before data is read: another kind of head, several labels, a
+    number, embeddings, or a family without an adaptive form.
+    """
+    from sparing.models import names
+
+    config, named = configuration(source), architecture(source)
+    if not config or source in names():
+        return
+    other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
+    if other and not named.endswith(("ForMaskedLM", "ForPreTraining")):  # a start for a classifier
+        raise Unsupported(f"{source} is {other} ({named}); slim takes a classifier")
+    if named.endswith(QUESTIONS):
+        raise Unsupported(f"{source} answers questions ({named}); slim takes a classifier")
+    embeds = any((expanded(source) / name).is_file() for name in SENTENCE_FILES)
+    if embeds and not is_classifier(source):
+        raise Unsupported(
+            f"{source} is an embedding model, and slim takes a classifier: fine-tune one first "
+            "with sparing train TASK --model MODEL"
+        )
+    if config.get("problem_type") == SEVERAL:
+        raise Unsupported(f"{source} gives several labels; inputs leave early only by one class")
+    number = config.get("problem_type") == "regression" or len(config.get("id2label") or "ab") == 1
+    if is_classifier(source) and number:
+        raise Unsupported(f"{source} answers with a number; inputs leave early only by classes")
+    _require_family(source, config)
+
+
+def _require_family(source: str, config: dict[str, Any]) -> None:
+    from transformers import AutoConfig
+
+    from sparing.models.shared.quiet import quiet
+    from sparing.transfer.families import family_of
+
+    if "sparing" in config:
+        return  # what it carries is said when it is opened
+    with quiet():
+        try:
+            known = AutoConfig.for_model(**{"model_type": "", **config})
+        except (ValueError, TypeError, KeyError):
+            return  # opening it says what is wrong
+    family_of(known)
+
+
+def task_for(model: str) -> str:
+    """The task that a model was trained for here; digits for the built-in vit.
+
+    Raises ``UsageError`` where nothing tells it.
+    """
+    from sparing.experiment.inputs.task import task_of
+    from sparing.transfer.opening import is_folder
+
+    if model == "vit":
+        return "digits"
+    if model != "bert" and is_folder(model):
+        refuse_others(model)
+    task = task_of(model)
+    if task:
+        return task
+    kind = {"tokens": ", such as sst2 or a file of texts", "image": ", such as a folder of images"}
+    example = kind.get(reads(model), "")
+    raise UsageError(f"{model} does not say what it was trained for: give --task{example}")
+
+
+def require_head(model: PreTrainedModel, name: str) -> None:
+    """Raise ``UsageError`` for a model whose answers no task here asks for."""
+    named = type(model).__name__
+    other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
+    if other:
+        raise UsageError(
+            f"{name} is {other} ({named}); tasks ask for a class, a number or a span of the text"
+        )
+    if getattr(model.config, "problem_type", None) == SEVERAL:
+        raise UsageError(f"{name} gives several labels; tasks here ask for one class")
+
+
+def token_limit(model: PreTrainedModel) -> int | None:
+    """The longest sequence that the model takes: its positions, or what mechanisms were built for.
+
+    None where nothing bounds it, or where its attention layers cannot be found.
+    """
+    from sparing.core.errors import Unsupported
+    from sparing.core.mechanism import Mechanism
+    from sparing.transfer import layers
+
+    try:
+        found = [layer for layer in layers.find_layers(model) if layer.index is not None]
+    except Unsupported:
+        found = []
+    limits = [layers.token_limit(model, layer) for layer in found]
+    limits += [
+        module.heads.tokens
+        for module in model.modules()
+        if isinstance(module, Mechanism) and not module.traits.any_length
+    ]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def require_openable_model(source: str) -> None:
+    """Raise ``UsageError`` before data is read where there is no model at a path."""
+    from sparing.models import names
+    from sparing.transfer.opening import require_openable
+
+    if source and source not in names():
+        require_openable(source)
+
+
+def require_kind(source: str, task: Task) -> None:
+    """Raise ``UsageError`` where a model folder reads texts and the task gives images, or so."""
+    kind, names = reads(source), {"image": "images", "tokens": "texts"}
+    if kind and task.kind in names and kind != task.kind:
+        raise UsageError(
+            f"{source} reads {names[kind]}, but task {task.name} gives {names[task.kind]}; give "
+            "another --task"
+        )
+
+
+def _require_input(model: PreTrainedModel, task: Task, name: str) -> None:
+    wanted = "pixel_values" if task.kind == "image" else "input_ids"
+    if model.main_input_name != wanted:
+        raise UsageError(
+            f"{name} reads {model.main_input_name}, but task {task.name} gives {wanted}"
+        )
+
+
+def require_reads(model: PreTrainedModel, task: Task, name: str) -> None:
+    """Raise ``UsageError`` unless the model reads what the task gives, as many tokens included."""
+    from sparing.models.shared.shape import image_config
+
+    _require_input(model, task, name)
+    if task.kind == "image":
+        sizes = {
+            "image_size": ("pixels a side", task.image_size),
+            "patch_size": ("pixels a patch", task.patch_size),
+            "num_channels": ("channels", task.channels),
+        }
+    else:
+        sizes = {"vocab_size": ("token numbers", task.vocabulary)}
+    own = image_config(model.config).to_dict()
+    for field, (words, size) in sizes.items():
+        has = own.get(field, size)
+        larger_is_fine = field == "vocab_size" and task.tokenizer is not None
+        if has < size or (has != size and not larger_is_fine):
+            raise UsageError(f"{name} has {has} {words}, but task {task.name} has {size}")
+    limit = token_limit(model)
+    if task.kind == "tokens" and limit is not None and task.tokens > limit:
+        raise UsageError(
+            f"{name} reads at most {limit} tokens, but task {task.name} has up to {task.tokens}"
+            + (f"; set its option max_tokens to {limit}" if task.tokenizer is not None else "")
+        )
+
+
+def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
+    """Raise ``UsageError`` unless the model reads what the task gives and knows its classes."""
+    from sparing.models.shared.labels import require_order
+
+    require_head(model, name)
+    if (task.answer == "span") != type(model).__name__.endswith(QUESTIONS):
+        asks = "spans of texts" if task.answer == "span" else "classes or numbers"
+        kind = type(model).__name__
+        raise UsageError(f"{name} is a {kind}, but task {task.name} asks for {asks}")
+    _require_input(model, task, name)
+    classes = model.config.num_labels
+    if classes != task.classes:
+        raise UsageError(f"{name} has {classes} classes, but task {task.name} has {task.classes}")
+    require_reads(model, task, name)
+    if task.words is not None and task.tokenizer is None:
+        task.words.require_same(expanded(name))
+    if task.answer == "class":
+        require_order(model.config.id2label, task.labels, name)

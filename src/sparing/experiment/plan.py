@@ -1,0 +1,164 @@
+"""A study in pieces: some of its cells now, the rest later, and what they will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from sparing.core.errors import UsageError, nearest
+from sparing.core.progress import Progress
+from sparing.core.record import Record
+from sparing.experiment.run import Cell, Failure, Run
+from sparing.measure.energy import process_cpu_seconds
+
+TIME, IDLE = "cell_time_s", "left_out"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell: whether it is done, and about how many minutes of one core it takes, or took.
+
+    Where ``idle`` says why it would decide nothing, it is left out and takes none.
+    """
+
+    key: str
+    minutes: float
+    done: bool
+    idle: str = ""
+
+
+Keyed = TypeVar("Keyed", Cell, PlannedCell)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of a run in their order; minutes are estimates but of those that are done.
+
+    ``basis`` says what the estimates rest on; ``notes`` are what is to be known besides.
+    """
+
+    cells: tuple[PlannedCell, ...]
+    basis: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def minutes_left(self) -> float:
+        """About how long the rest takes."""
+        return sum((cell.minutes for cell in self.cells if not cell.done), 0.0)
+
+    def only(self, pattern: str) -> Plan:
+        """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+        return replace(self, cells=tuple(_fitting(self.cells, pattern)))
+
+    def groups(self) -> dict[str, list[PlannedCell]]:
+        """The cells by the first two parts of their keys: a task, and what is done on it."""
+        found: dict[str, list[PlannedCell]] = {}
+        for cell in self.cells:
+            found.setdefault("/".join(cell.key.split("/")[:2]), []).append(cell)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        cells = [asdict(cell) for cell in self.cells]
+        facts = {"minutes_left": self.minutes_left, "basis": self.basis}
+        return {**facts, "notes": list(self.notes), "cells": cells}
+
+
+def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:
+    """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+    return _fitting(cells, pattern)
+
+
+def _fitting(cells: Sequence[Keyed], pattern: str) -> list[Keyed]:
+    wanted = [cell for cell in cells if fnmatchcase(cell.key, pattern)]
+    if not wanted:
+        raise UsageError(f"no cell fits {pattern!r}{nearest(pattern, [c.key for c in cells])}")
+    return wanted
+
+
+def do_pieces(
+    opened: Run, cells: Sequence[Cell], minutes: float | None, on_progress: Progress
+) -> list[Failure]:
+    """The cells in their order, until the time is up."""
+    if minutes is None:
+        return list(opened.do(cells, on_progress))
+    end, finished = time.monotonic() + 60 * minutes, opened.finished()
+    waiting = [cell for cell in cells if cell.key not in finished]
+    total, done = sum(cell.weight for cell in waiting) or 1.0, 0.0
+    for cell in waiting:
+        if time.monotonic() >= end:
+            break
+        opened.do([cell], _between(done / total, (done + cell.weight) / total, on_progress))
+        done += cell.weight
+    return list(opened.failures)
+
+
+def _between(low: float, high: float, on_progress: Progress) -> Progress:
+    """What one cell tells, as a piece of the whole; who says that all is done is somebody else."""
+
+    def tell(fraction: float, text: str) -> None:
+        if fraction < 1:
+            on_progress(low + fraction * (high - low), text)
+
+    return tell
+
+
+def clocked(cell: Cell) -> Cell:
+    """The cell, which also tells how long it took: later plans rest on it."""
+
+    def do() -> list[Record]:
+        start, used = time.perf_counter(), process_cpu_seconds()  # children work too
+        records = cell.work()
+        took, core = time.perf_counter() - start, process_cpu_seconds() - used
+        return [*records, Record(TIME, took, "s", "measured", {"core_s": core})]
+
+    return replace(cell, work=do)
+
+
+def idle_records(
+    cells: Sequence[Cell], records: Sequence[Record], finished: set[str]
+) -> list[Record]:
+    """Which cells are left out, and why."""
+    why = {cell.key: cell.why_idle(records) for cell in cells if cell.key not in finished}
+    return [
+        Record(IDLE, None, "", "measured", {"key": key, "why": told})
+        for key, told in why.items()
+        if told
+    ]
+
+
+def plan_by_kind(
+    cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 3
+) -> Plan:
+    """Cells with minutes: their own where they are done, else their ``weight``, in seconds.
+
+    Weights are scaled by what those of the done cells of their kind turned out to be, and where
+    none of it is done by those of all. Cells are of one kind whose keys begin with as many equal
+    parts.
+    """
+    took = {r.cell: float(r.labels["core_s"] or 0.0) for r in records if r.name == TIME}
+    weights = {cell.key: cell.weight for cell in cells}
+    known = [key for key in took if key in weights]
+    scale = sum(took[key] for key in known) / (sum(weights[key] for key in known) or 1.0)
+    by_kind: dict[str, list[str]] = {}
+    for key in known:
+        by_kind.setdefault(_kind(key, parts), []).append(key)
+    scales = {
+        kind: sum(took[key] for key in keys) / (sum(weights[key] for key in keys) or 1.0)
+        for kind, keys in by_kind.items()
+    }
+    planned = []
+    for cell in cells:
+        done = cell.key in finished
+        idle = "" if done else cell.why_idle(records)
+        guess = 0.0 if idle else cell.weight * (scales.get(_kind(cell.key, parts)) or scale or 1.0)
+        planned.append(PlannedCell(cell.key, took.get(cell.key, guess) / 60, done, idle))
+    basis = "what finished cells took" if known else "arithmetic alone: a first guess"
+    return Plan(tuple(planned), basis)
+
+
+def _kind(key: str, parts: int) -> str:
+    return "/".join(key.split("/")[:parts])

@@ -1,0 +1,75 @@
+"""The records of a run by name and labels: the one place that looks them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sparing.core.record import Label, Record
+from sparing.measure.load import disturbances
+
+
+class RecordTable:
+    """One run's own records, indexed by name.
+
+    Where a cell was measured twice (a run that was resumed) the later record counts. Figures
+    quoted from papers are in ``claims`` and nowhere else. ``arms`` are those that the run names,
+    then those that records add.
+    """
+
+    def __init__(self, records: Sequence[Record], arms: Iterable[str] = ()) -> None:
+        self.claims = [record for record in records if record.obtained == "paper"]
+        own = [_real(record) for record in records if record.obtained != "paper"]
+        self._busy = disturbances(own)
+        self._by_name: dict[str, list[Record]] = {}
+        for record in _latest(own):
+            self._by_name.setdefault(record.name, []).append(record)
+        named = [record.labels.get("arm") for record in own]
+        seen = (arm for arm in named if isinstance(arm, str))
+        self.arms: list[str] = list(dict.fromkeys([*arms, *seen]))
+
+    def all(self, name: str, **labels: Label) -> list[Record]:
+        """All records of that name that carry these labels and have a value."""
+        return [r for r in self.matching(name, labels) if r.value is not None]
+
+    def find(self, name: str, **labels: Label) -> Record | None:
+        """The newest such record with a value, or None."""
+        records = self.all(name, **labels)
+        return records[-1] if records else None
+
+    def value(self, name: str, **labels: Label) -> float | None:
+        """Its value, or None."""
+        record = self.find(name, **labels)
+        return None if record is None else record.value
+
+    def empty(self, name: str, **labels: Label) -> Record | None:
+        """A record that says itself that it has no value, or None."""
+        return next((r for r in self.matching(name, labels) if r.value is None), None)
+
+    def matching(self, name: str, labels: dict[str, Label]) -> list[Record]:
+        """All records of that name that carry these labels, with a value or without."""
+        wanted = labels.items()
+        return [r for r in self._by_name.get(name, []) if wanted <= r.labels.items()]
+
+    def disturbance(self, record: Record) -> str:
+        """Why this time decides nothing: what else the machine did; empty where it was quiet."""
+        return str(record.labels.get("disturbance") or self._busy.get(record.cell, ""))
+
+
+def _latest(records: list[Record]) -> list[Record]:
+    """One record for each name and labels, the newest, in the order of their last writing."""
+    latest: dict[tuple[str, ...], Record] = {}
+    for record in records:
+        key = (record.name, *sorted(map(repr, record.labels.items())))
+        latest.pop(key, None)
+        latest[key] = record
+    return list(latest.values())
+
+
+def _real(record: Record) -> Record:
+    """The record with real numbers where whole ones stood."""
+    value, interval = record.value, record.interval
+    if isinstance(value, int) or (interval and any(isinstance(end, int) for end in interval)):
+        ends = (float(interval[0]), float(interval[1])) if interval else None
+        return replace(record, value=None if value is None else float(value), interval=ends)
+    return record

@@ -1,0 +1,110 @@
+"""Which studies are installed: every distribution names its own, and none is imported to list them.
+
+A distribution declares a study under the entry-point group ``sparing.studies``: a light object that
+says where the study's code and its page are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any
+
+from sparing.core.errors import UsageError, nearest
+
+GROUP = "sparing.studies"
+GENERAL = "compare"  # its page shows any run of arms
+PAPERS = "the studies of papers are in the distribution sparing-papers: pip install sparing-papers"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study by name, and where its parts are; they are imported when they are used.
+
+    ``module`` has ``run``, ``Options`` and ``BUDGETS``, and ``plan`` where the study is made of
+    cells that can be run apart. ``pages`` has ``build(run)``, and ``answer(run)`` where the run
+    answers with one sentence.
+    """
+
+    name: str
+    module: str
+    pages: str
+
+    def load(self) -> ModuleType:
+        """The study's code."""
+        return importlib.import_module(self.module)
+
+    @property
+    def budgets(self) -> Mapping[str, Any]:
+        """The options of each budget, by the budget's name."""
+        budgets: Mapping[str, Any] = self.load().BUDGETS
+        return budgets
+
+    def page(self, run: Any) -> Any:
+        """The ``sparing.report.page.Page`` of a ``sparing.report.run.Run``."""
+        return importlib.import_module(self.pages).build(run)
+
+    def answer(self, run: Any) -> str:
+        """The one sentence that such a run answers with; empty where its goals are the answer."""
+        told = getattr(importlib.import_module(self.pages), "answer", None)
+        return "" if told is None else " ".join(str(told(run)).split())
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def study_names() -> list[str]:
+    """The names of all installed studies, sorted."""
+    return sorted(_installed())
+
+
+def find_study(name: str) -> Study:
+    """The study that a person names: an installed one, or the ``STUDY`` of a dotted module.
+
+    Raises ``UsageError`` with the nearest names where there is none.
+    """
+    if name in _installed():
+        study: Study = _installed()[name].load()
+        return study
+    if "." not in name.strip(".") or name.startswith("."):
+        hint = nearest(name, study_names())
+        raise UsageError(f"unknown study {name[:40]!r}{hint or f'; {PAPERS}'}")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        raise UsageError(f"no module {name!r} to take a study from") from error
+    if not isinstance(getattr(module, "STUDY", None), Study):
+        raise UsageError(f"the module {name} has no STUDY")
+    own: Study = module.STUDY
+    return own
+
+
+def study_of(name: object) -> Study:
+    """The study that a run's file names: an installed one, or of a module that is imported already.
+
+    A file never decides what is imported: ``UsageError`` for a foreign module that is not.
+    """
+    if isinstance(name, str) and "." in name and name not in sys.modules:
+        raise UsageError(
+            f"study {name[:40]!r} is not of sparing and its module is not imported: "
+            "import it first if you trust it"
+        )
+    return find_study(str(name))
+
+
+def shown_as(name: object) -> Study:
+    """The study whose page shows a run of the study that a file names.
+
+    Runs of no study and of foreign ones that are not imported are shown as comparisons.
+    """
+    unknown = name is None or ("." in str(name) and str(name) not in sys.modules)
+    return find_study(GENERAL) if unknown else study_of(name)

@@ -1,0 +1,1 @@
+"""What mechanisms and their users share: products, softmax, scores and widths."""

@@ -1,0 +1,139 @@
+"""From a head's score to the coordinates it uses, and attention over just those."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sparing.mechanisms.shared.arithmetic import wide
+
+# A score that is a whole number of coordinates up to rounding counts as that number.
+_ROUNDING = 1e-4
+_SCORES_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How scores become widths of a head of ``dim`` coordinates.
+
+    A score above ``threshold`` (None: there is none) gives all; another one dim x score of them, at
+    least 1: rounded up to one of ``levels`` halvings of dim, or, with 0 levels, down to a whole
+    number. ``temperature`` is that of the sigmoid through which gradients pass the threshold.
+    """
+
+    dim: int
+    threshold: float | None
+    levels: int
+    temperature: float
+
+    def sizes(self) -> list[int]:
+        """The widths that heads are rounded up to, smallest first."""
+        return sorted({max(1, -(-self.dim // 2**step)) for step in range(self.levels)})
+
+    def widths(self, score: Float[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+        """How many coordinates are used: hard numbers, without gradients."""
+        wanted = self.dim * score.detach()
+        if self.levels:
+            sizes = torch.tensor(self.sizes(), device=score.device)
+            place = (sizes < (wanted - _ROUNDING).unsqueeze(-1)).sum(-1)
+            found = sizes[place.clamp(max=len(sizes) - 1)]
+        else:
+            found = (wanted + _ROUNDING).floor().clamp(1, self.dim).long()
+        if self.threshold is None:
+            return found
+        return torch.where(score.detach() > self.threshold, self.dim, found)
+
+    def hard(self, score: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows dim"]:
+        """1 for the coordinates that are used, 0 for the rest."""
+        places = torch.arange(self.dim, device=score.device)
+        return (places < self.widths(score).unsqueeze(-1)).to(score.dtype)
+
+    def soft(self, score: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows dim"]:
+        """clamp(dim x score - c, 0, 1) for coordinate c, so that the last one fades out.
+
+        Above the threshold all are 1; gradients pass it as a sigmoid (straight-through), and pass
+        the least width of 1 as if it were not there.
+        """
+        wanted = self.dim * score
+        wanted = wanted + (wanted.clamp(min=1) - wanted).detach()
+        places = torch.arange(self.dim, device=score.device, dtype=score.dtype)
+        shares = (wanted.unsqueeze(-1) - places).clamp(0, 1)
+        if self.threshold is None:
+            return shares
+        smooth = ((score - self.threshold) / self.temperature).sigmoid()
+        full = (score > self.threshold).to(score.dtype) + (smooth - smooth.detach())
+        return shares + full.unsqueeze(-1) * (1 - shares)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the queries may see: ``allowed`` where it is not everything; ``causal`` alone."""
+
+    allowed: Bool[Tensor, "batch_or_1 1 queries_or_1 keys"] | None
+    causal: bool
+
+    def of(self, samples: Tensor) -> Reach:
+        """The same for chosen rows, each of which is a head of one of the samples."""
+        if self.allowed is None or self.allowed.shape[0] == 1:
+            return self
+        return Reach(self.allowed[samples], self.causal)
+
+
+def attend_by_width(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    widths: Int[Tensor, "batch heads"],
+    reach: Reach,
+    *,
+    values: bool,
+    rescale: bool,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Attention over each head's first coordinates; the heads of one width are one call.
+
+    ``values`` cuts the values too and leaves zeros behind; ``rescale`` divides by the root of the
+    width instead of that of dim. Looks at the widths, so that it cannot be traced.
+    """
+    dim, out = q.shape[3], None
+    for width in sorted(set(widths.flatten().tolist())):
+        scale = 1 / math.sqrt(width if rescale else dim)
+        value_dim = width if values else dim
+        rows = widths == width
+        if bool(rows.all()):
+            parts = q[..., :width], k[..., :width], v[..., :value_dim]
+            return F.pad(_attend(*parts, reach, scale), (0, dim - value_dim))
+        samples, heads = rows.nonzero(as_tuple=True)
+        picked = (t[samples, heads, :, :d] for t, d in ((q, width), (k, width), (v, value_dim)))
+        own_q, own_k, own_v = (part.unsqueeze(1) for part in picked)
+        mixed = _attend(own_q, own_k, own_v, reach.of(samples), scale)
+        out = torch.zeros_like(q) if out is None else out
+        out[samples, heads, :, :value_dim] = mixed.squeeze(1)
+    assert out is not None
+    return out
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, reach: Reach, scale: float) -> Tensor:
+    """softmax(scale q k^T) v. Kernels fuse it only where q and v are of one width."""
+    if q.shape[3] == v.shape[3]:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=reach.allowed, is_causal=reach.causal, scale=scale
+        )
+    allowed, queries, keys = reach.allowed, q.shape[2], k.shape[2]
+    step = max(16, _SCORES_AT_ONCE // (q.shape[0] * q.shape[1] * keys))
+    out, keys_wide = v.new_empty(*q.shape[:3], v.shape[3]), wide(k)
+    for start in range(0, queries, step):
+        part = slice(start, start + step)
+        scores = (wide(q[:, :, part]) * scale) @ keys_wide.mT
+        if reach.causal:
+            rows = torch.arange(queries, device=q.device)[part, None]
+            scores.masked_fill_(torch.arange(keys, device=q.device) > rows, -torch.inf)
+        if allowed is not None:
+            own = allowed if allowed.shape[2] == 1 else allowed[:, :, part]
+            scores.masked_fill_(~own, -torch.inf)
+        out[:, :, part] = scores.softmax(-1).to(v.dtype) @ v
+    return out

@@ -1,0 +1,1 @@
+"""What models and their users share: sizes, labels, silence."""

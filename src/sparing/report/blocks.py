@@ -1,0 +1,137 @@
+"""What any page says around its figures: titled tables, goals, failed cells and notices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from sparing.measure.load import disturbance_words
+from sparing.report import wording
+from sparing.report.machines import measured
+from sparing.report.run import Run
+
+Texts = tuple[str, ...]
+MANY_ROWS = 26
+"""Longer tables are folded up under a line that sums them up."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A titled table of plain text; ``explain`` stands above it, or alone when it is empty."""
+
+    key: str
+    title: str
+    explain: str
+    heads: Texts = ()
+    rows: tuple[Texts, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """What stands for the rows where they are too many to show at once; else empty."""
+        if len(self.rows) <= MANY_ROWS:
+            return ""
+        counted = Counter(row[-1] for row in self.rows if self.key == "goals")
+        parts = ", ".join(f"{count} {word}" for word, count in counted.most_common())
+        return f"{len(self.rows)} rows" + (f": {parts}" if parts else "")
+
+
+def name_of(run: Run) -> str:
+    """The run's name on one line."""
+    named = run.config.get("name") or run.config["task"].get("name") or "run"
+    return wording.shortened(str(named), 80)
+
+
+def busy_notices(run: Run) -> list[str]:
+    """That the machine was busy while times were taken, where it was: it goes before the others."""
+    words = disturbance_words(run.records)
+    return [words] if words else []
+
+
+def data_notices(run: Run) -> list[str]:
+    """What any run's data and records may carry that weakens its numbers."""
+    found = []
+    task = run.config["task"]
+    if task.get("subset") is True:
+        found.append("The data is a subset of what was published, so scores are this subset's.")
+    found += [str(note) for note in task.get("notes") or []]
+    if run.failed:
+        found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
+    own = measured(run)
+    machines, commits = ({getattr(r, name): r for r in own} for name in ("machine", "commit"))
+    machines.pop("", None)
+    commits.pop("", None)
+    if len(machines) > 1:
+        found.append(
+            f"The records come from {len(machines)} machines: times between them do not compare."
+        )
+    if len(commits) > 1:
+        found.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")
+    elif commits and run.config.get("commit") not in (None, *commits):
+        found.append(f"They were measured at commit {next(iter(commits))}.")
+    if any(record.commit.endswith("+") for record in run.records):
+        found.append("The code had changes that no commit holds when this was measured.")
+    return found
+
+
+def failed_blocks(run: Run) -> list[Block]:
+    """The cells that ended in an error, as one block or none."""
+    if not run.failed:
+        return []
+    rows = tuple((on_one_line(text_of(f.get("cell"))), text_of(f.get("error"))) for f in run.failed)
+    explain = "These cells ended in an error; everything else went on without them."
+    return [Block("failed", "Failed cells", explain, ("Cell", "Error"), rows)]
+
+
+def goals_block(
+    run: Run,
+    explain: str = "Declared in the study's code before it ran.",
+    interval: str = "95 % interval",
+) -> Block:
+    """The goals with their verdicts; ``interval`` heads the column of intervals."""
+    if not run.goals:
+        return Block("goals", "Goals", "This run declared no goals.")
+    verdicts = {"True": "met", "False": "not met"}
+    rows = tuple(
+        (
+            on_one_line(text_of(goal.get("name"))),
+            with_unit(goal.get("target"), goal.get("unit")),
+            with_unit(goal.get("value"), goal.get("unit")),
+            interval_text(goal.get("interval")),
+            str(goal.get("note") or verdicts.get(str(goal.get("met")), "undecided")),
+        )
+        for goal in run.goals
+    )
+    heads = ("Goal", "Target", "Value", interval, "Verdict")
+    return Block("goals", "Goals", explain, heads, rows)
+
+
+def text_of(value: object) -> str:
+    """A value as a page shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text_of(entry)}" for key, entry in value.items())
+    if isinstance(value, float):
+        return wording.trimmed(value)
+    return str(value)
+
+
+def on_one_line(text: str) -> str:
+    """The text on one line."""
+    return " ".join(text.split())
+
+
+def with_unit(value: object, unit: object) -> str:
+    """A value with its unit, where the unit says more than the value."""
+    if value is None:
+        return "not measured"
+    shown = text_of(value)
+    plain = isinstance(value, str) or unit in (None, "", "ratio", "share")
+    return shown if plain else f"{shown} {unit}"
+
+
+def interval_text(interval: object) -> str:
+    """An interval's ends in words; empty without one."""
+    if not isinstance(interval, (list, tuple)) or len(interval) != 2:
+        return ""
+    return " to ".join(text_of(float(end)) for end in interval)

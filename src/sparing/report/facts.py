@@ -1,0 +1,78 @@
+"""Task, model, machine and versions of a run, as pairs of words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparing.experiment.records import RecordTable
+from sparing.report import wording
+from sparing.report.blocks import on_one_line, text_of
+from sparing.report.machines import machine_facts
+from sparing.report.run import Config, Run
+
+_PUBLISHED = {True: "a subset of what was published", False: "as published"}
+
+
+def dense_name(config: Config) -> str:
+    """What to call the baseline in running text: exact attention is plainly dense."""
+    baseline = str(config["baseline"])
+    return "dense" if baseline == "softmax" else wording.shortened(baseline, 32)
+
+
+def metric_name(config: Config) -> str:
+    """The task's metric in words."""
+    return wording.shortened(str(config["task"].get("metric") or "accuracy"), 24).replace("_", " ")
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Task, model, machine and versions as pairs of words."""
+    config = run.config
+    baseline = str(config["baseline"])
+    task = {key: value for key, value in config["task"].items() if key not in ("subset", "notes")}
+    found: list[tuple[str, Any]] = [("task", task), ("model", config["model"])]
+    if isinstance(config["task"].get("subset"), bool):
+        found.append(("data", _PUBLISHED[config["task"]["subset"]]))
+    found += [("baseline", f"{baseline} ({dense_name(config)})")]
+    if baseline != "softmax":
+        found[-1] = ("baseline", baseline)
+    found += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
+    found += machine_facts(run)
+    found += _energy_facts(RecordTable(run.records))
+    return [
+        (on_one_line(str(key).removesuffix("_bytes").replace("_", " ")), _fact(str(key), value))
+        for key, value in found
+        if value not in (None, "", {}, [])
+    ]
+
+
+def _energy_facts(records: RecordTable) -> list[tuple[str, str]]:
+    """How the energy of each component came about, by the words of one record."""
+    found: dict[str, str] = {}
+    for name in ("train_energy_j", "energy_j"):
+        for record in records.all(name):
+            method = record.labels.get("method")
+            if method:
+                component = str(record.labels.get("component") or "all")
+                found.setdefault(f"energy, {component}", f"{record.obtained}, such as {method}")
+    return list(found.items())
+
+
+def _fact(key: str, value: Any) -> str:
+    if key.endswith("_bytes") and isinstance(value, (int, float)):
+        return wording.size_of_bytes(value)
+    if isinstance(value, dict):
+        return ", ".join(_part(str(k), v) for k, v in value.items() if v not in (None, ""))
+    if isinstance(value, list):
+        return ", ".join(map(text_of, value))
+    if key == "started":
+        return str(value).replace("T", " ").replace("+00:00", " UTC")
+    return text_of(value)
+
+
+def _part(key: str, value: Any) -> str:
+    """One entry of a fact that has several: a name speaks for itself."""
+    shown = _fact(key, value)
+    if key == "name":
+        return shown
+    named = key.removesuffix("_bytes").replace("_", " ")
+    return f"{named} ({shown})" if isinstance(value, dict) else f"{named} {shown}"

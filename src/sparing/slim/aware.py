@@ -1,0 +1,108 @@
+"""Training at final widths, once the plan is chosen: on in float32, or for INT8 (dense too)."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparing.core.errors import UsageError
+from sparing.layers.plan import Plan
+from sparing.slim.models import FOLLOW, Models
+from sparing.train import TrainResult, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.train.objective import Objective, TeacherLoss
+from sparing.train.quantised import Int8Loss
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.dropout import drop_nothing, without_dropout
+from sparing.transfer.families import require_classifier
+from sparing.transfer.freezing import freeze
+from sparing.transfer.opening import open_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# The model is near its goal already: half the rate that it was distilled with.
+RATE_SHARE = 0.5
+
+
+def train_slim(
+    models: Models,
+    model: AdaptiveClassifier,
+    plan: Plan,
+    place: Path,
+    epochs: int,
+    rate: float | None = None,
+    *,
+    rounded: bool,
+) -> TrainResult:
+    """Freeze a plan of ``model``, so that its widths are final, and distil what is left.
+
+    All its exits learn; embeddings, which cost no arithmetic, stay as they are. A training that
+    ``place`` holds already goes on, or is read back. ``rate`` is the learning rate, half of that of
+    distillation unless given. ``rounded``, it imitates INT8 all the while.
+    """
+    drop_nothing(model.config)
+    frozen = freeze(model, plan)
+    whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
+    objective: Objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
+    if rounded:
+        objective = Int8Loss(objective)
+    frozen.embeddings.requires_grad_(False)
+    return _train(models, frozen, objective, place, epochs, rate)
+
+
+def train_dense(models: Models, place: Path, epochs: int, rate: float | None = None) -> TrainResult:
+    """The same for the dense rival, which follows its own float32 form for as many steps."""
+    rival = models.rival()
+    model = without_dropout(rival)
+    if model is rival:
+        model = copy.deepcopy(rival)
+    model.base_model.embeddings.requires_grad_(False)
+    objective = Int8Loss(TeacherLoss(rival, FOLLOW))
+    return _train(models, model, objective, place, epochs, rate)
+
+
+def trained_slim(place: Path) -> AdaptiveClassifier:
+    """What ``train_slim`` left: plain float32, ready to be exported and quantised."""
+    model = open_model(str(_finished(place)))
+    assert isinstance(model, AdaptiveClassifier)
+    model.eval()
+    return model
+
+
+def trained_dense(place: Path) -> PreTrainedModel:
+    """What ``train_dense`` left."""
+    return require_classifier(open_model(str(_finished(place)))).eval()
+
+
+def _train(
+    models: Models,
+    model: PreTrainedModel,
+    objective: Objective,
+    place: Path,
+    epochs: int,
+    rate: float | None,
+) -> TrainResult:
+    """No dropout: the model is near its goal, and few steps are left."""
+    recipe = replace(
+        models.recipe,
+        epochs=epochs,
+        learning_rate=rate or RATE_SHARE * models.recipe.learning_rate,
+        distillation=FOLLOW,
+        patience=None,
+    )
+    return train(
+        model,
+        models.taught_on,
+        recipe,
+        output_dir=place,
+        objective=objective,
+    )
+
+
+def _finished(place: Path) -> Path:
+    if not (place / "result.json").is_file():
+        raise UsageError(f"the {place.name} model of this run has not been trained to its end yet")
+    return place

@@ -1,0 +1,349 @@
+"""The chosen plan in INT8: which settings keep the answers, and what that is worth beside dense."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.record import Label, Record
+from sparing.experiment.run import Cell, Run
+from sparing.export.engine import Chain
+from sparing.export.folder import describe_chain
+from sparing.export.int8 import Int8Settings, quantise, quantise_module, sensitivities
+from sparing.export.onnx import export_onnx
+from sparing.export.rivals import dense_segment
+from sparing.measure.calibration import upper_bound
+from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
+from sparing.slim.aware import train_dense, train_slim, trained_dense, trained_slim
+from sparing.slim.cells import (
+    DENSE,
+    OURS,
+    Steps,
+    final_plan,
+    in_order,
+    records_of,
+    timed,
+)
+from sparing.slim.engines import Runs, logits_of
+from sparing.slim.models import inputs_of
+from sparing.slim.search.choose import sample
+from sparing.slim.search.resampling import good_enough
+from sparing.tasks import Examples
+from sparing.train import TrainResult
+
+SCALES = ("tensor", "channel", "blocks")
+SENSITIVE = (2, 4)
+SENSITIVITY_BATCH = 32
+SAMPLE = 60
+FLOAT32 = "float32"
+UNTIMED = SpeedUp(1.0, None, 0)
+# All forms are timed in turns, round by round: what a minute does to one it does to all.
+ROUNDS = 5
+# A form that takes at most 5 % more time than the fastest is as fast, for what it is worth.
+ALIKE = 1.05
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Float32 segments to quantise; ``trained`` for INT8 or as they were distilled."""
+
+    paths: list[Path]
+    threshold: float
+    trained: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A source in INT8: how fast against its arm's float32 form, and how good.
+
+    ``own`` is the score of that form. ``good`` when what it loses is within the floor, or beyond it
+    by no more than one standard error of the paired difference. ``slower`` when it surely takes
+    over 5 % more time than the fastest good one, by the interval of the two in the same rounds.
+    """
+
+    source: Source
+    settings: Int8Settings
+    paths: list[Path]
+    gain: SpeedUp
+    own: float
+    score: float
+    good: bool
+    slower: bool = False
+
+    @property
+    def preference(self) -> tuple[float, bool, int, int]:
+        """What decides where time does not: the best score first, then the simplest form.
+
+        Simple is what was not trained anew, keeps fewer layers in float32, and shares more scales.
+        """
+        settings = self.settings
+        layers, scales = len(settings.float32_layers), SCALES.index(settings.scales)
+        return -self.score, self.source.trained, layers, scales
+
+
+def int8_cells(steps: Steps, run: Run, epochs: int) -> list[Cell]:
+    """Training for INT8, ours and dense alike, where ``epochs`` are asked for; then the choice."""
+    models = steps.models
+
+    def ours() -> list[Record]:
+        plan, place = final_plan(run), _trained_place(steps, OURS)
+        result = train_slim(models, models.served(), plan, place, epochs, rounded=True)
+        return _time_records(result, OURS)
+
+    def dense() -> list[Record]:
+        return _time_records(train_dense(models, _trained_place(steps, DENSE), epochs), DENSE)
+
+    aware = [Cell(f"int8/train-{OURS}", ours, 3.0), Cell(f"int8/train-{DENSE}", dense, 4.0)]
+    return [*(aware if epochs else []), Cell("int8", lambda: int8_plan(steps, run))]
+
+
+def int8_plan(steps: Steps, run: Run) -> list[Record]:
+    """Try settings on the first half of validation, then judge the best of each arm on the test.
+
+    The dense model gets the same choice among the same settings, so that the comparison is fair.
+    """
+    plan = final_plan(run)
+    records: list[Record] = []
+    chosen: dict[str, Trial] = {}
+    sources = {DENSE: _dense_sources(steps), OURS: _our_sources(steps, run)}
+    for arm, found in sources.items():
+        trials = _trials(steps, arm, found)
+        best = chosen[arm] = best_trial(trials)
+        alike = len(alike_trials(trials))
+        records += [_trial_record(arm, trial, trial is best, alike) for trial in trials]
+        folder = best.paths[0].parent
+        threshold = plan.threshold if arm == OURS else 1.0
+        describe_chain(folder, best.paths, threshold=threshold, longest=steps.engines.longest)
+    plain = {arm: found[0] for arm, found in sources.items()}
+    return records + _verify(steps, chosen, plain) + _bound(steps, chosen[OURS])
+
+
+def best_trial(trials: Sequence[Trial]) -> Trial:
+    """Of the good ones that are not surely slower than the fastest the best, then the simplest.
+
+    Where none is good enough, of all. Scores and forms do not change from run to run as times do,
+    so that two runs keep the same form unless one of them shows it to be slower.
+    """
+    return min(alike_trials(trials) or trials, key=lambda trial: trial.preference)
+
+
+def alike_trials(trials: Sequence[Trial]) -> list[Trial]:
+    """The good ones that time does not tell from the fastest of them."""
+    return [trial for trial in trials if trial.good and not trial.slower]
+
+
+def int8_folder(steps: Steps, run: Run) -> Path | None:
+    """Where the chosen INT8 form of ours lies, as a chain; None where INT8 was not tried."""
+    for record in run.records():
+        if record.name == "int8_trial" and record.labels["chosen"]:
+            folder = steps.engines.folder / str(record.labels["folder"])
+            if record.labels["arm"] == f"{OURS} int8" and folder.is_dir():
+                return folder
+    return None
+
+
+def chosen_int8(steps: Steps, run: Run) -> Runs:
+    """The INT8 forms that were chosen, by arm; none where INT8 was not tried."""
+    found: Runs = {}
+    for record in run.records():
+        if record.name != "int8_trial" or not record.labels["chosen"]:
+            continue
+        arm = str(record.labels["arm"])
+        threshold = final_plan(run).threshold if arm.startswith(OURS) else 1.0
+        files = (steps.engines.folder / str(record.labels["folder"])).glob("*.onnx")
+        paths = sorted(files, key=lambda path: (len(path.name), path.name))
+        found[arm] = logits_of(_chain(steps, paths, threshold))
+    return found
+
+
+def _trained_place(steps: Steps, arm: str) -> Path:
+    return steps.models.folder / "models" / f"{arm}-int8"
+
+
+def _time_records(result: TrainResult, arm: str) -> list[Record]:
+    labels: dict[str, Label] = {"arm": f"{arm} int8"}
+    return [
+        Record("train_time_s", result.train_time_s, "s", "measured", labels),
+        Record("train_examples", result.examples_seen, "examples", "measured", labels),
+    ]
+
+
+def _is_trained(steps: Steps, arm: str) -> bool:
+    return (_trained_place(steps, arm) / "result.json").is_file()
+
+
+def _dense_sources(steps: Steps) -> list[Source]:
+    engines = steps.engines
+    place = engines.folder / "dense" / "dense.onnx"
+    if not place.is_file():
+        export_onnx(dense_segment(steps.models.rival()).eval(), engines.example(), place)
+    found = [Source([place], 1.0)]
+    if _is_trained(steps, DENSE):
+        segment = dense_segment(trained_dense(_trained_place(steps, DENSE))).eval()
+        path = engines.folder / "dense-trained" / "dense.onnx"
+        found.append(Source([export_onnx(segment, engines.example(), path)], 1.0, trained=True))
+    return found
+
+
+def _our_sources(steps: Steps, run: Run) -> list[Source]:
+    plan = final_plan(run)
+    paths = steps.engines.exported(steps.models.served(), plan, "int8-from")
+    found = [Source(paths, plan.threshold)]
+    if _is_trained(steps, OURS):
+        model = trained_slim(_trained_place(steps, OURS))
+        paths = steps.engines.exported(model, model.plan, "int8-from-trained")
+        found.append(Source(paths, plan.threshold, trained=True))
+    return found
+
+
+def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
+    """Every source with every settings, against the first source in float32."""
+    examples = steps.parts[0]
+    inputs = sample(steps, examples, SAMPLE)
+    float32 = _chain(steps, sources[0].paths, sources[0].threshold)
+    own = _logits(steps, float32, examples)
+    pairs = [(source, each) for source in sources for each in _candidates(steps, source.paths)]
+    trials = []
+    calls: Runs = {FLOAT32: logits_of(float32)}
+    for number, (source, settings) in enumerate(pairs):
+        folder = steps.engines.folder / f"{arm}-int8-{number}"
+        paths = quantise(source.paths, folder, settings)
+        chain = _chain(steps, paths, source.threshold)
+        logits = _logits(steps, chain, examples)
+        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.floor)
+        calls[folder.name] = logits_of(chain)
+        trials.append(Trial(source, settings, paths, UNTIMED, *judged))
+    times = time_inputs(calls, inputs, rounds=ROUNDS, threads=steps.engines.thread_count)
+    return with_times(trials, times)
+
+
+def with_times(trials: Sequence[Trial], times: Mapping[str, InputTimes[Any]]) -> list[Trial]:
+    """The trials with their speeds, by the names of their folders, and which are surely slower.
+
+    None is where the machine was busy: such times tell no form from another.
+    """
+    names = [trial.paths[0].parent.name for trial in trials]
+    gains = [speed_up(times[name], times[FLOAT32]) for name in names]
+    good = [name for name, trial in zip(names, trials, strict=True) if trial.good]
+    top = fastest(times, good) if good else ""
+    slower = [
+        bool(top) and name != top and _surely_slower(times[name], times[top]) for name in names
+    ]
+    return [
+        replace(trial, gain=gain, slower=behind)
+        for trial, gain, behind in zip(trials, gains, slower, strict=True)
+    ]
+
+
+def _surely_slower(times: InputTimes[Any], top: InputTimes[Any]) -> bool:
+    if times.load is not None and times.load.disturbance:
+        return False
+    behind = speed_up(top, times)
+    return behind.interval is not None and behind.interval[0] > ALIKE
+
+
+def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
+    """``alike`` counts the good forms of the arm that time does not tell from the fastest."""
+    labels: dict[str, Label] = {
+        "arm": f"{arm} int8",
+        "settings": str(trial.settings),
+        "trained": trial.source.trained,
+        "score": trial.score,
+        "float32_score": trial.own,
+        "folder": trial.paths[0].parent.name,
+        "good": trial.good,
+        "slower": trial.slower,
+        "alike": alike,
+        "chosen": chosen,
+    }
+    gain = trial.gain
+    return Record("int8_trial", gain.value, "ratio", "measured", labels, gain.interval, gain.inputs)
+
+
+def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
+    """Every way to share scales, and per channel with the most sensitive layers in float32."""
+    found = [Int8Settings(scales) for scales in SCALES]  # type: ignore[arg-type]
+    batch = next(iter(inputs_of(steps.task, steps.parts[0], SENSITIVITY_BATCH)))[1]
+    order = sensitivities(paths, batch, steps.engines.folder / "sensitivities")
+    names = [name for name, _ in order]
+    return [*found, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
+
+
+def _chain(steps: Steps, parts: Sequence[Any], threshold: float) -> Chain:
+    return Chain(
+        list(parts),
+        threshold,
+        thread_count=steps.engines.thread_count,
+        longest=steps.engines.longest,
+    )
+
+
+def _logits(steps: Steps, chain: Chain, examples: Examples) -> Tensor:
+    """One by one, as scales that a whole batch shares would let neighbours decide."""
+    logits = torch.zeros(len(examples), steps.task.classes)
+    for indices, inputs in inputs_of(steps.task, examples, 1):
+        logits[indices] = chain(inputs)[0]
+    return logits
+
+
+def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) -> list[Record]:
+    """Dense and ours, float32 and INT8, on the same test inputs one by one.
+
+    Dense runs in PyTorch's own INT8 too, the form that most users know.
+    """
+    forms = {
+        f"{arm} onnxruntime": _chain(steps, form.paths, form.threshold)
+        for arm, form in plain.items()
+    }
+    int8 = {
+        f"{arm} int8 onnxruntime": _chain(steps, form.paths, form.source.threshold)
+        for arm, form in chosen.items()
+    }
+    eager = quantise_module(dense_segment(steps.models.rival()).eval())
+    int8[f"{DENSE} int8 torch.ao"] = _chain(steps, [eager], 1.0)
+    calls: dict[str, Any] = {name: logits_of(chain) for name, chain in (forms | int8).items()}
+    for engine, call in steps.engines.dense(steps.models.rival()).items():
+        calls.setdefault(f"{DENSE} {engine}", call)  # the fastest of them is what speed is over
+    examples = timed(steps)
+    batches = inputs_of(steps.task, examples, 1)
+    random.Random(0).shuffle(batches)
+    inputs = [inputs for _, inputs in batches]
+    times = time_inputs(calls, inputs, rounds=steps.rounds, threads=steps.engines.thread_count)
+    logits: dict[str, Tensor] = {n: in_order(batches, t, examples) for n, t in times.items()}
+    plainly = [name for name in calls if name.startswith(DENSE) and name not in int8]
+    reference = fastest(times, plainly)
+    records = []
+    for name in int8:
+        arm, _, engine = name.rpartition(" ")
+        labels: dict[str, Label] = {"arm": arm, "engine": engine, "batch": 1}
+        pair = (logits[name], logits[reference])
+        records += records_of(steps.task, times[name], times[reference], pair, examples, labels)
+    rival = fastest(times, [name for name in int8 if name.startswith(DENSE)])
+    both = speed_up(times[f"{OURS} int8 onnxruntime"], times[rival])
+    labels = {"arm": f"{OURS} int8", "engine": "onnxruntime", "batch": 1}
+    labels["against"] = rival.rpartition(" ")[2]
+    records.append(
+        Record("int8_speed_up", both.value, "ratio", "measured", labels, both.interval, both.inputs)
+    )
+    return records
+
+
+def _bound(steps: Steps, chosen: Trial) -> list[Record]:
+    """How often the INT8 form may answer otherwise than the dense model in float32.
+
+    It is judged on the second half of validation, which had no part in choosing it.
+    """
+    held = steps.parts[1]
+    dense = _chain(steps, [dense_segment(steps.models.rival()).eval()], 1.0)
+    ours = _chain(steps, chosen.paths, chosen.source.threshold)
+    answers = [_logits(steps, chain, held).argmax(-1) for chain in (dense, ours)]
+    differing, count = int((answers[0] != answers[1]).sum()), len(held)
+    labels: dict[str, Label] = {"delta": steps.delta, "disagreements": differing}
+    bound = upper_bound(differing, count, steps.delta)
+    return [Record("int8_disagreement_bound", bound, "share", "measured", labels, count=count)]

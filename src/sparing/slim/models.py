@@ -1,0 +1,348 @@
+"""The models of ``slim``: the dense one, given or fine-tuned, and its adaptive form, distilled."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparing.core.errors import UsageError
+from sparing.core.scratch import scratch_beside
+from sparing.experiment.inputs.fit import configuration, is_classifier, require_kind, require_reads
+from sparing.experiment.probe import Shape, shape_of
+from sparing.layers.plan import Plan
+from sparing.models import build_model, names
+from sparing.models.shared.labels import require_order
+from sparing.models.shared.shape import image_config
+from sparing.tasks import Examples, Task
+from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.train.surroundings import generators_kept
+from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.dims import narrow_heads
+from sparing.transfer.dropout import without_dropout
+from sparing.transfer.families import layer_sizes, require_classifier
+from sparing.transfer.freezing import freeze
+from sparing.transfer.gradual import labelled_batches
+from sparing.transfer.importance import importance
+from sparing.transfer.opening import open_model
+from sparing.transfer.ordering import order_by_importance
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+IMPORTANCE_EXAMPLES = 512
+FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
+# The polished model with its learned confidence, beside the one that was trained.
+SURE = "with-confidence"
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """Where the models of a run lie and how they are made; each is made once and then read.
+
+    ``source`` is the user's model, a name of ours or a path; it is never written to. ``head_dims``
+    is the share of every head's coordinates that is kept, ``choose_on`` the split that plans are
+    chosen and calibrated on; without ``attention_dropout`` no model is trained with any.
+    ``polish_epochs`` are those that the chosen plan is trained on alone; the rivals get as many.
+    ``taught`` is the task that ours is distilled on, where that has more texts, without labels.
+    """
+
+    source: str
+    task: Task
+    folder: Path
+    dense_recipe: Recipe
+    recipe: Recipe
+    draw: Draw
+    seed: int
+    head_dims: float = 1.0
+    choose_on: str = "validation"
+    attention_dropout: bool = True
+    polish_epochs: int = 0
+    taught: Task | None = None
+
+    @cached_property
+    def shown(self) -> Task:
+        """The task without what calibration is held on: a training may keep its best epoch.
+
+        Its validation is the half that plans are chosen on, where that is the split of both.
+        """
+        if self.choose_on != "validation":
+            return self.task
+        return replace(self.task, validation=halves(self.task.validation)[0])
+
+    @cached_property
+    def taught_on(self) -> Task:
+        """What ours is distilled on: with the texts without labels, where there are any."""
+        more = self.taught or self.task
+        return replace(more, validation=self.shown.validation)
+
+    @cached_property
+    def fine_tuned(self) -> bool:
+        """Whether the source answers the task already, so that it is the dense model as it is."""
+        if self.source in names():
+            return False
+        own = self.own_classes == self.task.classes
+        if own:
+            require_order(configuration(self.source).get("id2label"), self.task.labels, self.source)
+        return own
+
+    @cached_property
+    def own_classes(self) -> int:
+        """How many classes the source tells apart; 0 where it is no classifier yet."""
+        if self.source in names() or not is_classifier(self.source):
+            return 0
+        # transformers leaves num_labels out of the file and writes the names of the classes
+        return len(configuration(self.source).get("id2label") or "01")
+
+    @property
+    def new_head(self) -> str:
+        """What is said where the source has other classes than the task; else empty."""
+        if not self.own_classes or self.fine_tuned:
+            return ""
+        return (
+            f"{Path(self.source).name} has {self.own_classes} classes and the task "
+            f"{self.task.classes}: a new head is fine-tuned first"
+        )
+
+    def require_source(self) -> None:
+        """Raise ``UsageError`` or ``Unsupported`` for a source that cannot be made faster here."""
+        require_kind(self.source, self.task)
+        self.shape  # noqa: B018  # opens the source and checks it
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The sizes of the dense model; raises what ``require_source`` raises."""
+        with generators_kept():
+            own = self.fine_tuned
+            model = open_model(self.source) if own else build_model(self.source, self.task)
+        require_reads(require_classifier(model), self.task, self.source)
+        return shape_of(image_config(model.config))
+
+    def dense(self) -> PreTrainedModel:
+        """The dense model; raises ``UsageError`` before it has been trained."""
+        if self.fine_tuned:
+            given = require_classifier(open_model(self.source)).float()
+            return self._as_asked(given).eval()
+        return require_classifier(open_model(str(self._trained("dense")))).eval()
+
+    def rival(self) -> PreTrainedModel:
+        """What ours is held against: the dense model, trained on as long as ours where asked.
+
+        Of the two it is the one with the better score on the inputs that plans are chosen on: more
+        training may also harm, and the validation rows need not be like the test's.
+        """
+        if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
+            return self.dense()
+        return self._longer() if self._longer_is_better else self.dense()
+
+    @cached_property
+    def _longer_is_better(self) -> bool:
+        """Asked once a process: many steps want the rival."""
+        task = replace(self.task, validation=halves(self.task.split(self.choose_on))[0])
+        models = (self.dense(), self._longer())
+        before, after = (evaluate(model, task, "validation") for model in models)
+        return after.score > before.score
+
+    def _longer(self) -> PreTrainedModel:
+        """The dense model, trained on."""
+        return require_classifier(open_model(str(self._trained("dense-continued")))).eval()
+
+    def adaptive(self) -> AdaptiveClassifier:
+        """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
+        model = open_model(str(self._trained("adaptive")))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
+
+    def served(self) -> AdaptiveClassifier:
+        """What runs the chosen plan: its own model where it was polished, else the adaptive one."""
+        place = _last(self.polishing_place)
+        return self.adaptive() if place is None else self.polished(place)
+
+    def polished(self, place: Path) -> AdaptiveClassifier:
+        """A plan that was trained on alone, with its learned confidence where it has one."""
+        sure = place / SURE
+        model = open_model(str(sure if sure.is_dir() else place))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
+
+    def polishing_place(self, number: int) -> Path:
+        """Where the plan of an attempt, counted from 0, is trained on alone.
+
+        An attempt is made only where those before it were not good enough: the last is served.
+        """
+        return self.folder / "models" / (f"polished-{number + 1}" if number else "polished")
+
+    def serve_static(self, number: int) -> None:
+        """Let the fixed control be what is served: a copy of it, as if polished last."""
+        place = self.polishing_place(number)
+        with scratch_beside(place) as part:
+            shutil.copytree(self._static(), part, dirs_exist_ok=True)
+            shutil.rmtree(place, ignore_errors=True)
+            part.replace(place)
+
+    @property
+    def whole_recipe(self) -> Recipe:
+        """For who is held against ours: as long as ours is distilled and polished together."""
+        return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
+
+    def static(self, number: int | None = None) -> AdaptiveClassifier | None:
+        """The control of one fixed plan; None where there is none.
+
+        ``number`` counts such plans; unless given it is the last one that was tried.
+        """
+        if _last(self.static_place) is None:
+            return None
+        place = self._static() if number is None else self.static_place(number)
+        model = open_model(str(place))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
+
+    def static_place(self, number: int) -> Path:
+        """Where a fixed plan, counted from 0, is distilled alone: one for each arithmetic."""
+        return self.folder / "models" / (f"static-{number + 1}" if number else "static")
+
+    def _static(self) -> Path:
+        return _last(self.static_place) or self._trained("static")
+
+    def train_dense(self) -> TrainResult | None:
+        """Fine-tune the source where it does not answer the task yet."""
+        if self.fine_tuned:
+            return None
+        model = self._as_asked(build_model(self.source, self.task, seed=self.seed))
+        require_classifier(model)
+        place = self.folder / "models" / "dense"
+        return train(model, self.shown, self.dense_recipe, output_dir=place)
+
+    def continue_dense(self) -> TrainResult:
+        """Train the dense model on as long as ours, so that the rival is no weaker."""
+        place = self.folder / "models" / "dense-continued"
+        rate = self.dense_recipe.learning_rate
+        recipe = replace(self.whole_recipe, learning_rate=rate)
+        return train(self.dense(), self.shown, recipe, output_dir=place)
+
+    def train_adaptive(self) -> TrainResult:
+        """Order by importance, then distil with plans drawn anew for every batch.
+
+        It begins as the dense model and follows the rival, the better one where that was trained
+        on, so that both have seen as many examples. Embeddings stay as they are: they cost no
+        arithmetic, so nothing is to be gained there.
+        """
+        dense = self.dense()
+        model = self.ordered(dense)
+        model.embeddings.requires_grad_(False)
+        model.plan = self.draw.typical(model)
+        return self._distil(model, self.draw, self.recipe, "adaptive")
+
+    def train_static(self, plan: Plan, number: int | None = None) -> TrainResult:
+        """Distil one plan alone: cut from the dense model in the same order, trained as long.
+
+        ``number`` counts such plans; unless given it is the last one's, which is read back.
+        """
+        place = _last(self.static_place) if number is None else self.static_place(number)
+        dense = self.dense()
+        fixed = replace(plan, exits=(), threshold=1.0)
+        model = freeze(self.ordered(dense, exits=[plan.layers]), fixed)
+        model.embeddings.requires_grad_(False)
+        draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
+        name = "static" if place is None else place.name
+        return self._distil(model, draw, self.whole_recipe, name)
+
+    def _distil(
+        self,
+        model: AdaptiveClassifier,
+        draw: Draw,
+        recipe: Recipe,
+        name: str,
+    ) -> TrainResult:
+        return train(
+            model,
+            self.taught_on,
+            replace(recipe, distillation=FOLLOW),
+            output_dir=self.folder / "models" / name,
+            objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),
+        )
+
+    def ordered(
+        self, dense: PreTrainedModel, exits: Sequence[int] | None = None
+    ) -> AdaptiveClassifier:
+        """The adaptive form before training, heads and neurons in order of importance.
+
+        ``exits`` are the layers with a head; unless given, those from a third of the depth on.
+        """
+        depth = len(layer_sizes(dense.config))
+        model = adapt(dense, exits=exits or range(max(1, depth // 3), depth + 1))
+        batches = labelled_batches(self.task, IMPORTANCE_EXAMPLES, self.seed)
+        order_by_importance(model, importance(dense, batches))
+        if self.head_dims == 1:
+            return model
+        dim = max(1, round(self.head_dims * model.encoder.sizes[0].query_dim))
+        inputs = ({n: value for n, value in batch.items() if n != "labels"} for batch in batches)
+        return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
+
+    def _as_asked(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The model with or without attention dropout; only training differs."""
+        return model if self.attention_dropout else without_dropout(model, hidden=False)
+
+    def _trained(self, name: str) -> Path:
+        place = self.folder / "models" / name
+        if not (place / "result.json").is_file():
+            raise UsageError(f"the {name} model of this run has not been trained to its end yet")
+        return place
+
+
+def _last(place_of: Callable[[int], Path]) -> Path | None:
+    """The last of several trainings that have ended; None where the first has not."""
+    place, number = None, 0
+    while (place_of(number) / "result.json").is_file():
+        place, number = place_of(number), number + 1
+    return place
+
+
+def recipes(
+    task: str, source: str, dense_epochs: int, epochs: int, seed: int, batch_size: int = 0
+) -> tuple[Recipe, Recipe]:
+    """How the dense model is fine-tuned and how the adaptive one is distilled.
+
+    Counts of 0 are replaced: a model trained from nothing is distilled twice as long as it was
+    trained, a pretrained one in two epochs; what was chosen is polished after that.
+    """
+    pretrained = source not in names()
+    dense = default_recipe(task, pretrained=pretrained)
+    dense = replace(dense, epochs=dense_epochs or dense.epochs, seed=seed)
+    dense = replace(dense, batch_size=batch_size or dense.batch_size)
+    own = 2 if pretrained else 2 * dense.epochs
+    rate = 1e-4 if pretrained else dense.learning_rate
+    ours = replace(dense, epochs=epochs or own, learning_rate=rate, patience=None)
+    return dense, ours
+
+
+def halves(examples: Examples) -> tuple[Examples, Examples]:
+    """A held-out split in two: one to choose plans on, one to calibrate what was chosen.
+
+    Drawn, for files in which classes or pairs of a kind take turns; and the same rows whatever the
+    seed of a model. They stay in their order.
+    """
+    drawn = np.random.default_rng(0).permutation(len(examples)).tolist()
+    middle = (len(drawn) + 1) // 2
+    return examples.subset(sorted(drawn[:middle])), examples.subset(sorted(drawn[middle:]))
+
+
+def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:
+    """Every example once, in batches of like length as they are served: indices and inputs."""
+    order = sorted(range(len(examples)), key=lambda index: (examples.lengths[index], index))
+    found = []
+    for part in _parts(order, batch):
+        inputs = task.collate([examples[index] for index in part])
+        inputs.pop("labels")
+        found.append((part, inputs))
+    return found
+
+
+def _parts(indices: list[int], size: int) -> list[list[int]]:
+    return [indices[start : start + size] for start in range(0, len(indices), size)]

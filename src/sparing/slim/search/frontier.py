@@ -1,0 +1,186 @@
+"""Every plan that one adaptive model can run, what it costs and how good it is on held-out data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan, narrowed, narrowing
+from sparing.slim.search.exits import (
+    THRESHOLDS,
+    Decision,
+    Outcomes,
+    decide,
+    dense_flops,
+    left_at_random,
+    outcomes,
+    score,
+)
+from sparing.tasks import Examples, Task
+from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
+
+Kind = Literal["exits", "depth", "random"]
+# Plans of at least this share of another's arithmetic are near it.
+NEAR = 0.8
+NARROW_ABOVE = (0.6, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Widths and tokens of a plan: what must be run, while depth and thresholds need not.
+
+    ``narrow`` is the share of the plan's widths with which sure inputs go on after layer
+    ``narrow_after``; 1 leaves all widths the same. ``confidence`` is the plan's.
+    """
+
+    width: float
+    tokens_kept: float = 1.0
+    tokens_after: int = 2
+    narrow: float = 1.0
+    narrow_after: int = 2
+    confidence: str = "softmax"
+
+    def plan(self, model: AdaptiveClassifier) -> Plan:
+        """The plan of this variant to the model's end."""
+        whole = narrowed(model.encoder.sizes, self.width)
+        plan = replace(
+            whole,
+            tokens_kept=self.tokens_kept,
+            tokens_after=self.tokens_after,
+            confidence=self.confidence,
+        )
+        if self.narrow == 1:
+            return plan
+        return narrowing(plan, self.narrow, after=self.narrow_after, above=NARROW_ABOVE[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One plan on held-out data: its score, and its arithmetic as a share of the dense model's.
+
+    ``kind``: "exits" where inputs leave, or go on narrower, when sure, "depth" where all leave
+    after one layer, and "random", the control, where as many do so as in "exits", but others.
+    """
+
+    kind: Kind
+    variant: Variant
+    plan: Plan
+    score: float
+    cost_share: float
+    layers: float
+
+    def to_frontier(self) -> FrontierPoint:
+        """For the model's own memory."""
+        return FrontierPoint(self.plan, self.cost_share, self.score)
+
+    def record(self, on_front: bool) -> Record:
+        """For the study's records."""
+        labels: dict[str, Label] = {
+            "kind": self.kind,
+            "width": round(self.variant.width, 4),
+            "tokens_kept": self.variant.tokens_kept,
+            "depth": self.plan.layers,
+            "first_exit": min(self.plan.stops, default=0),
+            "threshold": self.plan.threshold,
+            "cost_share": self.cost_share,
+            "mean_layers": self.layers,
+            "on_front": on_front,
+            "plan": json.dumps(self.plan.to_dict()),
+        }
+        if self.plan.narrows:
+            labels |= {
+                "narrow": round(self.variant.narrow, 4),
+                "narrow_after": self.plan.narrow_after,
+                "narrow_above": self.plan.narrow_above,
+            }
+        return Record("frontier_score", self.score, "score", "measured", labels)
+
+
+def survey(
+    model: AdaptiveClassifier,
+    task: Task,
+    examples: Examples,
+    variants: Sequence[Variant],
+    whole: float | None = None,
+) -> Iterator[tuple[Variant, Outcomes, list[Point]]]:
+    """Run every variant once over held-out examples and judge all depths and thresholds from it.
+
+    ``whole`` is the dense model's mean arithmetic on them: the model's own unless given.
+    """
+    if whole is None:
+        whole = float(dense_flops(model, examples).mean())
+    for variant in variants:
+        found = outcomes(model, task, examples, variant.plan(model))
+        yield variant, found, points_of(task, variant, found, whole)
+
+
+def points_of(task: Task, variant: Variant, found: Outcomes, whole: float) -> list[Point]:
+    """All plans of one variant; ``whole`` is the dense model's mean arithmetic."""
+    end, sure = found.plan.layers, found.plan.narrow_after
+    points = []
+    for depth in found.exits:
+        # one width for all, unless the layers end before any could go on narrower
+        for above in NARROW_ABOVE if 0 < sure < depth else (None,):
+            decision = decide(found, layers=depth, narrow_above=above)
+            kind: Kind = "exits" if decision.plan.narrows else "depth"
+            points.append(_point(task, kind, variant, found, decision, whole))
+    for depth in [exit_ for exit_ in found.exits if exit_ >= end - 1]:
+        for first in [exit_ for exit_ in found.exits if exit_ < depth]:
+            for above in NARROW_ABOVE if 0 < sure < depth else (None,):
+                for threshold in THRESHOLDS:
+                    decision = decide(found, threshold, first, depth, above)
+                    points.append(_point(task, "exits", variant, found, decision, whole))
+    return points
+
+
+def random_control(
+    task: Task, found: Outcomes, point: Point, whole: float, draws: int = 20
+) -> Point:
+    """The mean over draws of leaving, and going on narrower, at random as often as the point."""
+    plan = point.plan
+    first = min(plan.stops, default=1)
+    decision = decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
+    drawn = [left_at_random(found, decision, seed) for seed in range(draws)]
+    mean = sum(score(task, each, found.labels) for each in drawn) / draws
+    control = _point(task, "random", point.variant, found, drawn[0], whole)
+    return replace(control, score=mean)
+
+
+def best(points: Sequence[Point]) -> list[Point]:
+    """Those that no other point beats in both cost and score, cheapest first."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.cost_share, -each.score)):
+        if not front or point.score > front[-1].score:
+            front.append(point)
+    return front
+
+
+def contenders(points: Sequence[Point]) -> list[Point]:
+    """Those that no cheaper one nearly as dear equals or beats in score, cheapest first.
+
+    Among them are those of ``best``, and dearer ones that much cheaper ones beat: on few inputs
+    such a lead may be chance, and what is dearer gains more from being trained on.
+    """
+    ordered = sorted(points, key=lambda each: (each.cost_share, -each.score))
+    found: list[Point] = []
+    for number, point in enumerate(ordered):
+        cheaper = (each for each in ordered[:number] if each.cost_share >= NEAR * point.cost_share)
+        if all(each.score < point.score for each in cheaper):
+            found.append(point)
+    return found
+
+
+def _point(
+    task: Task, kind: Kind, variant: Variant, found: Outcomes, decision: Decision, whole: float
+) -> Point:
+    return Point(
+        kind=kind,
+        variant=variant,
+        plan=decision.plan,
+        score=score(task, decision, found.labels),
+        cost_share=float(decision.flops.mean()) / whole,
+        layers=float(decision.layers.double().mean()),
+    )

@@ -1,0 +1,61 @@
+"""How sure a difference of two models' scores on the same examples is."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.measure.statistics import Difference, with_unseen
+from sparing.tasks.shared.scores import metric
+
+RESAMPLES = 2_000
+# Two-sided, so that its upper end lies one standard error above the difference.
+ONE_ERROR = 0.6827
+
+
+def score_difference(
+    name: str,
+    ours: Float[Tensor, "examples outputs"],
+    theirs: Float[Tensor, "examples outputs"],
+    labels: Shaped[Tensor, " examples"],
+    *,
+    confidence: float = 0.90,
+    seed: int = 0,
+) -> Difference:
+    """The difference of a metric, ours less theirs, and its bootstrap interval over examples.
+
+    Examples are drawn with both models' answers to them. The interval's lower end at a confidence
+    of 0.90 is the one-sided 95 % bound. It speaks of other examples, not of other trainings.
+    Raises ``UsageError`` for unequal counts or none.
+    """
+    if not len(labels) or len(ours) != len(labels) or len(theirs) != len(labels):
+        raise UsageError(f"{len(ours)} and {len(theirs)} answers to {len(labels)} examples")
+    score = metric(name).score
+    value = score(ours, labels) - score(theirs, labels)
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.randint(len(labels), (RESAMPLES, len(labels)), generator=generator)
+    if name == "accuracy":
+        gaps = (ours.argmax(-1) == labels).double() - (theirs.argmax(-1) == labels).double()
+        spread = gaps[draws].mean(1)
+    else:
+        found = [score(ours[d], labels[d]) - score(theirs[d], labels[d]) for d in draws]
+        spread = torch.tensor(found, dtype=torch.float64)
+    ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
+    low, high = spread.double().quantile(ends).tolist()
+    return Difference(value, with_unseen((low, high), len(labels), confidence), len(labels))
+
+
+def good_enough(
+    name: str, logits: Tensor, reference: Tensor, labels: Tensor, floor: float
+) -> tuple[float, float, bool]:
+    """The reference's score, the other's, and whether this one keeps the floor's share of it.
+
+    A set of 200 examples cannot tell a loss of half a point: a loss that lies beyond what the floor
+    allows by no more than one standard error, over examples and paired, is taken as within it.
+    """
+    own, score = (metric(name).score(each, labels) for each in (reference, logits))
+    gap = score_difference(name, logits, reference, labels, confidence=ONE_ERROR)
+    highest = gap.value if gap.interval is None else max(gap.interval[1], gap.value)
+    return own, score, highest >= -(1 - floor) * own

@@ -1,0 +1,307 @@
+"""Make a fine-tuned encoder faster: cut, distil, choose by measured speed, and say how sure it is.
+
+``sparing slim MODEL --task TASK`` runs it; minutes for a toy, an hour or more of one core for a
+small BERT on thousands of texts. Expected on SST-2 with a six-layer MiniLM: about half the time of
+the fastest dense form at no more than half a point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sparing.core.errors import UsageError
+from sparing.core.progress import Progress
+from sparing.core.record import Record
+from sparing.experiment.expected import Seconds, of_slim, weighted
+from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.inputs.fit import refuse_others, require_openable_model
+from sparing.experiment.inputs.task import load_for
+from sparing.experiment.plan import Plan, plan_by_kind
+from sparing.experiment.run import Cell, Run, open_run, standing
+from sparing.experiment.study import StudyResult, base_config, plain, require_same, write_goals
+from sparing.measure.calibration import examples_needed
+from sparing.measure.load import disturbances
+from sparing.slim import cells
+from sparing.slim.answers import answer_all
+from sparing.slim.engines import Engines, has_onnx
+from sparing.slim.int8 import int8_cells
+from sparing.slim.memory import memory_of
+from sparing.slim.models import Models, recipes
+from sparing.slim.options import BUDGETS as BUDGETS
+from sparing.slim.options import LATER, Options, with_fewer
+from sparing.slim.saving import refuse_model_folder, save
+from sparing.slim.search.choose import choose_plan
+from sparing.slim.search.front import measure_front
+from sparing.slim.search.polish import polish
+from sparing.slim.search.static import train_static
+from sparing.tasks import Task
+from sparing.tasks.shared.unlabelled import with_unlabelled
+from sparing.train import TrainResult
+from sparing.train.surroundings import generators_kept
+
+
+def run(
+    options: Options,
+    folder: Path,
+    *,
+    data: Path | None = None,
+    on_progress: Progress = lambda fraction, text: None,
+    overwrite: bool = False,
+) -> StudyResult:
+    """Slim a model in a folder that can be continued after any interruption.
+
+    The user's model is read, never written; the result lies in ``folder/model``. Raises
+    ``UsageError`` for unknown names, a model that does not fit the task, and a folder that holds
+    another run or the model itself.
+    """
+    config, steps = _begun(options, folder, data)
+    with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
+        if steps.models.new_head:
+            on_progress(0.0, steps.models.new_head)
+        failures = opened.do(_cells_of(steps, opened, options), on_progress)
+        records = opened.records()
+        if not failures:
+            save(steps, opened, options.model)
+            steps.engines.drop()
+        goals = _judge(records, options)
+        write_goals(folder, goals)
+        return StudyResult("slim", folder, opened.config, records, goals, list(failures))
+
+
+def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
+    """What ``run`` would do in that folder and about how long it takes; trains nothing.
+
+    Raises what ``run`` would raise before its first step.
+    """
+    config, steps = _begun(options, folder, data)
+    require_same(folder, config)
+    planned = plan_by_kind(_cells_of(steps, Run(folder, config), options), *standing(folder))
+    return replace(planned, notes=tuple(filter(None, [steps.models.new_head])))
+
+
+def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], cells.Steps]:
+    """The run's configuration, and what its steps work on."""
+    refuse_model_folder(options.model, folder)
+    require_openable_model(options.model)
+    refuse_others(options.model)
+    task, resolved = load_for(options.task, options.task_options, options.model, data)
+    if task.answer != "class":
+        asked = "a number" if task.answer == "number" else "a stretch of its text"
+        raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
+    task = with_fewer(task, options.train_tokens)
+    _require_held_out(task, options)
+    identity = {**asdict(options), "task_options": resolved, "held_out_halves": "drawn"}
+    for name in LATER:
+        if identity[name] == getattr(Options, name):
+            del identity[name]  # so that runs from before there was this option go on
+    steps = steps_of(options, task, folder, data)
+    steps.models.require_source()
+    config = base_config("slim", plain(identity), [task], [options.model])
+    config |= _described(options, steps, folder)
+    return config, steps
+
+
+def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> cells.Steps:
+    """What the steps of a run in this folder work on."""
+    dense, ours = recipes(
+        options.task,
+        options.model,
+        options.dense_epochs,
+        options.epochs,
+        options.seed,
+        options.batch_size,
+    )
+    dense, ours = (replace(recipe, precision=options.precision) for recipe in (dense, ours))
+    models = Models(
+        source=options.model,
+        task=task,
+        folder=folder,
+        dense_recipe=dense,
+        recipe=ours,
+        draw=options.draw(task),
+        seed=options.seed,
+        head_dims=options.head_dims,
+        choose_on=options.choose_on,
+        attention_dropout=options.attention_dropout,
+        polish_epochs=options.polish_epochs,
+        taught=_taught(options, task, data),
+    )
+    engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
+    return cells.Steps(
+        models=models,
+        engines=engines,
+        variants=options.variants(task),
+        speed=options.speed,
+        floor=options.floor,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        rounds=options.rounds,
+        timed_examples=options.timed_examples,
+    )
+
+
+def _taught(options: Options, task: Task, data: Path | None) -> Task:
+    """The task with the texts that ours is distilled on besides."""
+    most, seed = options.unlabelled_examples, options.seed
+    return with_unlabelled(task, options.unlabelled, most=most, seed=seed, data=data)
+
+
+def _cells_of(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
+    def dense() -> list[Record]:
+        return _trained(steps.models.train_dense(), "dense")
+
+    def longer() -> list[Record]:
+        result = steps.models.continue_dense()
+        return _trained(result, "dense continued")
+
+    def distil() -> list[Record]:
+        result = steps.models.train_adaptive()
+        return _trained(result, "slim")
+
+    found = [
+        Cell("dense", dense, weight=6.0),
+        *([Cell("dense-continued", longer, weight=6.0)] if options.continue_dense else []),
+        Cell("distil", distil, weight=10.0),
+        Cell("rival", lambda: cells.dense_records(steps)),
+        Cell("survey", lambda: cells.survey_plans(steps)),
+        Cell("choose", lambda: choose_plan(steps, opened)),
+    ]
+    return weighted([*found, *_later_cells(steps, opened, options)], _expected(steps, options))
+
+
+def _expected(steps: cells.Steps, options: Options) -> Seconds:
+    """How long the steps may take."""
+    models = steps.models
+    epochs = {
+        "dense": 0 if models.fine_tuned else models.dense_recipe.epochs,
+        "distil": models.recipe.epochs,
+        "polish": models.polish_epochs,
+        "int8": options.int8_epochs,
+    }
+    return of_slim(
+        models.shape,
+        steps.task,
+        epochs=epochs,
+        timed=min(steps.timed_examples, len(steps.task.test)),
+        plans=len(steps.variants),
+        front=options.front_plans,
+    )
+
+
+def _later_cells(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
+    """What follows the choice of a plan."""
+    found = []
+    if options.polish_epochs:
+        learned = options.learned_confidence
+        control = options.static_control
+        work = partial(polish, steps, opened, learned=learned, control=control)
+        found.append(Cell("polish", work, weight=2.0))
+    found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
+    if options.static_control:
+        found.append(Cell("static", partial(train_static, steps, opened), weight=8.0))
+    for batch in options.batches:
+        verify = partial(cells.verify_plan, steps, opened, batch)
+        found.append(Cell(f"verify/batch-{batch}", verify))
+    found.append(Cell("leavers", lambda: cells.leavers(steps, opened)))
+    if options.front_plans:
+        most = options.front_plans
+        found.append(Cell("front", lambda: measure_front(steps, opened, most)))
+    if options.int8 and has_onnx():
+        found += int8_cells(steps, opened, options.int8_epochs)
+    found.append(Cell("answers", lambda: answer_all(steps, opened)))
+    if options.memory:
+        found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
+    return found
+
+
+def _require_held_out(task: Task, options: Options) -> None:
+    """Raise ``UsageError`` unless there are rows to choose and to calibrate on, and enough."""
+    if options.choose_on in ("train", "test"):
+        raise UsageError(
+            f"choose_on={options.choose_on!r}: plans are chosen on rows that nothing is trained on "
+            "and that do not judge them, such as validation"
+        )
+    held = len(task.split(options.choose_on))
+    if held < 4:
+        raise UsageError(f"task {task.name} has too few examples to choose a plan on")
+    if options.epsilon and held // 2 < examples_needed(options.epsilon, options.delta):
+        raise UsageError(
+            f"epsilon={options.epsilon:g} cannot be promised: it needs at least "
+            f"{examples_needed(options.epsilon, options.delta)} rows to calibrate on, and half of "
+            f"{options.choose_on} is {held // 2}"
+        )
+
+
+def _trained(result: TrainResult | None, arm: str) -> list[Record]:
+    if result is None:
+        return []
+    return [
+        Record("train_time_s", result.train_time_s, "s", "measured", {"arm": arm}),
+        Record("train_examples", result.examples_seen, "examples", "measured", {"arm": arm}),
+    ]
+
+
+def _judge(records: list[Record], options: Options) -> list[GoalResult]:
+    """Fast enough at the first batch size, and good enough by the one-sided 95 % bound."""
+    first = options.batches[0]
+    ours = [r for r in records if r.labels.get("arm") == cells.OURS]
+    speeds = [r for r in ours if r.name == "speed_up" and r.labels["batch"] == first]
+    fastest = max(speeds, key=lambda record: record.value or 0.0, default=None)
+    goal = Goal(f"speed over the fastest dense form, batch {first}", options.speed, "ratio")
+    busy = disturbances(records).get(fastest.cell, "") if fastest is not None else ""
+    goals = [goal.judge(*_value(fastest), busy)]
+    goal = Goal("share of the dense score kept", options.floor, "share")
+    return [*goals, goal.judge(*_kept(records, fastest))]
+
+
+def _kept(
+    records: list[Record], fastest: Record | None
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The share of the dense score kept on the whole test split, with its interval."""
+    found = {
+        record.name: record
+        for record in records
+        if record.name.startswith("whole_") and record.labels["arm"] == cells.OURS
+        if record.labels["judged"]
+    }
+    if fastest is None or len(found) < 2:
+        return None, None
+    mine, gap = found["whole_score"], found["whole_difference"]
+    dense = (mine.value or 0.0) - (gap.value or 0.0)
+    if dense <= 0 or gap.interval is None:
+        return None, None
+    low, high = (1 + end / dense for end in gap.interval)
+    return 1 + (gap.value or 0.0) / dense, (low, high)
+
+
+def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
+    return (None, None) if record is None else (record.value, record.interval)
+
+
+def _described(options: Options, steps: cells.Steps, folder: Path) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    task, taught = steps.task, steps.models.taught
+    return {
+        "name": folder.name,
+        "task": {
+            "name": task.name,
+            "kind": task.kind,
+            "metric": task.metric,
+            "chance": task.chance,
+            "classes": task.classes,
+            "licence": task.licence,
+            "source": task.source,
+            "subset": task.subset,
+            "notes": [*(taught or task).notes, *filter(None, [steps.models.new_head])],
+            "tokens": task.tokens,
+            "examples": {name: len(split) for name, split in task.splits.items()},
+        },
+        "model": {"name": Path(options.model).name},
+        "arms": [cells.DENSE, cells.OURS],
+        "baseline": cells.DENSE,
+        "threads": options.thread_count,
+        "onnxruntime": has_onnx(),
+    }

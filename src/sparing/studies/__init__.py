@@ -1,1 +1,0 @@
-"""One file is one study: a task, arms and seeds, and the goals it declares."""

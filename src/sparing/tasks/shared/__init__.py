@@ -1,0 +1,1 @@
+"""What tasks and their users share: reading, words, scores."""

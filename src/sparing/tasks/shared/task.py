@@ -1,0 +1,251 @@
+"""What a task is: splits held in memory, and the facts that models and reports need."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from sparing.core.errors import DataError, UsageError, nearest, quoted
+from sparing.tasks._pictures import Pictures
+from sparing.tasks.shared.scores import metric
+from sparing.tasks.shared.spans import TEXT_METRICS, Passages
+from sparing.tasks.shared.words import Words
+
+# The label of a row without one: what PyTorch's cross-entropy leaves out.
+UNLABELLED = -100
+DIGESTED = 256  # pictures, where not all need to be in memory
+Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(Dataset[dict[str, Tensor]]):
+    """One split: item i is a dictionary of the model's input and its label.
+
+    ``inputs`` are images (count, channels, height, width) as one tensor or read one by one, one
+    vector of token numbers for each example, or rows of values; ``input_name`` is what the model
+    calls them; ``labels`` are class numbers, or values where the task asks for numbers.
+    ``token_types`` tell a pair's first text (0) from its second (1), where the tokenizer makes
+    them. Where the answer is a stretch of a text, ``labels`` are its first and last token, and
+    ``passages`` tell what was asked. ``boxes`` say where in an image its object is: centre, width
+    and height, in shares of the image's sides.
+    """
+
+    input_name: Literal["pixel_values", "input_ids", "values"]
+    inputs: Tensor | Sequence[Tensor]
+    labels: Int[Tensor, " count"] | Float[Tensor, " count"] | Int[Tensor, "count 2"]
+    token_types: Sequence[Tensor] | None = None
+    passages: Passages | None = None
+    boxes: Float[Tensor, "count 4"] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.labels):
+            raise UsageError(f"{len(self.inputs)} inputs but {len(self.labels)} labels")
+        if self.token_types is not None and len(self.token_types) != len(self.labels):
+            raise UsageError(f"{len(self.token_types)} token types but {len(self.labels)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        item = {self.input_name: self.inputs[index], "labels": self.labels[index]}
+        if self.token_types is not None:
+            item["token_type_ids"] = self.token_types[index]
+        if self.boxes is not None:
+            item["boxes"] = self.boxes[index]
+        return item
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of each example; 1 for images and values, which are all of one length."""
+        if self.input_name != "input_ids":
+            return [1] * len(self)
+        return [len(ids) for ids in self.inputs]
+
+    @cached_property
+    def digest(self) -> str:
+        """Told apart from other data by this; of pictures a few, coarsely.
+
+        Their pixels were scaled by the processor, which decides over the last bit.
+        """
+        told = hashlib.blake2b(self.labels.contiguous().numpy().tobytes(), digest_size=8)
+        coarse = self.input_name == "pixel_values"
+        for index in range(min(len(self), DIGESTED) if coarse else len(self)):
+            row = self.inputs[index]
+            seen = (20 * row.mean((-2, -1))).round().to(torch.int16) if coarse else row
+            told.update(str(tuple(row.shape)).encode() + seen.contiguous().numpy().tobytes())
+        if self.boxes is not None:
+            told.update(self.boxes.contiguous().numpy().tobytes())
+        return told.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> Examples:
+        """The examples with these indices, in this order."""
+        chosen = torch.tensor(indices, dtype=torch.long)
+        inputs: Tensor | Sequence[Tensor]
+        if isinstance(self.inputs, Tensor):
+            inputs = self.inputs[chosen]
+        elif isinstance(self.inputs, Pictures):
+            inputs = self.inputs.subset(indices)
+        else:
+            inputs = [self.inputs[index] for index in indices]
+        types = self.token_types
+        kept = None if types is None else [types[index] for index in indices]
+        passages = None if self.passages is None else self.passages.subset(indices)
+        boxes = None if self.boxes is None else self.boxes[chosen]
+        return Examples(self.input_name, inputs, self.labels[chosen], kept, passages, boxes)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task: data, splits, metrics, chance level, licence, and the sizes a model needs.
+
+    ``answer`` is what the model gives: a class, a number (one output, trained by squared error;
+    ``labels`` then holds the number's name alone), or a stretch of a text by its first and last
+    token (the two ``labels``). ``metric`` is the one that the task is judged
+    by, ``metrics`` are all of them. ``more_tests`` are further labelled splits by name.
+    ``tokens`` is the longest sequence that a model sees, its class token included. A task of values
+    gives as many numbers for each example. Token tasks
+    have a ``vocabulary`` (how many token numbers there are) and a ``pad_id``; image tasks have
+    ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) /
+    ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the
+    task was loaded with it, ``words`` the vocabulary that was made of the training texts.
+    ``subset`` says that the data is a part of what was published, and ``notes`` which; they also
+    tell what was cut or left out. ``source_note`` says in one line what was taken of your own
+    files: columns, separator, encoding, what is held out. Raises ``DataError`` for labels that are
+    none of the classes, and for numbers that are not finite.
+    """
+
+    name: str
+    kind: Literal["image", "tokens", "values"]
+    train: Examples
+    validation: Examples
+    test: Examples
+    labels: tuple[str, ...]
+    tokens: int
+    licence: str
+    source: str
+    metric: str = "accuracy"
+    vocabulary: int = 0
+    pad_id: int = 0
+    image_size: int = 0
+    channels: int = 0
+    patch_size: int = 0
+    pixel_mean: float = 0.5
+    pixel_deviation: float = 0.5
+    tokenizer: Any = field(default=None, repr=False)
+    words: Words | None = field(default=None, repr=False)
+    metrics: tuple[str, ...] = ()
+    answer: Literal["class", "number", "span"] = "class"
+    more_tests: Mapping[str, Examples] = field(default_factory=dict)
+    subset: bool = False
+    notes: tuple[str, ...] = ()
+    source_note: str = ""
+
+    def __post_init__(self) -> None:
+        for split, examples in self.splits.items():
+            self._require_labels(split, examples.labels)
+        if self.metric not in self.metrics:
+            object.__setattr__(self, "metrics", (self.metric, *self.metrics))
+        for name in self.metrics:
+            if self.answer != "span" or name not in TEXT_METRICS:
+                metric(name)
+
+    def _require_labels(self, split: str, labels: Tensor) -> None:
+        if self.answer == "number":
+            bad = labels[~labels.isfinite()]
+        elif self.answer == "class" and labels.ndim == 1 and len(self.labels) > 1:
+            # with one class labels may be numbers of rows, whose answers lie elsewhere
+            unlabelled = (labels == UNLABELLED) & (split == "train")
+            bad = labels[((labels < 0) | (labels >= len(self.labels))) & ~unlabelled]
+        else:
+            return
+        if len(bad):
+            raise DataError(
+                f"task {self.name}: {split} holds the label {quoted(bad[0].item())}, and there are "
+                f"{len(self.labels)} classes"
+            )
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are; 1 where the answer is a number, 2 where it is a stretch."""
+        return len(self.labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """Told apart by this from the same task on other data."""
+        parts = "".join(split.digest for split in self.splits.values())
+        return hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def chance(self) -> float:
+        """The chance level: the metric on the test split of the best answer that never changes.
+
+        0 where answers are stretches of texts: no text answers many questions.
+        """
+        return self.chance_on("test")
+
+    def chance_on(self, split: str) -> float:
+        """The same of another split."""
+        if self.answer == "span":
+            return 0.0
+        return metric(self.metric).chance(self.split(split).labels)
+
+    @property
+    def token_types(self) -> int:
+        """How many types of tokens there are: 2 where a pair's second text has its own."""
+        return 1 if self.train.token_types is None else 2
+
+    @property
+    def splits(self) -> dict[str, Examples]:
+        """All splits by name."""
+        own = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {**own, **self.more_tests}
+
+    def split(self, name: str) -> Examples:
+        """The split of that name; raises ``UsageError`` with the nearest where there is none."""
+        splits = self.splits
+        if name not in splits:
+            raise UsageError(f"unknown split {quoted(name)}{nearest(name, splits)}")
+        return splits[name]
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Each token as a person reads it; its number where the task knows no words for it."""
+        if self.tokenizer is not None:
+            return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
+        if self.words is None:
+            return [str(number) for number in ids]
+        return self.words.texts(ids)
+
+    def collate(self, examples: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """One batch: images or values stacked; tokens padded on the right to the longest of them.
+
+        Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers wants it,
+        and ``token_type_ids`` where the examples have them.
+        """
+        if not examples:
+            raise UsageError("a batch needs at least one example")
+        labels = torch.stack([example["labels"] for example in examples])
+        if self.kind == "image":
+            names = ("pixel_values", "boxes") if "boxes" in examples[0] else ("pixel_values",)
+            images = {name: torch.stack([each[name] for each in examples]) for name in names}
+            return {**images, "labels": labels}
+        if self.kind == "values":
+            values = torch.stack([each["values"] for each in examples])
+            return {"values": values, "labels": labels}
+        rows = [example["input_ids"] for example in examples]
+        ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
+        lengths = torch.tensor([len(row) for row in rows])
+        keep = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        batch = {"input_ids": ids, "attention_mask": keep, "labels": labels}
+        if "token_type_ids" in examples[0]:
+            types = [example["token_type_ids"] for example in examples]
+            batch["token_type_ids"] = pad_sequence(types, batch_first=True)
+        return batch

@@ -1,0 +1,283 @@
+"""Text tasks: from rows of one or two texts to token numbers and splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sparing.core.errors import DataError, UsageError, quoted
+from sparing.core.paths import expanded
+from sparing.tasks._facts import Facts
+from sparing.tasks._splits import pooled_when_rare, stratified
+from sparing.tasks.shared.table import Row
+from sparing.tasks.shared.task import Examples, Task
+from sparing.tasks.shared.words import CLASS, FIRST_BYTE, PAD, Words, shortened, spaced, words_from
+
+BYTES = "bytes"
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "source.spm",
+)
+VALIDATION = 2000
+Encoded = tuple[list[list[int]] | list[Tensor], list[list[int]] | None, int]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts become token numbers, and which rows are kept.
+
+    Without ``tokenizer`` the words of the training split make the vocabulary, ``vocabulary`` tokens
+    at most, unknown words in bytes; with it, the tokenizer of that path or hub name is used; with
+    "bytes" every byte of a text is a token, whether it is UTF-8 or not. Texts are cut to
+    ``max_tokens``, of a pair the longer one first. ``examples`` keeps only so many training rows,
+    ``held_out`` makes so many of them the validation split where none is published (None: 2,000, at
+    most a tenth). ``tokenised`` texts have spaces around their marks already.
+    """
+
+    tokenizer: str | None = None
+    vocabulary: int = 8192
+    max_tokens: int = 128
+    examples: int | None = None
+    seed: int = 0
+    tokenised: bool = False
+    held_out: int | None = None
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Rows as they were read; validation is cut from the training rows where it is None."""
+
+    train: Sequence[Row]
+    test: Sequence[Row]
+    validation: Sequence[Row] | None = None
+    more_tests: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    subset: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """``encode`` gives token numbers, token types or None, and how many rows had to be cut."""
+
+    encode: Callable[[Sequence[Row]], Encoded]
+    size: int
+    pad: int
+    tokenizer: Any = None
+    words: Words | None = None
+
+
+def text_task(
+    name: str,
+    facts: Facts,
+    labels: tuple[str, ...],
+    corpus: Corpus,
+    reading: Reading,
+    answer: Literal["class", "number"] = "class",
+) -> Task:
+    """A task of texts or pairs, validation cut by seed from the training rows where needed."""
+    least = 5 if len(corpus.test[0].texts) > 1 else 2
+    if reading.max_tokens < least:
+        raise UsageError(f"{name}: max_tokens must be at least {least}, got {reading.max_tokens}")
+    validation, train = _cut(corpus, reading, answer)
+    encoder = _encoder(train, reading)
+    rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
+    splits, notes = _splits(rows, encoder, answer, reading.max_tokens)
+    longest = max(max(split.lengths, default=1) for split in splits.values())
+    return Task(
+        name,
+        "tokens",
+        splits["train"],
+        splits["validation"],
+        splits["test"],
+        labels=labels,
+        tokens=longest,
+        licence=facts.licence,
+        source=facts.source,
+        metrics=facts.metrics,
+        metric=facts.metric,
+        answer=answer,
+        vocabulary=encoder.size,
+        pad_id=encoder.pad,
+        tokenizer=encoder.tokenizer,
+        words=encoder.words,
+        more_tests={split: splits[split] for split in corpus.more_tests},
+        subset=corpus.subset,
+        notes=(*corpus.notes, *notes),
+    )
+
+
+def _splits(
+    rows: Mapping[str, Sequence[Row]], encoder: Encoder, answer: str, max_tokens: int
+) -> tuple[dict[str, Examples], list[str]]:
+    """The examples of each split, and a note on each that had texts to cut."""
+    splits, notes = {}, []
+    for name, kept in rows.items():
+        splits[name], cut = _examples(kept, encoder, answer)
+        if cut:
+            notes.append(
+                f"{name}: {cut} of {len(kept)} texts have more than {max_tokens} tokens and were "
+                "cut"
+            )
+    return splits, notes
+
+
+def cut_rows(
+    rows: Sequence[Row], sizes: Sequence[int], seed: int, answer: str = "class"
+) -> list[list[Row]]:
+    """Disjoint parts of the given sizes: a function of the texts and the seed, not of the order."""
+    keys, labels = ["\t".join(row.texts) for row in rows], [row.label for row in rows]
+    if answer == "number":
+        parts = stratified(pooled_when_rare(labels, sizes), keys, sizes, seed)
+    else:
+        parts = stratified([round(label) for label in labels], keys, sizes, seed)
+    return [[rows[index] for index in part] for part in parts]
+
+
+def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], Sequence[Row]]:
+    """The validation and the training rows."""
+    whole = len(corpus.train)
+    if corpus.validation is not None:
+        kept = whole if reading.examples is None else reading.examples
+        return corpus.validation, cut_rows(corpus.train, (kept,), reading.seed, answer)[0]
+    asked = reading.held_out
+    held_out = min(VALIDATION, whole // 10) if asked is None else asked
+    if asked is not None and not 0 < asked < whole:
+        raise UsageError(f"held_out must be at least 1 and below {whole} here, got {held_out}")
+    kept = whole - held_out if reading.examples is None else reading.examples
+    validation, train = cut_rows(corpus.train, (held_out, kept), reading.seed, answer)
+    return validation, train
+
+
+def _encoder(train: Sequence[Row], reading: Reading) -> Encoder:
+    if reading.tokenizer is None:
+        return _own(train, reading)
+    if reading.tokenizer == BYTES:
+        return _bytes(reading)
+    return _pretrained(reading.tokenizer, reading.max_tokens)
+
+
+def _own(train: Sequence[Row], reading: Reading) -> Encoder:
+    """The words of the training rows; the class token also stands between a pair's texts."""
+    plain = str if reading.tokenised else spaced
+    words = words_from((plain(text) for row in train for text in row.texts), reading.vocabulary)
+
+    def encode(rows: Sequence[Row]) -> Encoded:
+        ids, cut = [], 0
+        for row in rows:
+            first, *rest = [words.tokens(plain(text)) for text in row.texts]
+            second = rest[0] if rest else []
+            kept = shortened(first, second, reading.max_tokens)
+            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second)
+            ids.append([*kept[0], *kept[1]])
+        return ids, None, cut
+
+    return Encoder(encode, words.size, PAD, words=words)
+
+
+def _bytes(reading: Reading) -> Encoder:
+    """A token for each byte; the class token also stands between a pair's texts."""
+
+    def encode(rows: Sequence[Row]) -> Encoded:
+        ids, cut = [], 0
+        for row in rows:
+            # in front a place for the class token, which is no byte
+            first, *rest = [b" " + _raw(text) for text in row.texts]
+            second = rest[0] if rest else b""
+            kept = shortened(first, second, reading.max_tokens)
+            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second)
+            ids.append(torch.cat([_byte_tokens(text) for text in kept[: len(row.texts)]]))
+        return ids, None, cut
+
+    return Encoder(encode, 256 + FIRST_BYTE, PAD, words=Words({}))
+
+
+def _byte_tokens(text: bytes) -> Int[Tensor, " tokens"]:
+    """A token for each byte, of which the class token takes the first one's place."""
+    tokens = np.frombuffer(text, np.uint8).astype(np.int64) + FIRST_BYTE
+    tokens[0] = CLASS
+    return torch.from_numpy(tokens)
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether what a tokenizer knows lies in a folder; its configuration alone is not enough."""
+    return any((folder / file).is_file() for file in VOCABULARIES)
+
+
+def fast_tokenizer(name: str) -> Any:
+    """The pretrained tokenizer of a path or hub name, one that knows where its tokens lie.
+
+    Raises ``UsageError`` where there is none.
+    """
+    from sparing.foreign.pretrained import open_tokenizer
+
+    folder = expanded(name)
+    if folder.is_dir() and not has_vocabulary(folder):
+        # transformers would make one that knows no word
+        raise UsageError(
+            f"no tokenizer at {quoted(name, 200)}: there is no {', '.join(VOCABULARIES[:2])}"
+        )
+    try:
+        tokenizer = open_tokenizer(name)
+    except Exception as error:  # a damaged file ends in any
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(
+            f"no tokenizer at {quoted(name, 200)}: {quoted(reason, 150)[1:-1]}"
+        ) from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise UsageError(f"the tokenizer at {quoted(name)} knows no words")
+    if not tokenizer.is_fast:
+        raise UsageError(f"the tokenizer at {quoted(name)} is none of the fast ones")
+    return tokenizer
+
+
+def pad_of(tokenizer: Any) -> int:
+    """The token number that fills up a batch.
+
+    Tokenizers of decoders often have no pad; their end token serves, as it is masked anyway.
+    """
+    known: tuple[int | None, ...] = (tokenizer.pad_token_id, tokenizer.eos_token_id, PAD)
+    return next(number for number in known if number is not None)
+
+
+def _pretrained(name: str, max_tokens: int) -> Encoder:
+    tokenizer = fast_tokenizer(name)
+
+    def encode(rows: Sequence[Row]) -> Encoded:
+        if not rows:
+            return [], None, 0
+        texts = [list(column) for column in zip(*(row.texts for row in rows), strict=True)]
+        found = tokenizer(*texts, truncation=True, max_length=max_tokens)
+        cut = sum(bool(one.overflowing) for one in found.encodings)
+        types = found.get("token_type_ids") if len(texts) > 1 else None
+        return found["input_ids"], types, cut
+
+    return Encoder(encode, len(tokenizer), pad_of(tokenizer), tokenizer)
+
+
+def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examples, int]:
+    ids, types, cut = encoder.encode(rows)
+    kind = torch.float32 if answer == "number" else torch.long
+    labels = torch.tensor([row.label for row in rows], dtype=kind)
+    carried: list[Tensor] | None = None
+    if types is not None:
+        carried = [torch.tensor(row) for row in types]
+    inputs = [torch.as_tensor(row) for row in ids]
+    if any(len(row) == 0 for row in inputs):
+        raise DataError("a text has no tokens: the tokenizer adds none and leaves nothing of it")
+    return Examples("input_ids", inputs, labels, carried), cut

@@ -1,0 +1,188 @@
+"""More texts to learn from without labels: where a teacher answers, none are needed."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.errors import DataError, UsageError
+from sparing.core.paths import expanded
+from sparing.tasks._endings import ends_with
+from sparing.tasks.shared.files import given_folder
+from sparing.tasks.shared.table import Table, lines_of
+from sparing.tasks.shared.task import UNLABELLED, Examples, Task
+
+ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz")
+Segment = tuple[int, ...]
+
+
+def with_unlabelled(
+    task: Task, sources: Sequence[str], *, most: int = 0, seed: int = 0, data: Path | None = None
+) -> Task:
+    """The task with more training rows that have no label, for distillation.
+
+    A source is the name of another task of texts, whose training labels are left out, or a file of
+    one text a line (.txt or .tsv, also .gz; pairs stand beside each other, by a tab). Of each
+    source ``most`` rows are taken, drawn by ``seed`` (0: all). Rows that share a whole text with
+    a held-out split of the task, or what was left of it, are left out and counted in its notes,
+    and texts are cut to the task's longest. Raises ``UsageError`` for a task that was not read
+    with a pretrained tokenizer, or whose answer is no class, and for sources that have no texts,
+    or pairs where the task has none; ``DataError`` for files that are missing or broken.
+    """
+    if not sources:
+        return task
+    if task.tokenizer is None or task.answer != "class":
+        raise UsageError(
+            f"task {task.name} takes no unlabelled texts: that needs classes to answer with and a "
+            "pretrained model's tokenizer"
+        )
+    held_out = _Texts(task, (name for name in task.splits if name != "train"))
+    kept, notes = [task.train], []
+    for source in sources:
+        rows = _rows_of(source, task, data)
+        drawn = _drawn(rows, most, seed)
+        clean = [place for place, row in enumerate(drawn.inputs) if not held_out.share(row)]
+        kept.append(drawn.subset(clean))
+        notes.append(_note(source, len(clean), len(drawn)))
+    return replace(task, train=_joined(kept), notes=(*task.notes, *notes))
+
+
+def _note(source: str, kept: int, drawn: int) -> str:
+    note = f"{kept:,} texts of {source} are distilled from without their labels"
+    if kept < drawn:
+        note += f"; {drawn - kept:,} that share a text with a held-out split were left out"
+    return note
+
+
+def _drawn(rows: Examples, most: int, seed: int) -> Examples:
+    if not most or len(rows) <= most:
+        return rows
+    return rows.subset(sorted(random.Random(seed).sample(range(len(rows)), most)))
+
+
+def _joined(parts: Sequence[Examples]) -> Examples:
+    """The first part as it is, then the others' inputs without labels."""
+    first, rest = parts[0], parts[1:]
+    inputs: list[Tensor] = [row for part in parts for row in part.inputs]
+    count = sum(len(part) for part in rest)
+    labels = torch.cat((first.labels, first.labels.new_full((count,), UNLABELLED)))
+    types = None
+    if first.token_types is not None:
+        types = [row for part in parts for row in part.token_types or ()]
+    return Examples("input_ids", inputs, labels, types)
+
+
+def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
+    """All rows of a source in the task's tokens; their labels mean nothing."""
+    from sparing.tasks import load_task
+
+    if ends_with(source, ENDINGS):
+        rows = _encoded(task, _lines(_found(source, data)))
+    else:
+        name = task.tokenizer.name_or_path
+        rows = load_task(source, data=data, tokenizer=name, max_tokens=task.tokens).train
+    if not len(rows):
+        raise DataError(f"{source} has no texts")
+    # not every tokenizer tells a pair's texts apart by token types
+    texts = [len(_segments(task, part.inputs[0])) for part in (rows, task.train)]
+    if texts[0] != texts[1] or (rows.token_types is None) != (task.train.token_types is None):
+        raise UsageError(
+            f"{source} and {task.name} differ: one has pairs of texts, the other single texts"
+        )
+    return rows
+
+
+def _found(source: str, data: Path | None) -> Path:
+    root = given_folder(data)
+    places = [expanded(source), *([root / source] if root else [])]
+    for place in places:
+        if place.is_file():
+            return place
+    raise DataError(f"there is no file {source} of unlabelled texts")
+
+
+def _lines(path: Path) -> list[list[str]]:
+    """The texts of each line; every line has as many."""
+    rows = [columns for _, columns in lines_of(path, Table(("text",), "")) if any(columns)]
+    if not rows:
+        raise DataError(f"{path} has no texts")
+    for number, columns in enumerate(rows, start=1):
+        if len(columns) != len(rows[0]) or len(columns) > 2 or not all(columns):
+            raise DataError(
+                f"{path}: text {number} has {len(columns)} columns; one text a line is expected, "
+                "or a pair with a tab between them"
+            )
+    return rows
+
+
+def _encoded(task: Task, rows: Sequence[Sequence[str]]) -> Examples:
+    texts = [list(column) for column in zip(*rows, strict=True)]
+    found: Any = task.tokenizer(*texts, truncation=True, max_length=task.tokens)
+    types = found.get("token_type_ids") if len(texts) > 1 else None
+    return Examples(
+        "input_ids",
+        [torch.tensor(row) for row in found["input_ids"]],
+        torch.full((len(rows),), UNLABELLED),
+        None if types is None else [torch.tensor(row) for row in types],
+    )
+
+
+class _Texts:
+    """The texts of some splits, and whether a row has one of them, be it cut in one of the two.
+
+    A row as long as the task takes may have been cut, where its longest text ends: that one is
+    compared as far as it goes.
+    """
+
+    def __init__(self, task: Task, splits: Iterable[str]) -> None:
+        self.task = task
+        self.whole: set[Segment] = set()
+        self.begun: dict[int, set[Segment]] = defaultdict(set)
+        for name in splits:
+            for row in task.split(name).inputs:
+                whole, begun = self._read(row)
+                self.whole.update(whole)
+                for segment in begun:
+                    self.begun[len(segment)].add(segment)
+        self.sorted = sorted(self.whole)
+
+    def _read(self, row: Tensor) -> tuple[list[Segment], list[Segment]]:
+        """The row's texts, and of them those that may have been cut."""
+        found = _segments(self.task, row)
+        longest = max(map(len, found), default=0)
+        if len(row) < self.task.tokens:
+            return found, []
+        return found, [segment for segment in found if len(segment) >= longest - 1]
+
+    def share(self, row: Tensor) -> bool:
+        """Whether one of the row's texts is one of these."""
+        found, begun = self._read(row)
+        if not self.whole.isdisjoint(found):
+            return True
+        if any(segment[:size] in cut for segment in found for size, cut in self.begun.items()):
+            return True
+        return any(map(self._begins, begun))
+
+    def _begins(self, segment: Segment) -> bool:
+        place = bisect_left(self.sorted, segment)
+        return place < len(self.sorted) and self.sorted[place][: len(segment)] == segment
+
+
+def _segments(task: Task, row: Tensor) -> list[Segment]:
+    """The texts of a row: what lies between the tokenizer's own marks."""
+    marks = set(task.tokenizer.all_special_ids) - {task.tokenizer.unk_token_id}
+    found: list[list[int]] = [[]]
+    for token in row.tolist():
+        if token not in marks:
+            found[-1].append(token)
+        elif found[-1]:
+            found.append([])
+    return [tuple(segment) for segment in found if segment]

@@ -1,0 +1,105 @@
+"""A changed model goes into a new folder: whole, with what it came with, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparing.core.errors import CheckpointError, SparingError, UsageError
+from sparing.core.paths import expanded
+from sparing.core.scratch import scratch_beside, scratch_inside
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PROCESSOR = "preprocessor_config.json"
+
+
+def require_new(folder: Path) -> None:
+    """Raise ``UsageError`` unless the folder can be made, or is there and empty.
+
+    It is not made yet: what fails later leaves nothing behind.
+    """
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with _scratch(folder.resolve()) as part:
+                occupied = any(path != part.parent for path in folder.resolve().iterdir())
+        finally:
+            for path in missing:
+                path.rmdir()
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
+    if occupied:
+        raise UsageError(f"{folder} is not empty: give a new folder")
+
+
+def _scratch(folder: Path) -> AbstractContextManager[Path]:
+    """Where to write first: beside the folder, but inside one that is mounted."""
+    return scratch_inside(folder, "model") if folder.is_mount() else scratch_beside(folder)
+
+
+def _put(written: Path, folder: Path) -> None:
+    """Move what was written into place; what is mounted cannot be replaced, only filled.
+
+    There the configuration goes last: without it the folder holds no model.
+    """
+    if not folder.is_mount():
+        written.replace(folder)
+        return
+    files = sorted(written.iterdir(), key=lambda file: file.name == "config.json")
+    for file in files:
+        file.replace(folder / file.name)
+
+
+def tokenizer_of(name: str) -> Any:
+    """The tokenizer that lies beside a model, or None where there is none.
+
+    transformers would rather build an empty tokenizer than say that its files are missing, so
+    they are looked for first.
+    """
+    from transformers.utils import cached_file
+
+    from sparing.foreign.pretrained import open_tokenizer
+    from sparing.models.shared.quiet import quiet
+    from sparing.tasks.shared.text import VOCABULARIES
+
+    folder = expanded(name)
+    place = str(folder) if folder.is_dir() else name
+    with quiet():
+        for file in VOCABULARIES:
+            if cached_file(place, file, _raise_exceptions_for_missing_entries=False) is None:
+                continue
+            try:
+                return open_tokenizer(place)
+            except Exception as error:  # a damaged file ends in any
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                raise CheckpointError(f"the tokenizer of {name} is damaged: {reason}") from error
+    return None
+
+
+def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
+    """Write the model, with the tokenizer or processor it came with, whole or not at all."""
+    from safetensors import SafetensorError
+
+    from sparing.foreign.pretrained import write_pretrained
+    from sparing.models.shared.quiet import quiet
+
+    folder = folder.resolve()  # "." has no name
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _scratch(folder) as part:
+            with quiet():
+                write_pretrained(model, part)
+            tokenizer = tokenizer_of(name)
+            if tokenizer is not None:
+                write_pretrained(tokenizer, part)
+            processor = expanded(name) / PROCESSOR
+            if processor.is_file():
+                shutil.copyfile(processor, part / PROCESSOR)
+            _put(part, folder)
+    except SafetensorError as error:
+        raise SparingError(f"cannot write to {folder}: {error}") from error

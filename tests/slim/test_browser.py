@@ -1,0 +1,50 @@
+"""The page of ``slim`` in a browser: nothing overflows, nothing is fetched, light and dark."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparing.report.page import write_report
+from tests.compare import records as make
+from tests.report.test_browser import look
+from tests.report.test_browser import pytestmark as pytestmark
+from tests.slim.records import Story, goals, slim_config, slim_records
+
+STORIES = {
+    "reached": Story(until="int8"),
+    "missed": Story(speed=1.4, epsilon=0.02, leavers=False),
+    "begun": Story(until="survey"),
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    found = {}
+    for name, story in STORIES.items():
+        folder = tmp_path_factory.mktemp(name)
+        failed = [{"cell": "x" * 90, "error": "y" * 300}]
+        config = slim_config(command="sparing slim " + "z" * 200)
+        make.write_run(folder, config, slim_records(story), goals(story), failed)
+        page = write_report(folder)["html"].read_text()
+        found[name] = page.replace("<details", "<details open")
+    return found
+
+
+@pytest.mark.parametrize("width", [320, 390, 760, 761, 1123, 1280])
+@pytest.mark.parametrize("name", list(STORIES))
+def test_nothing_overflows_and_nothing_is_fetched(written, tmp_path, name, width):
+    found, asked = look(written[name], tmp_path / "profile", width)
+    assert found["over"] == []
+    assert found["scroll"] <= width
+    assert found["small"] == 0
+    assert found["drawings"] >= 1
+    assert found["resources"] == []
+    assert found["scripts"] == 0
+    assert asked == ["/probe"]
+
+
+def test_light_and_dark(written, tmp_path):
+    light, _ = look(written["reached"], tmp_path / "light", 1280)
+    dark, _ = look(written["reached"], tmp_path / "dark", 1280, dark=True)
+    assert light["ground"] != dark["ground"]
+    assert light["line"] != dark["line"]

@@ -1,0 +1,102 @@
+"""The guarantee of slim rests on held-out rows that had no part in choosing the plan."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Record
+from sparing.experiment.run import Run
+from sparing.layers.plan import full_plan
+from sparing.measure.calibration import upper_bound
+from sparing.slim.cells import Steps, calibrate_plan
+from sparing.slim.engines import Engines
+from sparing.slim.models import Models, halves, recipes
+from sparing.tasks import Examples, Task
+from sparing.train.elastic import Draw
+from sparing.transfer.adaptive import adapt
+from tests.transfer.classifiers import dense, images
+
+ROWS = 41
+DELTA = 0.05
+CLASSES = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def task():
+    pixels = images(ROWS)["pixel_values"].float()
+    labels = torch.arange(ROWS) % 3
+    # the position of each row, so that a half can be traced back to its rows
+    pixels[:, 0, 0, 0] = torch.arange(float(ROWS))
+    held_out, test = (
+        Examples("pixel_values", pixels, labels),
+        Examples("pixel_values", pixels + 100, labels),
+    )
+    return Task("small", "image", test, held_out, test, CLASSES, 5, "none", "generated")
+
+
+def _named(model):
+    model.config.id2label = dict(enumerate(CLASSES))
+    model.config.label2id = {name: number for number, name in enumerate(CLASSES)}
+    return model
+
+
+@pytest.fixture(scope="module")
+def models(task, tmp_path_factory):
+    """A served model that answers otherwise than the dense one for some of the rows."""
+    folder = tmp_path_factory.mktemp("slim")
+    _named(dense("vit", dtype=torch.float32)).save_pretrained(folder / "source")
+    served = folder / "models" / "adaptive"
+    adapt(_named(dense("vit", dtype=torch.float32, seed=2))).save_pretrained(served)
+    (served / "result.json").write_text("{}")
+    source = str(folder / "source")
+    return Models(source, task, folder, *recipes("digits", source, 1, 1, 0), Draw(), 0)
+
+
+def _steps(models, epsilon=0.0):
+    engines = Engines(models.task, models.folder / "engines", 1, compiled=False)
+    return Steps(models, engines, (), 1.0, 0.9, epsilon, DELTA, 1, ROWS)
+
+
+def _run(models, folder):
+    plan = full_plan(models.served().encoder.sizes)
+    chosen = Record("chosen_plan", 1.0, "share", "modelled", {"plan": json.dumps(plan.to_dict())})
+    run = Run(folder, {"machine_id": "here", "commit": "none"})
+    run.keep("choose", [chosen])
+    return run
+
+
+@torch.no_grad()
+def _disagreements(models, examples):
+    given = {"pixel_values": examples.inputs}
+    answers = [model(**given).logits.argmax(-1) for model in (models.served(), models.rival())]
+    return int((answers[0] != answers[1]).sum())
+
+
+def test_the_halves_are_disjoint_and_calibration_reads_the_second(models, tmp_path):
+    first, second = halves(models.task.validation)
+    rows = [set(half.inputs[:, 0, 0, 0].tolist()) for half in (first, second)]
+    assert not rows[0] & rows[1]
+    assert rows[0] | rows[1] == set(range(ROWS))
+    assert (len(first), len(second)) == (21, 20)
+    counts = [_disagreements(models, half) for half in (first, second)]
+    assert counts[0] != counts[1], "these rows could not show which half was read"
+    share, bound = calibrate_plan(_steps(models), _run(models, tmp_path))
+    assert share.count == bound.count == len(second)
+    assert share.labels["disagreements"] == counts[1]
+    assert share.value == counts[1] / len(second)
+    assert bound.value == upper_bound(counts[1], len(second), DELTA)
+
+
+def test_the_half_that_chose_is_the_first(models):
+    steps = _steps(models)
+    for half, expected in zip(steps.parts, halves(models.task.validation), strict=True):
+        assert torch.equal(half.inputs, expected.inputs)
+
+
+def test_a_rate_is_promised_only_from_enough_rows_of_the_second_half(models, tmp_path):
+    with pytest.raises(UsageError, match=r"^20 held-out inputs are too few"):
+        calibrate_plan(_steps(models, epsilon=0.1), _run(models, tmp_path))

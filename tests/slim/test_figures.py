@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import dataclasses
+import xml.etree.ElementTree as ElementTree
+
+import numpy
+import pytest
+
+from sparing.report.drawing import to_svg
+from sparing.report.palette import LIGHT
+from sparing.report.run import Run
+from sparing.slim.page.figures import best, frontier, widths
+from sparing.slim.page.results import Point, SlimResults, same
+from sparing.slim.page.trials import trials
+from tests.slim.records import Story, slim_config, slim_records
+
+
+def read(records=None):
+    return SlimResults(Run(slim_config(), slim_records() if records is None else records, [], []))
+
+
+def lines_of(plot):
+    """The lines of the axes with their points."""
+    axes = plot.draw(LIGHT, False).axes[0]
+    return [list(zip(*line.get_data(), strict=True)) for line in axes.lines]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("figure", [frontier, widths, trials])
+def test_figures_are_drawn_wide_and_narrow(figure, narrow):
+    svg = to_svg(figure(read()).draw, "x", narrow=narrow)
+    texts = {text.text for text in ElementTree.fromstring(svg).iter() if text.tag.endswith("text")}
+    assert any("arithmetic" in (text or "") for text in texts)
+
+
+def test_the_frontier_holds_exits_depth_random_and_dense():
+    plot, results = frontier(read()), read()
+    assert plot.legend == ("early exits", "uniform depth", "random exits", "dense")
+    lines = lines_of(plot)
+    assert [(100, pytest.approx(100 * results.dense_score))] in lines
+    front = best(results.of_kind("exits"))
+    places = [(pytest.approx(100 * p.cost_share), pytest.approx(100 * p.score)) for p in front]
+    assert places in lines
+    chosen = results.chosen
+    ring = (
+        pytest.approx(100 * chosen.value),
+        pytest.approx(100 * chosen.labels["score"]),
+    )
+    assert [ring] in lines
+
+
+def test_the_control_belongs_to_the_plans_of_the_front():
+    results = read()
+    plans = [point.plan for point in best(results.of_kind("exits"))]
+    controls = [p for p in results.of_kind("random") if any(same(p.plan, plan) for plan in plans)]
+    places = sorted((100 * p.cost_share, 100 * p.score) for p in controls)
+    drawn = [sorted(line) for line in lines_of(frontier(results)) if len(line) == len(places)]
+    assert any(numpy.allclose(line, places) for line in drawn)
+
+
+@pytest.mark.parametrize(("floor", "shown"), [(0.99, True), (0.3, False)])
+def test_the_floor_is_drawn_where_the_axis_reaches_it(floor, shown):
+    identity = {**slim_config()["identity"], "floor": floor}
+    results = SlimResults(Run(slim_config(identity=identity), slim_records(), [], []))
+    texts = [text.get_text() for text in frontier(results).draw(LIGHT, False).axes[0].texts]
+    assert any(text.startswith("floor, ") for text in texts) is shown
+
+
+def test_each_width_has_its_own_line():
+    assert widths(read()).legend == ("full width", "width 2/3", "width 1/2")
+    one = [r for r in slim_records() if r.labels.get("width") in (None, 1.0)]
+    assert widths(read(one)).draw is None
+
+
+def test_without_records_figures_say_so():
+    for figure in (frontier, trials):
+        assert "so far" in figure(read([])).missing
+
+
+def test_trials_ring_the_choice():
+    results = read()
+    lines = lines_of(trials(results))
+    chosen = next(t for t in results.trials if t.cost_share == results.chosen.value)
+    place = (pytest.approx(100 * chosen.cost_share), pytest.approx(chosen.speed))
+    assert sum(line == [place] for line in lines) == 2
+    assert sum(len(line) == 1 for line in lines) == len(results.trials) + 1
+
+
+def test_best_keeps_what_nothing_beats():
+    base = results_point()
+    cheap = dataclasses.replace(base, cost_share=0.2, score=0.7)
+    worse = dataclasses.replace(base, cost_share=0.3, score=0.6)
+    good = dataclasses.replace(base, cost_share=0.4, score=0.9)
+    assert best([good, worse, cheap]) == [cheap, good]
+
+
+def results_point() -> Point:
+    return read().points[0]
+
+
+def test_exits_at_which_nobody_can_leave_do_not_tell_plans_apart():
+    plan = next(p.plan for p in read().of_kind("exits"))
+    silent = dataclasses.replace(plan, threshold=1.0)
+    assert same(silent, dataclasses.replace(silent, exits=()))
+    assert not same(plan, silent)
+
+
+def test_a_run_of_one_trial_and_no_interval_is_drawn():
+    records = [
+        dataclasses.replace(r, interval=None) if r.name == "trial_speed" else r
+        for r in slim_records(Story(until="choose"))
+    ]
+    only = next(r for r in records if r.name == "trial_speed")
+    kept = [r for r in records if r.name != "trial_speed" or r is only]
+    assert to_svg(trials(read(kept)).draw, "x", narrow=False)

@@ -1,0 +1,59 @@
+"""How much of a task ``sparing slim`` trains on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sparing.core.errors import UsageError
+from sparing.slim.options import with_fewer
+from sparing.slim.study import BUDGETS, Options
+from sparing.tasks import load_task
+
+
+@pytest.fixture(scope="module")
+def expressions():
+    return load_task("listops", min_tokens=8, max_tokens=32, examples=60)
+
+
+@pytest.mark.parametrize("most", [1, 100, 500])
+def test_training_inputs_have_so_many_tokens_at_most(expressions, most):
+    fewer = with_fewer(expressions, most)
+    tokens = sum(fewer.train.lengths)
+    assert len(fewer.train) == 1 or tokens <= most
+    assert most == 1 or tokens > most - max(expressions.train.lengths)
+    assert f"train: {len(fewer.train)} of 60 examples, drawn, {most} tokens at most" in fewer.notes
+
+
+def test_other_splits_stay_as_they_are(expressions):
+    fewer = with_fewer(expressions, 100)
+    assert fewer.validation is expressions.validation
+    assert fewer.test is expressions.test
+
+
+def test_a_draw_is_the_same_twice_and_is_not_the_first_rows(expressions):
+    once, again = with_fewer(expressions, 100), with_fewer(expressions, 100)
+    assert once.train.digest == again.train.digest
+    first = expressions.train.subset(range(len(once.train)))
+    assert once.train.digest != first.digest
+
+
+@pytest.mark.parametrize("most", [0, 10**9])
+def test_without_a_limit_or_below_it_nothing_is_drawn(expressions, most):
+    assert with_fewer(expressions, most).train is expressions.train
+
+
+def test_a_picture_counts_all_its_tokens():
+    digits = load_task("digits", patch_size=4)
+    fewer = with_fewer(digits, 10 * digits.tokens)
+    assert len(fewer.train) == 10
+    assert torch.is_tensor(fewer.train.inputs)
+
+
+def test_quick_limits_what_is_trained_on_and_standard_does_not():
+    assert BUDGETS["quick"].train_tokens
+    assert not BUDGETS["standard"].train_tokens
+    with pytest.raises(UsageError, match="train_tokens must be at least 0"):
+        replace(Options(), train_tokens=-1)

@@ -1,0 +1,91 @@
+"""Texts without labels teach ours, and nobody else; the page says how many they were."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import BertTokenizer
+
+from sparing.core.errors import UsageError
+from sparing.slim import aware
+from sparing.slim import models as slim_models
+from sparing.slim import study as slim
+from sparing.tasks.shared.unlabelled import UNLABELLED
+from tests.tasks.tokenizers import save_bert, save_tokenizer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A fine-tuned BERT of a few characters, its task, and a file of more texts."""
+    root = tmp_path_factory.mktemp("texts")
+    tokenizer = BertTokenizer.from_pretrained(save_tokenizer(root / "model"))
+    save_bert(root / "model", len(tokenizer))
+    rows = [f"{'good' if n % 2 else 'bad'} film {n}\t{n % 2}" for n in range(60)]
+    (root / "task").mkdir()
+    (root / "task" / "train.tsv").write_text("\n".join(["text\tlabel", *rows[:50]]) + "\n")
+    (root / "task" / "test.tsv").write_text("\n".join(["text\tlabel", *rows[50:]]) + "\n")
+    more = [f"another text {n}" for n in range(9)]
+    (root / "more.txt").write_text("\n".join([*more, "bad film 50"]) + "\n")
+    return root
+
+
+def options(place, **more):
+    given = {"model": str(place / "model"), "task": str(place / "task"), "polish_epochs": 1}
+    return slim.Options(**given, unlabelled=(str(place / "more.txt"),), **more)
+
+
+def steps(place, **more):
+    wanted = options(place, **more)
+    task, _ = slim.load_for(wanted.task, wanted.task_options, wanted.model, None)
+    return task, slim.steps_of(wanted, task, place / "run")
+
+
+def test_they_are_drawn_and_what_is_held_out_is_not_among_them(place):
+    task, found = steps(place)
+    taught = found.models.taught
+    assert len(taught.train) == len(task.train) + 9
+    assert "1 that share" in taught.notes[-1]
+    few = steps(place, unlabelled_examples=4)[1].models.taught
+    assert len(task.train) + 3 <= len(few.train) <= len(task.train) + 4
+
+
+class Seen(Exception):
+    """Training would begin on this task."""
+
+
+def look(_model, task, *_args, **_options):
+    raise Seen(task)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("train_adaptive", 9), ("train_static", 9), ("train_slim", 9), ("continue_dense", 0)],
+)
+def test_ours_is_distilled_on_them_and_the_rival_is_not(place, monkeypatch, name, extra):
+    task, found = steps(place)
+    models = found.models
+    monkeypatch.setattr(slim_models, "train", look)
+    monkeypatch.setattr(aware, "train", look)
+    model = models.ordered(models.dense())
+
+    calls = {
+        "train_adaptive": lambda: models.train_adaptive(),
+        "train_static": lambda: models.train_static(model.plan),
+        "train_slim": lambda: aware.train_slim(
+            models, model, model.plan, place / "polished", 1, rounded=False
+        ),
+        "continue_dense": lambda: models.continue_dense(),
+    }
+    with pytest.raises(Seen) as seen:
+        calls[name]()
+    labels = seen.value.args[0].train.labels
+    assert len(labels) == len(task.train) + extra
+    assert int((labels == UNLABELLED).sum()) == extra
+
+
+def test_what_names_no_texts_ends_the_run_before_it_begins(place, tmp_path):
+    wanted = slim.replace(options(place), unlabelled=("sst3",))
+    with pytest.raises(UsageError, match="unknown task 'sst3'"):
+        slim.run(wanted, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match="unlabelled_examples"):
+        options(place, unlabelled_examples=-1)
