@@ -277,7 +277,7 @@ def prune(
 
 def _new_folder(output_dir: str | Path | None, *, required: bool) -> Path | None:
     """The folder, which must be new; ``UsageError`` where a model from a path has none to go to."""
-    from sparing.transfer.saving import require_new
+    from sparing.export.saving import require_new
 
     folder = _path(output_dir)
     if folder is not None:
@@ -306,8 +306,8 @@ def _batches(
 
 def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
     """Write a pruned model with what it came with, or with the tokenizer that was given."""
+    from sparing.export.saving import save_model
     from sparing.foreign.pretrained import write_pretrained
-    from sparing.transfer.saving import save_model
 
     if path:
         save_model(model, path, folder)

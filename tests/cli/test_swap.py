@@ -129,7 +129,7 @@ def test_a_mounted_folder_is_filled(tmp_path, monkeypatch, bert):
     from pathlib import Path
 
     from sparing.core.scratch import MARK, MARKED
-    from sparing.transfer.saving import require_new, save_model
+    from sparing.export.saving import require_new, save_model
 
     place = tmp_path / "volume"
     left = place / ".model.abc.part"  # of a process that was killed

@@ -99,7 +99,7 @@ def text_batches(
         raise DataError(f"{texts} cannot be read: {reason}") from error
     if not lines:
         raise DataError(f"{texts} holds no texts: write one on each line")
-    from sparing.transfer.saving import tokenizer_of
+    from sparing.export.saving import tokenizer_of
 
     tokenizer = tokenizer_of(name)
     if tokenizer is None:

@@ -15,7 +15,7 @@ import typer
 
 from sparing.cli._shared import KEPT, Json, emit, progress_bar, verb
 from sparing.core.errors import CheckpointError, UsageError, nearest
-from sparing.transfer.saving import require_new, save_model
+from sparing.export.saving import require_new, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

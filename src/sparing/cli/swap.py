@@ -11,7 +11,7 @@ import typer
 
 from sparing.cli._shared import Json, emit, verb
 from sparing.core.errors import DataError, UsageError
-from sparing.transfer.saving import require_new, save_model
+from sparing.export.saving import require_new, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

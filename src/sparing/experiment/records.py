@@ -13,7 +13,7 @@ class RecordTable:
     """One run's own records, indexed by name.
 
     Where a cell was measured twice (a run that was resumed) the later record counts. Figures
-    quoted from papers are in ``claims`` and nowhere else. ``arms`` are those that the run names,
+    that papers print are in ``claims`` and nowhere else. ``arms`` are those that the run names,
     then those that records add.
     """
 

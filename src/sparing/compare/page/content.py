@@ -141,7 +141,7 @@ def _claims(results: Results) -> Block:
                 text_of(claim.labels.get("reason")),
             )
         )
-    explain = "Quoted from papers, never measured here; ours stands beside them."
+    explain = "Quoted from the papers, never measured here; ours stands beside them."
     heads = ("Claim", "Paper", "Here", "Source", "Why they differ")
     return Block("claims", "What the papers say", explain, heads, tuple(rows))
 
