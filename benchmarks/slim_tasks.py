@@ -24,6 +24,7 @@ from typing import Any
 from rich.progress import Progress
 
 from slim_pool import rows_of, show, write_summary
+from sparing.experiment.registry import find_study
 from sparing.experiment.run import write_atomically
 from sparing.report.page import write_report
 from sparing.slim import study as slim
@@ -115,7 +116,9 @@ def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> l
     def tell(share: float, text: str) -> None:
         bar.update(line, completed=share, description=f"{place.name}: {text}")
 
-    result = slim.run(options_of(task, given.model, seed, given), place, on_progress=tell)
+    result = find_study("slim").run(
+        options_of(task, given.model, seed, given), place, on_progress=tell
+    )
     write_report(place)
     if result.failures:
         first = result.failures[0]

@@ -47,7 +47,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "verdicts": {
         "compare/page/verdict.py": ("compare/test_many_arms.py", "report/test_wording.py"),
         "compare/analysis.py": ("compare/test_verdict.py",),
-        "experiment/goals.py": ("compare/test_analysis.py", "slim/test_choose.py"),
+        "experiment/claims.py": ("compare/test_analysis.py", "slim/test_choose.py"),
     },
     "masks": {"core/mask.py": ()},
     "merging": {"experiment/merge.py": ()},

@@ -14,7 +14,8 @@ from typing import Any
 from sparing.compare import analysis as compare_analysis
 from sparing.compare import study as compare
 from sparing.core.record import Record, RecordLog
-from sparing.experiment.registry import find_study, study_names
+from sparing.experiment.installed import study_names
+from sparing.experiment.registry import find_study
 from sparing.experiment.run import ANALYSIS
 from sparing.report.run import read_run
 from sparing.slim import study as slim

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.progress import Progress
-from sparing.experiment.registry import find_study
+from sparing.experiment.registry import Study, find_study
 
 if TYPE_CHECKING:
     from sparing.advise.study import Advice
@@ -101,7 +101,7 @@ def compare(
 
         outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
     """
-    from sparing.compare import study
+    from sparing.compare import STUDY, study
 
     folder = _path(output_dir) or Path("runs") / f"compare-{_name_of(task)}"
     read = _read(task, model, tokenizer, folder, settings)
@@ -114,7 +114,7 @@ def compare(
     chosen = study.Options(**read, **arms, **settings)
     if epochs and chosen.recipe is not None:
         chosen = replace(chosen, recipe=replace(chosen.recipe, epochs=epochs))
-    return _run(study, chosen, folder, data, on_progress, overwrite)
+    return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
 
 @_checked("slim")
@@ -147,7 +147,7 @@ def slim(
         model = sparing.load(outcome.model)
         model.budget = 0.5
     """
-    from sparing.slim import study
+    from sparing.slim import STUDY, study
 
     if not isinstance(model, str | Path):
         _require_classifier(model)
@@ -156,7 +156,7 @@ def slim(
     read = _read(task, model, tokenizer, folder, settings)
     wanted: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
     chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **wanted, **settings)
-    return _run(study, chosen, folder, data, on_progress, overwrite)
+    return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
 
 @_checked()
@@ -350,7 +350,7 @@ def _read(
 
 
 def _run(
-    study: Any,
+    study: Study,
     options: Any,
     folder: Path,
     data: str | Path | None,

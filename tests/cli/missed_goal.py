@@ -1,13 +1,15 @@
-"""A study that looks at a finished comparison and misses a goal it must reach."""
+"""A study of one cell that misses a goal it must reach."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from sparing.experiment.goals import Goal
+from sparing.core.record import Record
+from sparing.experiment.claims import Goal
+from sparing.experiment.conduct import Experiment
 from sparing.experiment.registry import Study
-from sparing.experiment.study import StudyResult
+from sparing.experiment.run import Cell
+from sparing.experiment.study import base_config
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,12 @@ class Options:
 BUDGETS = {"quick": Options()}
 
 
-def run(options, folder, *, data=None, on_progress=None, overwrite=False):
+def prepare(options, folder, data):
     goal = Goal("accuracy", 0.9, "share", required=True)
     judged = goal.judge(options.value, (options.value - 0.1, options.value + 0.1))
-    config = json.loads((folder / "config.json").read_text())
-    return StudyResult("missed", folder, config, [], [judged], [])
+    config = base_config(__name__, {}) | {"name": "missed", "arms": ["a"], "baseline": "a"}
+    look = Cell("look", lambda: [Record("looked", 1.0, "", "measured")])
+    return Experiment(__name__, config, lambda run: [look], lambda records: [judged])
 
 
-STUDY = Study("missed", __name__, "sparing.compare.page.build")
+STUDY = Study(__name__, __name__, "sparing.compare.page.build")

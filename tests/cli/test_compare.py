@@ -126,9 +126,8 @@ def test_the_page_is_written_again_from_records(command, compared):
     assert page.read_text() == before
 
 
-def test_a_required_goal_that_is_missed_has_its_own_code(command, compared):
-    folder, _ = compared
-    arguments = ("study", "tests.cli.missed_goal", "--output-dir", folder)
+def test_a_required_goal_that_is_missed_has_its_own_code(command, tmp_path):
+    arguments = ("study", "tests.cli.missed_goal", "--output-dir", tmp_path / "run")
     missed = command(*arguments, "--json")
     assert missed.code == 3
     assert missed.json["goals"][0]["met"] is False

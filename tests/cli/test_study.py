@@ -41,7 +41,6 @@ def test_pieces_are_run_and_the_plan_knows(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("tests.cli.missed_goal", "--plan"), "tells no plan"),
         (("compare", "--cells", "x"), "has no --cells"),
         (("compare", "--minutes", "3"), "has no --minutes"),
         (("adaattention", "--budget", "standard"), "--set model=PATH"),

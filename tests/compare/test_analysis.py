@@ -11,7 +11,7 @@ from sparing.compare import cells
 from sparing.compare import study as compare
 from sparing.compare.analysis import analyse
 from sparing.core.record import Record
-from sparing.experiment.goals import Goal
+from sparing.experiment.claims import Goal
 from sparing.measure.latency import PairedLatency
 from sparing.measure.statistics import Ratio
 from sparing.slim.search.resampling import score_difference

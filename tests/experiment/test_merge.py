@@ -13,8 +13,8 @@ from sparing.cli import main
 from sparing.core.errors import DataError, UsageError
 from sparing.core.scratch import MARK, MARKED
 from sparing.experiment.merge import merge
+from sparing.experiment.registry import find_study
 from sparing.report.page import write_report
-from sparing_papers.kerformer import study as kerformer
 from sparing_papers.kerformer.cores import CoreOptions
 
 WHOLE = replace(SMALL, arena=replace(ARENA, pilot=False))
@@ -25,7 +25,7 @@ PIECES = {"a": "arena/listops/0/*", "b": "arena/listops/1/*"}
 def pieces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pieces")
     for name, cells in PIECES.items():
-        kerformer.run(WHOLE, folder / name, cells=cells)
+        find_study("kerformer").run(WHOLE, folder / name, cells=cells)
     return folder
 
 
@@ -33,7 +33,7 @@ def test_the_whole_is_what_one_run_would_be(pieces, tmp_path):
     merged = merge([pieces / "a", pieces / "b"], tmp_path / "whole")
     assert list(merged.cells.values()) == [3, 3]
     assert merged.doubled == 0
-    again = kerformer.run(WHOLE, tmp_path / "whole", minutes=0.0)
+    again = find_study("kerformer").run(WHOLE, tmp_path / "whole", minutes=0.0)
     assert again.failures == []
     assert {r.labels["seed"] for r in again.records if r.name == "score"} == {0, 1}
     [mean] = [
@@ -44,7 +44,7 @@ def test_the_whole_is_what_one_run_would_be(pieces, tmp_path):
     one, other = (
         next(
             r.value
-            for r in kerformer.run(WHOLE, pieces / name, minutes=0.0).records
+            for r in find_study("kerformer").run(WHOLE, pieces / name, minutes=0.0).records
             if r.name == "score" and r.labels["arm"] == "kerformer"
         )
         for name in PIECES
@@ -81,7 +81,7 @@ def test_trained_models_go_along(pieces, tmp_path):
 
 def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     other = replace(WHOLE, arena=replace(WHOLE.arena, margin=0.02))
-    kerformer.run(other, tmp_path / "other", minutes=0.0)
+    find_study("kerformer").run(other, tmp_path / "other", minutes=0.0)
     with pytest.raises(UsageError, match=rf"another run than {pieces / 'a'}.*margin.*0.02"):
         merge([pieces / "a", tmp_path / "other"], tmp_path / "whole")
     shutil.copytree(pieces / "b", tmp_path / "b")
@@ -89,7 +89,7 @@ def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
     (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "study": "slim"}))
     with pytest.raises(UsageError, match=rf"{pieces / 'a'} is a run of kerformer, .* one of slim"):
         merge([pieces / "a", tmp_path / "b"], tmp_path / "whole")
-    with pytest.raises(UsageError, match="runs of slim are not made of pieces"):
+    with pytest.raises(UsageError, match="runs of slim are not made of shards"):
         merge([tmp_path / "b", pieces / "a"], tmp_path / "whole")
     data = dict.fromkeys(config["data"], "0")
     (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "data": data}))
@@ -140,17 +140,17 @@ TIMED = CoreOptions(
 
 def test_runs_that_were_asked_other_questions_become_one(pieces, tmp_path):
     timed = replace(WHOLE, questions=("cores",), cores=TIMED)
-    kerformer.run(timed, tmp_path / "timed", cells="cores/time/*")
+    find_study("kerformer").run(timed, tmp_path / "timed", cells="cores/time/*")
     merged = merge([tmp_path / "timed", pieces / "a", pieces / "b"], tmp_path / "whole")
     assert list(merged.cells.values()) == [1, 3, 3]
     both = replace(WHOLE, questions=("arena", "cores"), cores=TIMED)
-    again = kerformer.run(both, tmp_path / "whole", minutes=0.0)
+    again = find_study("kerformer").run(both, tmp_path / "whole", minutes=0.0)
     assert {r.labels["question"] for r in again.records if r.name == "score"} == {"arena"}
     assert any(r.cell.startswith("cores/time") for r in again.records)
     with pytest.raises(UsageError, match="questions was"):
-        kerformer.run(timed, tmp_path / "whole", minutes=0.0)
+        find_study("kerformer").run(timed, tmp_path / "whole", minutes=0.0)
     other = replace(both, cores=replace(TIMED, rounds=4))
-    kerformer.run(other, tmp_path / "other", minutes=0.0)
+    find_study("kerformer").run(other, tmp_path / "other", minutes=0.0)
     with pytest.raises(UsageError, match=r"another run than .*cores is .*4"):
         merge([tmp_path / "timed", tmp_path / "other"], tmp_path / "second")
     merge([tmp_path / "other", pieces / "a"], tmp_path / "second")  # what one was not asked
@@ -186,6 +186,7 @@ def test_questions_that_train_on_one_task_in_their_own_ways_are_joined(pieces, t
         shutil.copytree(pieces / name, tmp_path / name)
         file = tmp_path / name / "config.json"
         config = json.loads(file.read_text())
+        del config["identity"]["arena"]  # settings of what is not asked are no part of a run
         config["identity"] |= {"questions": [question], "tasks": {f"{question}/cifar10": {}}}
         config["identity"][question] = {}
         config["data"] = {"cifar10": digest}
@@ -214,7 +215,7 @@ def test_what_is_known_of_machines_goes_along_and_stays(pieces, tmp_path):
     records = (elsewhere / "records.jsonl").read_text(encoding="utf-8")
     (elsewhere / "records.jsonl").write_text(records.replace(here, "there"), encoding="utf-8")
     merge([pieces / "a", elsewhere], tmp_path / "whole")
-    again = kerformer.run(WHOLE, tmp_path / "whole", minutes=0.0)
+    again = find_study("kerformer").run(WHOLE, tmp_path / "whole", minutes=0.0)
     assert again.config["machines"] == {here: again.config["machine"], "there": facts}
     page = write_report(tmp_path / "whole")["md"].read_text(encoding="utf-8")
     assert "a card" in page

@@ -8,8 +8,8 @@ import pytest
 
 from sparing.core.record import Record
 from sparing.experiment.merge import merge
+from sparing.experiment.registry import find_study
 from sparing.experiment.run import Run, read_config
-from sparing_papers.kerformer import study as kerformer
 from tests.experiment.test_merge import WHOLE
 
 
@@ -17,7 +17,7 @@ from tests.experiment.test_merge import WHOLE
 def folders(tmp_path):
     """Two folders of one run: both finished cells a and b, each with values of its own."""
     first, second = tmp_path / "first", tmp_path / "second"
-    kerformer.run(WHOLE, first, minutes=0.0)
+    find_study("kerformer").run(WHOLE, first, minutes=0.0)
     shutil.copytree(first, second)
     for folder, value in ((first, 1.0), (second, 2.0)):
         run = Run(folder, read_config(folder))

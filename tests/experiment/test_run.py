@@ -14,7 +14,7 @@ import pytest
 from sparing.core.errors import DataError, UsageError
 from sparing.core.progress import waiting
 from sparing.core.record import Record
-from sparing.experiment.goals import Goal
+from sparing.experiment.claims import Goal
 from sparing.experiment.plan import clocked
 from sparing.experiment.run import Cell, open_run, read_config
 from sparing.experiment.study import StudyResult, base_config

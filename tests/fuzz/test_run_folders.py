@@ -8,6 +8,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from sparing.experiment.registry import find_study
 from tests.compare.records import CLAIMS, GOALS, config, records, write_run
 from tests.fuzz.harness import (
     CHANGES,
@@ -31,7 +32,6 @@ def _files():
     import tempfile
     from pathlib import Path
 
-    from sparing_papers.kerformer import study as kerformer
     from tests.experiment.test_merge import WHOLE
 
     found = {}
@@ -42,7 +42,7 @@ def _files():
                 made = [*records(ARMS, seeds=2), *CLAIMS]
                 write_run(folder, config(ARMS, 2), made, GOALS, [{"cell": "a", "error": "b"}])
             else:
-                kerformer.run(WHOLE, folder, minutes=0.0)
+                find_study("kerformer").run(WHOLE, folder, minutes=0.0)
             found[kind] = {
                 file.relative_to(folder).as_posix(): file.read_bytes()
                 for file in folder.rglob("*")

@@ -11,6 +11,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.rounding import rounded_up
+from sparing.experiment.registry import find_study
 from sparing.export.folder import open_chain
 from sparing.export.int8 import Int8Settings
 from sparing.measure.inputs import InputTimes
@@ -151,7 +152,7 @@ def test_epochs_are_not_negative():
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     pytest.importorskip("onnxruntime")
-    return slim.run(SMALL, tmp_path_factory.mktemp("slim") / "run")
+    return find_study("slim").run(SMALL, tmp_path_factory.mktemp("slim") / "run")
 
 
 def of_name(result, name, **labels):
@@ -193,6 +194,6 @@ def test_a_finished_run_reads_all_of_it_back(done, monkeypatch):
 
     for module, name in ((models, "train"), (aware, "train"), (int8, "quantise")):
         monkeypatch.setattr(module, name, never)
-    again = slim.run(SMALL, done.folder)
+    again = find_study("slim").run(SMALL, done.folder)
     assert again.failures == []
     assert open_chain(done.folder / "model" / "onnx-int8")

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import sparing
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.experiment.registry import find_study
 from sparing.experiment.run import Run
 from sparing.outcome import finish
 from sparing.slim import aware, cells, engines, saving, study
@@ -61,7 +62,7 @@ def done(tmp_path_factory, told):
     def tell(fraction, text):
         told.append((fraction, text))
 
-    return slim.run(SMALL, tmp_path_factory.mktemp("slim") / "run", on_progress=tell)
+    return find_study("slim").run(SMALL, tmp_path_factory.mktemp("slim") / "run", on_progress=tell)
 
 
 def of_name(result, name, **labels):
@@ -294,9 +295,9 @@ def test_a_finished_run_is_read_back_by_the_same_call(done, monkeypatch):
         raise AssertionError("it was done again")
 
     monkeypatch.setattr(slim_models, "train", never)
-    again = slim.run(SMALL, done.folder)
+    again = find_study("slim").run(SMALL, done.folder)
     assert (again.failures, len(again.records)) == ([], len(done.records))
-    assert all(cell.done for cell in slim.plan(SMALL, done.folder).cells)
+    assert all(cell.done for cell in find_study("slim").plan(SMALL, done.folder).cells)
 
 
 def test_an_outcome_says_where_the_model_lies(done):
@@ -329,7 +330,7 @@ def test_a_finished_run_is_read_back(done, monkeypatch):
 
     monkeypatch.setattr(slim_models, "train", never)
     before = (done.folder / "records.jsonl").read_bytes()
-    again = slim.run(SMALL, done.folder)
+    again = find_study("slim").run(SMALL, done.folder)
     assert again.failures == []
     assert (done.folder / "records.jsonl").read_bytes() == before
 
@@ -339,7 +340,7 @@ def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
     source = done.folder / "models" / "dense"
     before = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
     options = replace(SMALL, model=str(source), epochs=1, batches=(1,))
-    result = slim.run(options, tmp_path / "run")
+    result = find_study("slim").run(options, tmp_path / "run")
     assert result.failures == []
     assert not (tmp_path / "run" / "models" / "dense").exists()
     assert {p.name: p.read_bytes() for p in source.iterdir() if p.is_file()} == before
@@ -355,7 +356,7 @@ def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
 )
 def test_rows_that_cannot_choose_or_calibrate_are_refused_before_the_run(tmp_path, changes, words):
     with pytest.raises(UsageError, match=words):
-        slim.run(replace(SMALL, **changes), tmp_path / "run")
+        find_study("slim").run(replace(SMALL, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -363,7 +364,7 @@ def test_rows_that_cannot_choose_or_calibrate_are_refused_before_the_run(tmp_pat
 def test_a_promise_that_can_be_kept_is_kept(done, tmp_path):
     source = str(done.folder / "models" / "dense")
     options = replace(SMALL, model=source, epochs=1, batches=(1,), epsilon=0.9)
-    result = slim.run(options, tmp_path / "run")
+    result = find_study("slim").run(options, tmp_path / "run")
     bound = of_name(result, "disagreement_bound")[0]
     assert bound.labels["kept"] is True
     assert "at most 0.9 of inputs" in bound.labels["promise"]
@@ -403,7 +404,7 @@ def test_impossible_wishes_are_named(change, words):
 def test_the_result_never_goes_into_the_users_model(done):
     source = done.folder / "models" / "dense"
     with pytest.raises(UsageError, match="choose another folder"):
-        slim.run(replace(SMALL, model=str(source)), source)
+        find_study("slim").run(replace(SMALL, model=str(source)), source)
 
 
 def test_trainings_do_not_see_what_calibration_is_held_on(tmp_path):
@@ -424,7 +425,7 @@ def test_trainings_do_not_see_what_calibration_is_held_on(tmp_path):
 )
 def test_a_model_that_does_not_fit_ends_the_run_before_it_begins(tmp_path, changes, words):
     with pytest.raises(UsageError, match=words):
-        slim.run(replace(SMALL, **changes), tmp_path / "run")
+        find_study("slim").run(replace(SMALL, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -440,7 +441,7 @@ def test_random_generators_are_left_alone(tmp_path, done):
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
-    slim.run(SMALL, done.folder)
+    find_study("slim").run(SMALL, done.folder)
     assert torch.equal(torch.rand(1), expected)
 
 

@@ -6,6 +6,7 @@ import pytest
 from transformers import BertTokenizer
 
 from sparing.core.errors import UsageError
+from sparing.experiment.registry import find_study
 from sparing.slim import aware
 from sparing.slim import models as slim_models
 from sparing.slim import study as slim
@@ -85,7 +86,7 @@ def test_ours_is_distilled_on_them_and_the_rival_is_not(place, monkeypatch, name
 def test_what_names_no_texts_ends_the_run_before_it_begins(place, tmp_path):
     wanted = slim.replace(options(place), unlabelled=("sst3",))
     with pytest.raises(UsageError, match="unknown task 'sst3'"):
-        slim.run(wanted, tmp_path / "run")
+        find_study("slim").run(wanted, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="unlabelled_examples"):
         options(place, unlabelled_examples=-1)

@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Any
 
 from sparing.core.paths import expanded
-from sparing.core.progress import Progress
 from sparing.core.record import Label, Record
-from sparing.experiment.goals import Goal, GoalResult
-from sparing.experiment.plan import Plan, clocked, do_pieces, wanted_cells
-from sparing.experiment.run import Cell, Run, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.conduct import Experiment
+from sparing.experiment.plan import clocked
+from sparing.experiment.run import Cell
+from sparing.experiment.study import base_config, plain
 from sparing.models import default_model
 from sparing_papers.adaattention.analysis import EVERY, analyse, of_claims
 from sparing_papers.adaattention.arithmetic import bounds, impossible, scorers
@@ -95,49 +95,34 @@ GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
 )
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-    cells: str = "*",
-    minutes: float | None = None,
-) -> StudyResult:
-    """Run the study in a folder that can be continued after any interruption.
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The study with these options.
 
-    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
-    now (``sst2/*``), and after ``minutes`` no further one begins; the rest is left for a later
-    call. Raises ``UsageError`` for unknown names, for a budget that this machine cannot serve, for
-    a pattern that no cell fits, and for a folder that holds another run; a cell that fails is noted
-    in the result, and the others go on.
+    Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
     require_machine(options)
-    works, told = works_of(options, folder, data)
-    identity = plain({**asdict(options), "tasks": told})
+    works, loaded = works_of(options, folder, data)
+    identity = plain({**asdict(options), "tasks": loaded})
     identity["precision"] = works[0].length.precision  # as this machine takes it
     del identity["needs"]  # of the machine, not of what is run
     learned, models = [work.task for work in works], (options.model, options.image_model)
     config = base_config("adaattention", _named(identity, options), learned, models)
-    config |= _described(options, works, folder.name)
-    planned = _cells(options, works)
-    config["cells"] = [cell.key for cell in planned]
-    wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite, by_task=True) as opened:
-        restore(works, opened.records(), opened.finished())
-        failures = do_pieces(opened, wanted, minutes, on_progress)
-        return _finish(opened, options, works, failures)
+    inside = [work.name for work in works if options.ablated(work)]
 
+    def analysis(measured: Sequence[Record]) -> list[Record]:
+        scores = analyse(measured, works, options.seeds, inside)
+        return [*scores, *shapes.memory_ratios(measured)]
 
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; starts nothing.
-
-    Loads the tasks and takes one training step of each task's model. Raises as ``run`` does.
-    """
-    works, _ = works_of(options, folder, data)
-    records, finished = standing(folder)
-    return make_plan(_cells(options, works), works, records, finished)
+    return Experiment(
+        "adaattention",
+        config | _described(options, works, folder.name),
+        lambda opened: _cells(options, works),
+        lambda records: judge(records, options, works),
+        analysis,
+        begin=lambda opened: restore(works, opened.records(), opened.finished()),
+        estimate=lambda cells, records, finished: make_plan(cells, works, records, finished),
+        by_task=True,
+    )
 
 
 def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
@@ -213,19 +198,6 @@ def _seconds(work: Work, cell: Cell) -> float:
     """About how long what is looked at takes, in passes over the test split."""
     passes = {"int8": 12.0, "rotation": 11.0, "heads": 8.0, "patterns": 1.5}
     return calls_seconds(work, passes.get(cell.key.split("/")[-2], 0.5))
-
-
-def _finish(
-    opened: Run, options: Options, works: Sequence[Work], failures: list[Any]
-) -> StudyResult:
-    measured = [r for r in opened.records() if r.cell != "analysis"]
-    inside = [work.name for work in works if options.ablated(work)]
-    found = [*analyse(measured, works, options.seeds, inside), *shapes.memory_ratios(measured)]
-    opened.replace_analysis(found)
-    records = opened.records()
-    goals = judge(records, options, works)
-    write_goals(opened.folder, goals)
-    return StudyResult("adaattention", opened.folder, opened.config, records, goals, failures)
 
 
 def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) -> list[GoalResult]:

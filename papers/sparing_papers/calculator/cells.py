@@ -11,8 +11,8 @@ from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
 from sparing.calculator.regression import fit_predictor, value_task
 from sparing.core.record import Record
+from sparing.experiment.cells.spent import spent_records, windows
 from sparing.experiment.run import Cell
-from sparing.experiment.spent import spent_records, windows
 from sparing.measure.machine import threads
 from sparing.predictors import build_predictor, parameter_counts
 from sparing.predictors.gated_sum import Network as GatedSum

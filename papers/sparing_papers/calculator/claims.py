@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sparing.core.record import Record
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.claims import Goal, GoalResult
 from sparing_papers.calculator.analysis import Values, paired
 from sparing_papers.calculator.arms import (
     BASELINE,

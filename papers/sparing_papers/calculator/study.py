@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sparing.core.progress import Progress
-from sparing.experiment.plan import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.experiment.run import ANALYSIS, Cell, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.experiment.conduct import Experiment
+from sparing.experiment.plan import clocked
+from sparing.experiment.run import Cell
+from sparing.experiment.study import base_config, plain
 from sparing.tasks.arithmetic import FACTS
 from sparing_papers.calculator.analysis import analyse
 from sparing_papers.calculator.arms import ARMS, BASELINE, FIXED
@@ -28,22 +28,8 @@ from sparing_papers.calculator.options import BUDGETS as BUDGETS
 from sparing_papers.calculator.options import Options as Options
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-    cells: str = "*",
-    minutes: float | None = None,
-) -> StudyResult:
-    """Run the study in a folder that can be continued after any interruption.
-
-    Finished cells are never repeated; ``cells`` and ``minutes`` run a part of them. No data is
-    needed. Raises ``UsageError`` for unknown names and for a folder that holds another run; a cell
-    that fails is noted in the result, and the others go on.
-    """
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The study with these options; no data is needed. Raises ``UsageError`` for unknown names."""
     # how arms are built and trained belongs to a run as much as what they are called
     networks = {
         name: {**asdict(ARMS[name]), "recipe": asdict(ARMS[name].recipe(0, options.epochs))}
@@ -51,24 +37,13 @@ def run(
     }
     identity = plain({**asdict(options), "networks": networks})
     config = base_config("calculator", identity, models=[options.language_model])
-    config |= _described(options, folder.name)
-    planned = _cells(options, folder)
-    config["cells"] = [cell.key for cell in planned]
-    wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite) as opened:
-        failures = do_pieces(opened, wanted, minutes, on_progress)
-        measured = [r for r in opened.records() if r.cell != ANALYSIS]
-        opened.replace_analysis(analyse(measured))
-        records = opened.records()
-        goals = judge(records)
-        write_goals(opened.folder, goals)
-        return StudyResult("calculator", folder, opened.config, records, goals, failures)
-
-
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    records, finished = standing(folder)
-    return plan_by_kind(_cells(options, folder), records, finished, parts=2)
+    return Experiment(
+        "calculator",
+        config | _described(options, folder.name),
+        lambda opened: _cells(options, folder),
+        judge,
+        analyse,
+    )
 
 
 def _cells(options: Options, folder: Path) -> list[Cell]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sparing.core.record import Record
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.claims import Goal, GoalResult
 from sparing.experiment.study import plain
 from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
 from sparing.tasks import Task

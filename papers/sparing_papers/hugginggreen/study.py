@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sparing.core.progress import Progress
-from sparing.experiment.plan import Plan, clocked, do_pieces, plan_by_kind, wanted_cells
-from sparing.experiment.run import Cell, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.core.record import Record
+from sparing.experiment.conduct import Experiment
+from sparing.experiment.plan import clocked, plan_by_kind
+from sparing.experiment.run import Cell
+from sparing.experiment.study import base_config, plain
 from sparing.tasks import Task
 from sparing_papers.hugginggreen.analysis import analyse
 from sparing_papers.hugginggreen.arms import (
@@ -52,51 +54,31 @@ TYPICAL_FLOPS = 26e9  # of training on one core, on models as small as these, ju
 BESIDE_S = 1.0  # to build, save and time a model
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-    cells: str = "*",
-    minutes: float | None = None,
-) -> StudyResult:
-    """Run the study in a folder that can be continued after any interruption.
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The study with these options.
 
-    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
-    now (``patches/digits/*``), and after ``minutes`` no further one begins. Raises ``UsageError``
-    for unknown names, for a budget that this machine cannot serve, for a pattern that no cell fits,
-    and for a folder that holds another run; a cell that fails is noted in the result, and the
-    others go on.
+    Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
     require_machine(options)
-    tasks, boxed, told = _tasks(options, data)
-    identity = plain({**asdict(options), "tasks": told})
+    tasks, boxed, loaded = _tasks(options, data)
+    identity = plain({**asdict(options), "tasks": loaded})
     del identity["needs"]
     learned = [*tasks.values(), *boxed.values()]
     config = base_config("hugginggreen", identity, learned)
-    config |= described(options, tasks, folder.name)
-    planned = _cells(options, tasks, boxed, folder, data)
-    config["cells"] = [cell.key for cell in planned]
-    wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite) as opened:
-        failures = do_pieces(opened, wanted, minutes, on_progress)
-        tested = {name: len(task.test) for name, task in (boxed | tasks).items()}
-        measured = [r for r in opened.records() if r.cell != "analysis"]
-        found = analyse(measured, tested, options.margin)
-        opened.replace_analysis([*found, *analyse_stages(measured, tested, options.margin)])
-        records = opened.records()
-        goals = judge(options, tasks, records)
-        write_goals(opened.folder, goals)
-        return StudyResult("hugginggreen", folder, opened.config, records, goals, failures)
+    tested = {name: len(task.test) for name, task in (boxed | tasks).items()}
 
+    def analysis(measured: Sequence[Record]) -> list[Record]:
+        paired = analyse(measured, tested, options.margin)
+        return [*paired, *analyse_stages(measured, tested, options.margin)]
 
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    tasks, boxed, _ = _tasks(options, data)
-    records, finished = standing(folder)
-    return plan_by_kind(_cells(options, tasks, boxed, folder, data), records, finished)
+    return Experiment(
+        "hugginggreen",
+        config | described(options, tasks, folder.name),
+        lambda opened: _cells(options, tasks, boxed, folder, data),
+        lambda records: judge(options, tasks, records),
+        analysis,
+        estimate=partial(plan_by_kind, parts=3),
+    )
 
 
 def _tasks(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.claims import Goal, GoalResult
 from sparing_papers.kerformer.behaviour import neighbours, neighbours_by_reweighting
 from sparing_papers.kerformer.costs import (
     Measure,

@@ -16,7 +16,7 @@ from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.core.workload import Workload
-from sparing.experiment.device import device, usual_dtype
+from sparing.experiment.cells.device import device, usual_dtype
 from sparing.experiment.run import Cell
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.memory import peak_memory

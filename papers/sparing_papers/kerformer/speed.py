@@ -10,7 +10,7 @@ import torch
 
 from sparing.core.checks import Count, NotNegative, at_least, check_fields, some
 from sparing.core.record import Label, Record
-from sparing.experiment.device import device, lowered
+from sparing.experiment.cells.device import device, lowered
 from sparing.experiment.run import Cell
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.memory import peak_memory

@@ -17,18 +17,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sparing.core.progress import Progress
 from sparing.core.record import Record
+from sparing.experiment.conduct import Experiment
 from sparing.experiment.plan import (
-    Plan,
     clocked,
-    do_pieces,
-    idle_records,
-    plan_by_kind,
-    wanted_cells,
 )
-from sparing.experiment.run import ANALYSIS, Cell, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.experiment.run import Cell
+from sparing.experiment.study import base_config, plain
 from sparing_papers.kerformer.claims import claims_of, judge
 from sparing_papers.kerformer.cores import core_cells
 from sparing_papers.kerformer.options import (
@@ -55,84 +50,48 @@ from sparing_papers.long_range.work import (
     TaskOptions,
     bare_identity,
     can_be_had,
-    in_order,
     load,
 )
 
 MODELS = {ARENA: "long_range", VISION: "vit"}
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-    cells: str = "*",
-    minutes: float | None = None,
-) -> StudyResult:
-    """Run the study in a folder that can be continued after any interruption.
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The study with these options.
 
-    Finished cells are never repeated; ``cells`` and ``minutes`` run a part of them. Raises
-    ``UsageError`` for unknown names, for a budget that this machine cannot serve and for a folder
-    that holds another run; a cell that fails is noted in the result, and the others go on.
+    Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
     require_machine(options)
-    works, told = _works(options, folder, data)
-    config = base_config(
+    works, loaded = _works(options, folder, data)
+    learned = [replace(work.task, name=name) for name, work in _named(works).items()]
+    identity = _identity(options, loaded)
+    config = base_config("kerformer", identity, learned, [options.pretrained.model])
+    chances = {work.name: work.task.chance for work in works}
+
+    def analysis(measured: Sequence[Record]) -> list[Record]:
+        return [*analyse(measured, chances), *paired_records(measured), *_sizes(works)]
+
+    return Experiment(
         "kerformer",
-        _identity(options, told),
-        [replace(work.task, name=name) for name, work in _named(works).items()],
-        [options.pretrained.model],
+        config | _described(options, works, folder.name, data),
+        lambda opened: _cells(options, works, folder, data),
+        lambda records: judge(records, options.questions),
+        analysis,
     )
-    config |= _described(options, works, folder.name, data)
-    planned = _cells(options, works, folder, data)
-    config["cells"] = [cell.key for cell in planned]
-    wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite, today=identity_today) as opened:
-        failures = do_pieces(opened, wanted, minutes, on_progress)
-        measured = [r for r in opened.records() if r.cell != ANALYSIS]
-        chances = {work.name: work.task.chance for work in works}
-        found = [*analyse(measured, chances), *paired_records(measured), *_sizes(works)]
-        idle = idle_records(planned, measured, opened.finished())
-        opened.replace_analysis([*found, *idle])
-        records = opened.records()
-        goals = judge(records, options.questions)
-        write_goals(opened.folder, goals)
-        return StudyResult("kerformer", folder, opened.config, records, goals, failures)
 
 
-def _identity(options: Options, told: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _identity(options: Options, loaded: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What makes two runs the same one: the settings of what is asked, and the tasks' own."""
-    return identity_today(plain({**asdict(options), "tasks": told}))
-
-
-def identity_today(identity: dict[str, Any]) -> dict[str, Any]:
-    """The identity without the settings of what is not asked, which older versions kept."""
-    asked = in_order(identity.get("questions", QUESTIONS), QUESTIONS)
-    other = {*QUESTIONS} - {*asked}
-    own = {name: value for name, value in identity.items() if name not in {"needs", *other}}
-    own["questions"] = asked
-    own["tasks"] = {
-        key: value
-        for key, value in identity.get("tasks", {}).items()
-        if key.split("/")[0] not in other
-    }
-    return bare_identity(own)
+    identity = plain({**asdict(options), "tasks": loaded})
+    left_out = {"needs", *({*QUESTIONS} - {*options.questions})}
+    settings = {name: value for name, value in identity.items() if name not in left_out}
+    return bare_identity(settings) | {"questions": sorted({*options.questions})}
 
 
 def _seeds(options: Options) -> int:
     """The most of any question that is trained for, else one."""
     own = [each.seeds for each in _trained(options).values()]
     return max([*own, *([options.seeds] if PRETRAINED in options.questions else [])], default=1)
-
-
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    works, _ = _works(options, folder, data)
-    records, finished = standing(folder)
-    return plan_by_kind(_cells(options, works, folder, data), records, finished, parts=2)
 
 
 def _works(

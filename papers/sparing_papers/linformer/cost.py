@@ -14,8 +14,8 @@ from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.core.workload import Workload
-from sparing.experiment import probe
-from sparing.experiment.device import device, lowered, usual_dtype
+from sparing.experiment.cells import probe
+from sparing.experiment.cells.device import device, lowered, usual_dtype
 from sparing.experiment.run import Cell
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.machine import synchronize, threads

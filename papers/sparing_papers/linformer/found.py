@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparing.core.record import Label, Record
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.claims import Goal, GoalResult
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 
 FEWEST_SEEDS = 3

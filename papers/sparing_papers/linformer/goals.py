@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sparing.core.record import Label, Record
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.claims import Goal, GoalResult
 from sparing_papers.linformer.analysis import WITHIN
 from sparing_papers.linformer.error import LEARNED, MEANS, RANDOM
 from sparing_papers.linformer.found import FEWEST_SEEDS, Found, judged

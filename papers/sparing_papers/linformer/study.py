@@ -18,17 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
-from sparing.core.progress import Progress
+from sparing.experiment.conduct import Experiment
 from sparing.experiment.plan import (
-    Plan,
     clocked,
-    do_pieces,
-    idle_records,
-    plan_by_kind,
-    wanted_cells,
 )
-from sparing.experiment.run import ANALYSIS, DATA, Cell, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, write_goals
+from sparing.experiment.run import DATA, Cell
+from sparing.experiment.study import base_config, plain
 from sparing.tasks import Task
 from sparing.tasks.shared.files import given_folder
 from sparing_papers.linformer.analysis import analyse
@@ -47,7 +42,6 @@ from sparing_papers.linformer.options import (
     LANGUAGE,
     LINFORMER,
     LONGER,
-    QUESTIONS,
     SHARED,
     SHIFT,
     SPECTRUM,
@@ -60,7 +54,7 @@ from sparing_papers.linformer.spectrum import spectrum_cell
 from sparing_papers.long_range.arms import DENSE
 from sparing_papers.long_range.pretrained import notes as swapped_notes
 from sparing_papers.long_range.pretrained import pretrained_cells
-from sparing_papers.long_range.work import TaskOptions, bare_identity, can_be_had, in_order, load
+from sparing_papers.long_range.work import TaskOptions, bare_identity, can_be_had, load
 
 MODEL = "long_range"
 OF_PRETRAINED = ("swapped", "swapped_margin")  # of no consequence without such an encoder
@@ -82,57 +76,34 @@ class Loaded:
         return {name: work.task for name, work in self.works.items()}
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-    cells: str = "*",
-    minutes: float | None = None,
-) -> StudyResult:
-    """Run the study in a folder that can be continued after any interruption.
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The study with these options; what needs data is left out without a data folder, and noted.
 
-    Finished cells are never repeated; ``cells`` and ``minutes`` run a part of them. What needs data
-    is left out without a data folder, and noted. Raises ``UsageError`` for unknown names and for a
-    folder that holds another run; a cell that fails is noted in the result, and the others go on.
+    Raises ``UsageError`` for unknown names.
     """
     loaded = _loaded(options, folder, data)
-    identity = identity_today(plain({**asdict(options), "tasks": loaded.told}))
-    read = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
-    config = base_config("linformer", identity, read, [options.pretrained])
+    learned = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
+    config = base_config("linformer", _identity(options, loaded), learned, [options.pretrained])
     if LANGUAGE in options.questions:
         config[DATA] |= language_digests(options.language, data)
-    config |= _described(options, loaded, folder.name)
-    planned = _cells(options, loaded, folder, data)
-    config["cells"] = [cell.key for cell in planned]
-    wanted = wanted_cells(planned, cells)
-    with open_run(folder, config, overwrite=overwrite, today=identity_today) as opened:
-        failures = do_pieces(opened, wanted, minutes, on_progress)
-        measured = [r for r in opened.records() if r.cell != ANALYSIS]
-        chances = {name: task.chance for name, task in loaded.tasks.items()}
-        idle = idle_records(planned, measured, opened.finished())
-        opened.replace_analysis([*analyse(measured, chances), *idle])
-        records = opened.records()
-        forms = [*first.forms] if (first := _first(options, loaded)) else []
-        goals = judge(options, list(loaded.works), records, forms)
-        write_goals(opened.folder, goals)
-        return StudyResult("linformer", folder, opened.config, records, goals, failures)
+    chances = {name: task.chance for name, task in loaded.tasks.items()}
+    first = _first(options, loaded)
+    forms = [*first.forms] if first else []
+    return Experiment(
+        "linformer",
+        config | _described(options, loaded, folder.name),
+        lambda opened: _cells(options, loaded, folder, data),
+        lambda records: judge(options, list(loaded.works), records, forms),
+        lambda measured: analyse(measured, chances),
+    )
 
 
-def identity_today(identity: dict[str, Any]) -> dict[str, Any]:
-    """The identity without what changes nothing of what was done, which older versions kept."""
-    other = () if identity.get("pretrained") else OF_PRETRAINED
-    found = bare_identity({name: own for name, own in identity.items() if name not in other})
-    return found | {"questions": in_order(identity.get("questions", QUESTIONS), QUESTIONS)}
-
-
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; trains nothing."""
-    records, finished = standing(folder)
-    loaded = _loaded(options, folder, data)
-    return plan_by_kind(_cells(options, loaded, folder, data), records, finished, parts=2)
+def _identity(options: Options, loaded: Loaded) -> dict[str, Any]:
+    """What makes two runs the same one: settings of no consequence are left out."""
+    left_out = () if options.pretrained else OF_PRETRAINED
+    settings = plain({**asdict(options), "tasks": loaded.told})
+    bare = bare_identity({name: own for name, own in settings.items() if name not in left_out})
+    return bare | {"questions": sorted({*options.questions})}
 
 
 def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:

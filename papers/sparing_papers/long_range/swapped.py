@@ -16,8 +16,8 @@ from sparing.core.errors import DataError, UsageError
 from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Label, Record
 from sparing.core.writing import write_atomically
+from sparing.experiment.cells.spent import spent_records, windows
 from sparing.experiment.inputs.task import limited
-from sparing.experiment.spent import spent_records, windows
 from sparing.measure.machine import threads
 from sparing.models import build_model
 from sparing.tasks import Task

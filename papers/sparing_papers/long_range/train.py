@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparing.core.record import Label, Record
-from sparing.experiment.device import device
+from sparing.experiment.cells.device import device
+from sparing.experiment.cells.spent import spent_records, windows
 from sparing.experiment.run import Cell
-from sparing.experiment.spent import spent_records, windows
 from sparing.measure.machine import threads
 from sparing.train import evaluate, train
 from sparing_papers.long_range.answers import answers_record

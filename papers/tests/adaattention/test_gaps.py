@@ -13,6 +13,7 @@ from papers.tests.adaattention.test_study import SMALL
 
 from sparing.core.errors import DataError
 from sparing.core.record import Record
+from sparing.experiment.registry import find_study
 from sparing.measure.latency import PairedLatency
 from sparing.measure.pooling import pool_differences
 from sparing.measure.statistics import median_ratio
@@ -233,7 +234,7 @@ def test_another_machines_precision_is_another_run(tmp_path, monkeypatch):
     def identity(name, native):
         monkeypatch.setattr("sparing.train.trainer.multiplies_bfloat16", lambda: native)
         options = replace(SMALL, precision="fast")
-        run = adaattention.run(options, tmp_path / name, cells="arith*")
+        run = find_study("adaattention").run(options, tmp_path / name, cells="arith*")
         return run.config["identity"], run.config["recipes"]["digits"]["precision"]
 
     (with_it, told), (without, plain) = identity("a", True), identity("b", False)

@@ -11,6 +11,7 @@ from papers.tests.adaattention.test_study import SMALL
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.experiment.registry import find_study
 from sparing.experiment.run import Cell
 from sparing.measure.statistics import unseen
 from sparing.models import build_model
@@ -37,13 +38,13 @@ def test_a_plan_scales_guesses_by_what_finished_cells_took(tmp_path, monkeypatch
 
 
 def test_a_run_in_pieces_does_what_is_asked_and_says_what_is_missing(tmp_path):
-    one = adaattention.run(SMALL, tmp_path / "run", cells="arith*")
+    one = find_study("adaattention").run(SMALL, tmp_path / "run", cells="arith*")
     assert {r.cell for r in one.records} == {"arithmetic"}
     assert len(one.config["cells"]) > 10
-    none = adaattention.run(SMALL, tmp_path / "run", minutes=0.0)
+    none = find_study("adaattention").run(SMALL, tmp_path / "run", minutes=0.0)
     assert {r.cell for r in none.records} == {"arithmetic"}
     with pytest.raises(UsageError, match="no cell fits"):
-        adaattention.run(SMALL, tmp_path / "run", cells="sst3/*")
+        find_study("adaattention").run(SMALL, tmp_path / "run", cells="sst3/*")
 
 
 def work_of(task, folder, **changes):
@@ -255,10 +256,10 @@ def test_another_model_of_the_same_name_is_another_run(tmp_path):
     for layers, place in enumerate(places, start=1):
         build_model("vit", load_task("digits"), width=16, layers=layers).save_pretrained(place)
     options = replace(SMALL, sizes={}, image_model=str(places[0]))
-    adaattention.run(options, tmp_path / "run", cells="arith*")
+    find_study("adaattention").run(options, tmp_path / "run", cells="arith*")
     other = replace(options, image_model=str(places[1]))
     with pytest.raises(UsageError, match="the model base have changed"):
-        adaattention.run(other, tmp_path / "run", cells="arith*")
+        find_study("adaattention").run(other, tmp_path / "run", cells="arith*")
 
 
 def test_places_without_tokens_have_no_record():
@@ -280,7 +281,7 @@ def test_models_stand_in_the_configuration_by_name_alone(tmp_path):
 def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with pytest.raises(UsageError, match="accelerator"):
-        adaattention.run(adaattention.BUDGETS["paper"], tmp_path / "run")
+        find_study("adaattention").run(adaattention.BUDGETS["paper"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

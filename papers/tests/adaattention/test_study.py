@@ -13,6 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.record import Record
 from sparing.core.recording import record
+from sparing.experiment.registry import find_study
 from sparing.measure.flops import count_flops
 from sparing.measure.inputs import InputTimes
 from sparing.mechanisms.adaptive import Adaptive
@@ -41,7 +42,7 @@ SMALL = replace(
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    return adaattention.run(SMALL, tmp_path_factory.mktemp("study") / "run")
+    return find_study("adaattention").run(SMALL, tmp_path_factory.mktemp("study") / "run")
 
 
 def of_name(result, name, **labels):
@@ -276,12 +277,12 @@ def test_throughput_is_of_every_rival_and_every_metric_is_kept(done):
 
 
 def test_the_plan_says_what_is_done_and_what_each_cell_takes(done, tmp_path):
-    before = adaattention.plan(SMALL, tmp_path / "new")
+    before = find_study("adaattention").plan(SMALL, tmp_path / "new")
     assert not any(cell.done for cell in before.cells)
     assert all(cell.minutes > 0 for cell in before.cells)
     assert before.minutes_left == sum(cell.minutes for cell in before.cells)
     assert not (tmp_path / "new").exists()
-    after = adaattention.plan(SMALL, done.folder)
+    after = find_study("adaattention").plan(SMALL, done.folder)
     assert all(cell.done for cell in after.cells)
     assert after.minutes_left == 0
     assert "what finished cells took" in after.basis
@@ -311,14 +312,14 @@ def test_examples_tell_which_patches_are_kept(done):
 
 def test_a_finished_run_is_not_repeated(done):
     before = [r for r in done.records if r.cell != "analysis"]
-    again = adaattention.run(SMALL, done.folder)
+    again = find_study("adaattention").run(SMALL, done.folder)
     assert [r for r in again.records if r.cell != "analysis"] == before
 
 
 def test_the_records_alone_go_on_and_tell_the_same(done, tmp_path):
     for name in ("config.json", "records.jsonl", "failed.json"):
         shutil.copy(done.folder / name, tmp_path / name)
-    again = adaattention.run(SMALL, tmp_path)
+    again = find_study("adaattention").run(SMALL, tmp_path)
 
     def told(result):
         return [replace(r, time="") for r in result.records]
@@ -334,5 +335,5 @@ def test_records_of_trainings_without_answers_do_not_go_on(done, tmp_path):
     assert len(older) < len(lines)
     (tmp_path / "records.jsonl").write_text("".join(older), encoding="utf-8")
     with pytest.raises(UsageError, match="without its answers, as older versions"):
-        adaattention.run(SMALL, tmp_path)
+        find_study("adaattention").run(SMALL, tmp_path)
     assert (tmp_path / "records.jsonl").read_text(encoding="utf-8") == "".join(older)

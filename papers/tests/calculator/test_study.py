@@ -11,6 +11,7 @@ import pytest
 from sparing.calculator.web import TRAINED
 from sparing.core.errors import UsageError
 from sparing.core.record import Record, RecordLog
+from sparing.experiment.registry import find_study
 from sparing.predictors import build_predictor, load_predictor
 from sparing.report.page import write_report
 from sparing.tasks.shared.calculation_scores import legacy_errors
@@ -34,7 +35,7 @@ SMALL = Options(
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    return calculator.run(SMALL, tmp_path_factory.mktemp("study") / "run")
+    return find_study("calculator").run(SMALL, tmp_path_factory.mktemp("study") / "run")
 
 
 def test_every_cell_ends_and_every_set_is_judged(ended):
@@ -97,9 +98,9 @@ def test_the_best_of_all_is_told_only_beside_all(others, met):
 
 def test_a_finished_run_is_not_trained_again(ended, monkeypatch):
     monkeypatch.setattr("sparing_papers.calculator.cells.fit_predictor", None)
-    again = calculator.run(SMALL, ended.folder)
+    again = find_study("calculator").run(SMALL, ended.folder)
     assert len(again.records) == len(ended.records)
-    assert calculator.plan(SMALL, ended.folder).minutes_left == 0
+    assert find_study("calculator").plan(SMALL, ended.folder).minutes_left == 0
 
 
 def test_the_page_shows_everything(ended):
@@ -114,12 +115,12 @@ def test_the_page_shows_everything(ended):
 
 
 def test_parts_can_be_run_alone(tmp_path):
-    found = calculator.run(SMALL, tmp_path / "run", cells="fixed/two-weights")
+    found = find_study("calculator").run(SMALL, tmp_path / "run", cells="fixed/two-weights")
     assert {record.cell for record in found.records} == {"fixed/two-weights", "analysis"}
     page = write_report(tmp_path / "run")["html"].read_text()
     assert "This run is not complete" in page
     with pytest.raises(UsageError, match="no cell fits"):
-        calculator.run(SMALL, tmp_path / "run", cells="fixed/two-weigths")
+        find_study("calculator").run(SMALL, tmp_path / "run", cells="fixed/two-weigths")
 
 
 def test_budgets_hold_the_published_columns():

@@ -12,6 +12,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.experiment.registry import find_study
 from sparing.layers.patches import keep_count
 from sparing.tasks import load_task
 from sparing.transfer.patching import selector_of
@@ -50,7 +51,7 @@ SMALL = replace(
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    return hugginggreen.run(SMALL, tmp_path_factory.mktemp("green") / "run")
+    return find_study("hugginggreen").run(SMALL, tmp_path_factory.mktemp("green") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_settings_of_no_task_are_refused(setting, value):
 
 def test_a_task_without_boxes_is_refused(tmp_path):
     with pytest.raises(UsageError, match="digits has no boxes; scenes has"):
-        hugginggreen.run(replace(SMALL, box_tasks=("digits",)), tmp_path / "run")
+        find_study("hugginggreen").run(replace(SMALL, box_tasks=("digits",)), tmp_path / "run")
 
 
 def test_the_same_training_twice_differs_in_nothing_but_energy(done):
@@ -220,11 +221,11 @@ def test_what_is_distilled_pays_its_teacher_and_stages_pay_all_of_them(done):
 
 def test_a_finished_run_is_read_back(done):
     before = (done.folder / "records.jsonl").read_text().splitlines()
-    again = hugginggreen.run(SMALL, done.folder)
+    again = find_study("hugginggreen").run(SMALL, done.folder)
     after = (done.folder / "records.jsonl").read_text().splitlines()
     assert [g.value for g in again.goals] == [g.value for g in done.goals]
     assert len(after) == len(before)
-    planned = hugginggreen.plan(SMALL, done.folder)
+    planned = find_study("hugginggreen").plan(SMALL, done.folder)
     assert all(cell.done for cell in planned.cells)
     assert planned.minutes_left == 0
 
@@ -237,13 +238,13 @@ def test_models_that_nothing_needs_are_gone(done):
 
 
 def test_pieces_and_plan(tmp_path):
-    one = hugginggreen.run(SMALL, tmp_path / "run", cells="pictures/*")
+    one = find_study("hugginggreen").run(SMALL, tmp_path / "run", cells="pictures/*")
     assert {r.cell for r in one.records} == {"pictures/digits"}
-    planned = hugginggreen.plan(SMALL, tmp_path / "run")
+    planned = find_study("hugginggreen").plan(SMALL, tmp_path / "run")
     assert [cell.key for cell in planned.cells if cell.done] == ["pictures/digits"]
     assert planned.minutes_left > 0
     with pytest.raises(UsageError, match="no cell fits 'pictures/digit'; did you mean"):
-        hugginggreen.run(SMALL, tmp_path / "run", cells="pictures/digit")
+        find_study("hugginggreen").run(SMALL, tmp_path / "run", cells="pictures/digit")
 
 
 def test_pictures_keep_what_the_selector_keeps(done):

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from sparing.core.errors import DataError, UsageError
+from sparing.experiment.registry import find_study
 from sparing.measure.statistics import unseen
 from sparing.mechanisms.linformer import Linformer
 from sparing.report.page import write_report
@@ -561,7 +562,7 @@ def test_the_page_shows_how_swapped_encoders_took_noise(model_folder, data, tmp_
         ),
         seeds=1,
     )
-    run = kerformer.run(options, tmp_path / "run", data=data)
+    run = find_study("kerformer").run(options, tmp_path / "run", data=data)
     assert run.failures == []
     pages = write_report(run.folder)
     for name in ("noise-sst2-swapped", "neighbours-sst2-swapped", "distilling"):

@@ -11,6 +11,7 @@ import torch
 
 from sparing import Heads, Mask, mechanism
 from sparing.core.errors import UsageError
+from sparing.experiment.registry import find_study
 from sparing.report.page import write_report
 from sparing.tasks import load_task
 from sparing_papers.kerformer import claims
@@ -70,8 +71,8 @@ def ended(tmp_path_factory):
     patch.delenv("SPARING_DATA", raising=False)
     generous = replace(SMALL, cores=replace(SMALL.cores, most_bytes=2**30))
     for pattern in (*TIMED, "arena/*"):
-        kerformer.run(generous, folder, cells=pattern)
-    yield kerformer.run(generous, folder, cells="vision/*")
+        find_study("kerformer").run(generous, folder, cells=pattern)
+    yield find_study("kerformer").run(generous, folder, cells="vision/*")
     patch.undo()
 
 
@@ -144,11 +145,11 @@ def test_the_page_shows_everything(ended):
 def test_a_finished_run_trains_nothing_again(ended, monkeypatch):
     monkeypatch.setattr("sparing_papers.long_range.train.train", None)
     options = replace(SMALL, cores=replace(SMALL.cores, most_bytes=2**30))
-    again = kerformer.run(options, ended.folder, cells="arena/*")
+    again = find_study("kerformer").run(options, ended.folder, cells="arena/*")
     assert again.failures == []
     assert len(again.records) == len(ended.records)
     monkeypatch.delenv("SPARING_DATA", raising=False)
-    planned = kerformer.plan(options, ended.folder)
+    planned = find_study("kerformer").plan(options, ended.folder)
     assert {c.key for c in planned.cells if not c.done} == {
         c.key for c in planned.cells if "/memory/" in c.key or "inference" in c.key
     }
@@ -157,7 +158,7 @@ def test_a_finished_run_trains_nothing_again(ended, monkeypatch):
 def test_a_guess_counts_what_is_judged(tmp_path, monkeypatch):
     def guess(**changes):
         own = replace(SMALL, questions=("arena",), arena=replace(SMALL.arena, **changes))
-        return kerformer.plan(own, tmp_path).minutes_left
+        return find_study("kerformer").plan(own, tmp_path).minutes_left
 
     monkeypatch.delenv("SPARING_DATA", raising=False)
     assert guess(test_examples=40) > guess(test_examples=4)
@@ -165,7 +166,7 @@ def test_a_guess_counts_what_is_judged(tmp_path, monkeypatch):
 
 def test_what_does_not_fit_is_predicted_and_not_run(tmp_path):
     alone = replace(SMALL, questions=("cores",))
-    found = kerformer.run(alone, tmp_path / "run", cells="cores/*/200*")
+    found = find_study("kerformer").run(alone, tmp_path / "run", cells="cores/*/200*")
     # without anything that is trained there is a page all the same, of what was asked alone
     page = write_report(tmp_path / "run")["md"].read_text(encoding="utf-8")
     assert "## One head alone" in page
@@ -329,7 +330,7 @@ def test_one_task_of_two_questions_is_told_twice(tmp_path):
 def test_the_paper_budget_needs_an_accelerator(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with pytest.raises(UsageError, match="needs an accelerator"):
-        kerformer.run(kerformer.BUDGETS["paper"], tmp_path / "run")
+        find_study("kerformer").run(kerformer.BUDGETS["paper"], tmp_path / "run")
 
 
 def test_a_run_is_judged_by_what_was_asked_of_it():

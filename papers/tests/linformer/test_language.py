@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError
+from sparing.experiment.registry import find_study
 from sparing.tasks import load_task
 from sparing.train import Recipe, train
 from sparing_papers.linformer import study as linformer
@@ -642,7 +643,7 @@ def test_a_run_keeps_what_its_texts_are(tmp_path):
     text = tmp_path / "texts.txt"
     text.write_text("one\n\ntwo\n\nthree\n")
     wanted = linformer.Options(questions=("language",), language=replace(SMALL, corpus=str(text)))
-    ended = linformer.run(wanted, tmp_path / "run", minutes=0.0)
+    ended = find_study("linformer").run(wanted, tmp_path / "run", minutes=0.0)
     assert ended.config["data"]["the corpus texts"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sparing.core.errors import DataError
 from sparing.core.record import Record
-from sparing.experiment.goals import GoalResult
+from sparing.experiment.claims import GoalResult
 from sparing.experiment.study import write_goals
 from sparing.report.page import write_report
 from sparing.report.run import read_run

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sparing.core.errors import UsageError
+from sparing.experiment.registry import find_study
 from sparing.report.page import write_report
 from sparing_papers.linformer import study as linformer
 from sparing_papers.linformer.options import CostOptions, ErrorOptions, Options
@@ -40,7 +41,7 @@ SMALL = Options(
 def ended(tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.delenv("SPARING_DATA", raising=False)
-    yield linformer.run(SMALL, tmp_path_factory.mktemp("study") / "run")
+    yield find_study("linformer").run(SMALL, tmp_path_factory.mktemp("study") / "run")
     patch.undo()
 
 
@@ -117,9 +118,9 @@ def test_goals_of_accuracy_stay_undecided_where_nothing_is_learned(ended):
 def test_a_finished_run_is_not_done_again(ended, monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
     monkeypatch.setattr("sparing_papers.long_range.train.train", None)
-    again = linformer.run(SMALL, ended.folder)
+    again = find_study("linformer").run(SMALL, ended.folder)
     assert len(again.records) == len(ended.records)
-    assert linformer.plan(SMALL, ended.folder).minutes_left == 0
+    assert find_study("linformer").plan(SMALL, ended.folder).minutes_left == 0
 
 
 def test_the_page_shows_everything(ended):
@@ -138,12 +139,12 @@ def test_the_page_shows_everything(ended):
 
 def test_parts_can_be_run_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
-    found = linformer.run(SMALL, tmp_path / "run", cells="cost/core/32/*")
+    found = find_study("linformer").run(SMALL, tmp_path / "run", cells="cost/core/32/*")
     assert {r.cell for r in found.records} - {"analysis"} == {
         *("cost/core/32/time", "cost/core/32/memory")
     }
     assert "This run is not complete" in write_report(tmp_path / "run")["html"].read_text()
-    alone = linformer.run(SMALL, tmp_path / "run", cells="spectrum/listops/0/8")
+    alone = find_study("linformer").run(SMALL, tmp_path / "run", cells="spectrum/listops/0/8")
     assert "is not trained on listops so far" in alone.failures[0].error
 
 
@@ -178,5 +179,5 @@ def test_budgets_ask_every_question():
 
 def test_a_question_that_trains_nothing_has_a_page(tmp_path):
     alone = replace(SMALL, questions=("cost",))
-    linformer.run(alone, tmp_path / "run", cells="cost/core/*")
+    find_study("linformer").run(alone, tmp_path / "run", cells="cost/core/*")
     assert "softmax" in write_report(tmp_path / "run")["md"].read_text(encoding="utf-8")

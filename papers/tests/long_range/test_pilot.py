@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sparing.cli import main
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import UsageError
 from sparing.core.record import Record
+from sparing.experiment.registry import find_study
 from sparing.report.page import write_report
 from sparing.report.run import Run, read_run
-from sparing_papers.kerformer import study as kerformer
 from sparing_papers.kerformer.options import Options
 from sparing_papers.kerformer.page import build as kerformer_page
 from sparing_papers.linformer import study as linformer
@@ -101,7 +101,7 @@ def test_some_runs_have_no_pilot(tmp_path, changes):
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory):
-    return kerformer.run(SMALL, tmp_path_factory.mktemp("pilot") / "run")
+    return find_study("kerformer").run(SMALL, tmp_path_factory.mktemp("pilot") / "run")
 
 
 def trained(result):
@@ -122,7 +122,7 @@ def test_the_page_and_the_plan_say_what_was_left_out_and_why(left, monkeypatch, 
     page = write_report(left.folder)["md"].read_text(encoding="utf-8")
     assert "4 cells of arena/listops left out, since little can be decided there" in page
     assert "This run is not complete" not in page
-    plan = kerformer.plan(SMALL, left.folder)
+    plan = find_study("kerformer").plan(SMALL, left.folder)
     assert plan.minutes_left == 0
     assert sum(bool(cell.idle) for cell in plan.cells) == 4
     monkeypatch.setattr("sparing_papers.kerformer.study.BUDGETS", {"quick": SMALL})
@@ -133,7 +133,7 @@ def test_the_page_and_the_plan_say_what_was_left_out_and_why(left, monkeypatch, 
 
 def test_they_may_be_trained_after_all_in_the_same_folder(left, tmp_path):
     everything = replace(SMALL, arena=replace(ARENA, pilot=False))
-    again = kerformer.run(everything, left.folder)
+    again = find_study("kerformer").run(everything, left.folder)
     assert trained(again) == {(a, n) for a in ("softmax", "kerformer", "uniform") for n in (0, 1)}
     assert not [r for r in again.records if r.name == "left_out"]
     config = json.loads((left.folder / "config.json").read_text())
@@ -144,37 +144,22 @@ def test_they_may_be_trained_after_all_in_the_same_folder(left, tmp_path):
 def test_arms_may_be_added_in_the_same_folder(left):
     more = replace(SMALL, arena=replace(ARENA, pilot=False, arms=("kerformer", "linear")))
     before = {r.cell for r in left.records if r.cell != "analysis"}
-    again = kerformer.run(more, left.folder)
+    again = find_study("kerformer").run(more, left.folder)
     assert {arm for arm, _ in trained(again)} == {"softmax", "kerformer", "linear", "uniform"}
     assert before <= {r.cell for r in again.records}
     assert "linear" in json.loads((left.folder / "config.json").read_text())["arms"]
     other = replace(more, arena=replace(more.arena, trained={"listops": {"epochs": 3}}))
     with pytest.raises(UsageError, match="holds another run: arena was"):
-        kerformer.run(other, left.folder)
+        find_study("kerformer").run(other, left.folder)
 
 
 def test_seeds_may_be_added_in_the_same_folder(left):
     more = replace(SMALL, arena=replace(ARENA, pilot=False, seeds=3, arms=()))
     before = {r.cell for r in left.records if r.cell != "analysis"}
-    again = kerformer.run(more, left.folder)
+    again = find_study("kerformer").run(more, left.folder)
     assert trained(again) >= {("softmax", 2), ("uniform", 2)}
     assert before <= {r.cell for r in again.records}
     assert json.loads((left.folder / "config.json").read_text())["seeds"] == [0, 1, 2]
-
-
-def test_what_an_older_version_kept_of_a_run_is_no_hindrance(left):
-    file = left.folder / "config.json"
-    config = json.loads(file.read_text())
-    older = {**config["identity"], "vision": {"seeds": 9}, "seeds": 7}
-    older["arena"] = {**older["arena"], "seeds": 2, "pilot": False, "arms": ["softmax"]}
-    older["tasks"] = {**older["tasks"], "vision/digits": {"patch_size": 2}}
-    file.write_text(json.dumps({**config, "identity": older}))
-    kerformer.run(SMALL, left.folder)
-    assert json.loads(file.read_text())["identity"] == config["identity"]
-    file.write_text(json.dumps({**config, "identity": {**older, "questions": 3}}))
-    with pytest.raises(DataError, match="is not a run's configuration"):
-        kerformer.run(SMALL, left.folder)
-    file.write_text(json.dumps(config))
 
 
 def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
@@ -234,7 +219,7 @@ def test_swaps_are_part_of_a_run_of_linformers_only_where_there_is_an_encoder(tm
     options = linformer.Options(questions=("swapped",), longer=TaskOptions(tasks=()))
     options = replace(options, texts=TaskOptions(tasks=()))
     with pytest.raises(UsageError, match="no cell"):
-        linformer.run(options, tmp_path / "run")
+        find_study("linformer").run(options, tmp_path / "run")
     (tmp_path / "data").mkdir()
     loaded = linformer._loaded(replace(options, pretrained="encoder"), tmp_path, tmp_path / "data")
     assert any("imdb was left out" in note for note in loaded.notes)

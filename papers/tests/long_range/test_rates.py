@@ -9,9 +9,9 @@ import pytest
 
 from sparing.core.errors import DataError, NotFinite, UsageError
 from sparing.core.record import Record
+from sparing.experiment.registry import find_study
 from sparing.report.run import Run
 from sparing.train import evaluate
-from sparing_papers.kerformer import study as kerformer
 from sparing_papers.kerformer.options import Options
 from sparing_papers.long_range.page.results import LongResults
 from sparing_papers.long_range.rates import best_rate, known_rate
@@ -148,7 +148,9 @@ def test_settings_name_several_rates(tmp_path):
     arena = TaskOptions(
         seeds=1, task_options={"listops": {**small, "test_examples": 40}}, trained=TRAINED
     )
-    ended = kerformer.run(Options(questions=("arena",), arena=arena, noise=(0.5,)), tmp_path / "r")
+    ended = find_study("kerformer").run(
+        Options(questions=("arena",), arena=arena, noise=(0.5,)), tmp_path / "r"
+    )
     assert ended.failures == []
     config = json.loads((tmp_path / "r" / "config.json").read_text(encoding="utf-8"))
     assert config["trained_on"]["listops"].endswith(

@@ -19,7 +19,7 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.core.workload import Workload
-from sparing.experiment.probe import Call, model_call
+from sparing.experiment.cells.probe import Call, model_call
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio
 from sparing.transfer.swap import swap

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from sparing.advise.model import Inputs, Subject
 from sparing.core.errors import Unsupported
 from sparing.core.record import Label, Record
-from sparing.experiment.probe import model_call
+from sparing.experiment.cells.probe import model_call
 from sparing.measure.gains import largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio, median_ratio

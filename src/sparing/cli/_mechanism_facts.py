@@ -120,7 +120,7 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
     """
     from sparing.core.catalogue import mechanism
     from sparing.core.heads import Heads
-    from sparing.experiment.probe import attention_call
+    from sparing.experiment.cells.probe import attention_call
     from sparing.measure.steps import count_steps
 
     built = mechanism(name, Heads(heads, dim, tokens=tokens)).eval()

@@ -102,7 +102,7 @@ def cores(
     name: str, options: dict[str, Any], heads: int, dim: int, tokens: int, how: How
 ) -> Subject:
     """A mechanism's core beside the fused dense one."""
-    from sparing.experiment import probe
+    from sparing.experiment.cells import probe
     from sparing.measure.flops import count_flops
 
     require_counts(heads=heads, dim=dim)
@@ -121,7 +121,7 @@ def cores(
         }
         return Arm(
             call,
-            "sparing.experiment.probe:attention",
+            "sparing.experiment.cells.probe:attention",
             arguments,
             lambda: {"total": count_flops(call)},
         )

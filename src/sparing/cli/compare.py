@@ -36,21 +36,18 @@ def run(
 ) -> None:
     """Compare attentions on a task: accuracy, latency, memory, arithmetic and energy."""
     from sparing.cli._settings import apply
+    from sparing.compare import STUDY
     from sparing.compare import study as compare
 
-    options = compare.Options(
-        task=task,
-        mechanisms=tuple(words(mechanisms)),
-        seeds=seed_list(seeds),
-        model=model,
-    )
+    arms = tuple(words(mechanisms))
+    options = compare.Options(task=task, mechanisms=arms, seeds=seed_list(seeds), model=model)
     if epochs and options.recipe is not None:
         options = replace(options, recipe=replace(options.recipe, epochs=epochs))
     options = apply(options, settings or [])
     folder = output_dir or Path("runs") / f"compare-{Path(task).name}"
     if plan:
-        show_plan(compare.plan(options, folder, data=data), as_json)
+        show_plan(STUDY.plan(options, folder, data=data), as_json)
         return
     with progress_bar(quiet=as_json) as show:
-        result = compare.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
+        result = STUDY.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)

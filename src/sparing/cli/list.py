@@ -68,7 +68,7 @@ def run(
 
 def _names(kind: str) -> list[str]:
     if kind == "studies":
-        from sparing.experiment.registry import study_names
+        from sparing.experiment.installed import study_names
 
         return study_names()
     return Folder(f"sparing.{kind}", KINDS[kind]).names()

@@ -69,17 +69,17 @@ def _options(quick: bool, wanted: dict[str, Any], epochs: int, settings: list[st
 
 
 def _show(options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
-    from sparing.slim import study as slim
+    from sparing.slim import STUDY
 
-    show_plan(slim.plan(options, folder, data=data), as_json)
+    show_plan(STUDY.plan(options, folder, data=data), as_json)
 
 
 def _run(options: Any, folder: Path, data: Path | None, overwrite: bool, as_json: bool) -> None:
     """Slim, with its progress and its end."""
-    from sparing.slim import study as slim
+    from sparing.slim import STUDY
 
     with progress_bar(quiet=as_json) as show:
-        result = slim.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
+        result = STUDY.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
     finish_study(result, as_json)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +12,9 @@ from sparing.cli._plan import show_plan
 from sparing.cli._shared import Json, progress_bar, verb
 from sparing.core.errors import UsageError, option_form
 from sparing.core.paths import expanded
+
+if TYPE_CHECKING:
+    from sparing.experiment.registry import Study
 
 
 @verb
@@ -41,55 +43,39 @@ def run(
 
     if data is not None and not expanded(data).is_dir():
         raise UsageError(f"the data folder {data} does not exist")
-    module = _study(name, budget)
-    options = apply(module.BUDGETS[budget], settings or [])
-    place = output_dir or Path("runs") / f"{name}-{budget}"
-    pieces = _pieces(module, name, cells, minutes)
+    study = _study(name, budget)
+    options = apply(study.budgets[budget], settings or [])
+    folder = output_dir or Path("runs") / f"{name}-{budget}"
+    shard = _shard(study, cells, minutes)
     if plan:
-        _show(module, name, options, place, data, cells, as_json)
+        show_plan(study.plan(options, folder, data=data).only(cells), as_json)
         return
     form = "--set task_options.{}" if hasattr(options, "task") else "--set task_options.TASK.{}"
     with option_form(form), progress_bar(quiet=as_json) as show:
-        result = module.run(
-            options, place, data=data, on_progress=show, overwrite=overwrite, **pieces
+        result = study.run(
+            options, folder, data=data, on_progress=show, overwrite=overwrite, **shard
         )
     finish_study(result, as_json)
 
 
-def _study(name: str, budget: str) -> Any:
-    """The study's module, which has that budget."""
+def _study(name: str, budget: str) -> Study:
+    """The study of that name, which has that budget."""
     from sparing.core.errors import nearest
     from sparing.experiment.registry import find_study
 
-    module = find_study(name).load()
-    if budget not in module.BUDGETS:
-        raise UsageError(f"{name} has no budget {budget!r}{nearest(budget, module.BUDGETS)}")
-    return module
+    study = find_study(name)
+    if budget not in study.budgets:
+        raise UsageError(f"{name} has no budget {budget!r}{nearest(budget, study.budgets)}")
+    return study
 
 
-def _pieces(module: Any, name: str, cells: str, minutes: float | None) -> dict[str, Any]:
-    """What is to be run of the whole; ``UsageError`` for a study that runs in one piece."""
-    given = {"cells": cells} if cells != "*" else {}
-    asked: dict[str, Any] = {**given, **({} if minutes is None else {"minutes": minutes})}
-    known = inspect.signature(module.run).parameters
-    for option in asked:
-        if option not in known:
-            raise UsageError(
-                f"{name} has no --{option}: stop it with Ctrl-C, it goes on from there"
-            )
-    return asked
-
-
-def _show(
-    module: Any,
-    name: str,
-    options: Any,
-    place: Path,
-    data: Path | None,
-    cells: str,
-    as_json: bool,
-) -> None:
-    """The cells and about how long they take."""
-    if not hasattr(module, "plan"):
-        raise UsageError(f"{name} tells no plan; its cells are kept as they finish")
-    show_plan(module.plan(options, place, data=data).only(cells), as_json)
+def _shard(study: Study, cells: str, minutes: float | None) -> dict[str, Any]:
+    """What is to be run of the whole; ``UsageError`` for a study that is run whole."""
+    chosen = {} if cells == "*" else {"cells": cells}
+    shard: dict[str, Any] = chosen if minutes is None else chosen | {"minutes": minutes}
+    if shard and not study.shards:
+        option = next(iter(shard))
+        raise UsageError(
+            f"{study.name} has no --{option}: stop it with Ctrl-C, it goes on from there"
+        )
+    return shard

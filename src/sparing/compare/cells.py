@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.record import Label, Record
-from sparing.experiment import probe
 from sparing.experiment.arms import build_arm
+from sparing.experiment.cells import probe
 from sparing.experiment.run import Cell
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops
@@ -26,7 +26,7 @@ from sparing.train import Recipe, evaluate, train
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-PROBE = "sparing.experiment.probe:attention"
+PROBE = "sparing.experiment.cells.probe:attention"
 MODEL_PROBE = "sparing.experiment.arms:model_in_its_own_process"
 MODEL_BATCHES = (1, 32)
 # Records of accuracy hold the task's own metric, which the run's description names.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +12,16 @@ from sparing.compare import cells as compare_cells
 from sparing.compare.analysis import analyse
 from sparing.core.checks import Count, Positive, check_fields, distinct, some
 from sparing.core.errors import UsageError
-from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.experiment.arms import DENSE, expand, family_of, resolve_options
-from sparing.experiment.expected import of_compare, weighted
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.cells.expected import of_compare, weighted
+from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import require_kind, require_openable_model, require_reads
 from sparing.experiment.inputs.task import load_for
-from sparing.experiment.plan import Plan, plan_by_kind
-from sparing.experiment.run import Cell, Run, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, require_same, write_goals
+from sparing.experiment.plan import plan_by_kind
+from sparing.experiment.run import Cell
+from sparing.experiment.study import base_config, plain
 from sparing.measure.load import disturbances
 from sparing.models import default_model, names
 from sparing.tasks import Task
@@ -106,51 +107,30 @@ BUDGETS = {
 }
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-) -> StudyResult:
-    """Compare, in a folder that can be continued after any interruption.
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The comparison with these options: as they are for this task, and its arms built once.
 
-    Finished cells are never repeated. Raises ``UsageError`` for unknown names and for a folder
-    that holds another run; a cell that fails is noted in the result, and the others go on.
+    Raises ``UsageError`` for unknown names.
     """
-    options, config, arms = _begun(options, folder, data)
-    with open_run(folder, config, overwrite=overwrite) as opened:
-        failures = opened.do(_cells_of(options, arms), on_progress)
-        return _finish(opened, options, arms.task, failures)
-
-
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; trains nothing.
-
-    Raises what ``run`` would raise before its first cell.
-    """
-    options, config, arms = _begun(options, folder, data)
-    require_same(folder, config)
-    return plan_by_kind(_cells_of(options, arms), *standing(folder), parts=1)
-
-
-def _begun(
-    options: Options, folder: Path, data: Path | None
-) -> tuple[Options, dict[str, Any], compare_cells.Arms]:
-    """The options as they are for this task, the run's configuration, and the arms."""
     require_openable_model(options.model)
     task, given = load_for(options.task, options.task_options, options.model, data)
     options = replace(options, model=options.model or default_model(task), task_options=given)
     resolved = resolve_options(options.mechanisms, options.options, task.tokens)
     config = base_config("compare", _identity(options, resolved), [task], [options.model])
-    config |= _described(options, task, resolved, folder.name)
     arms = _arms(options, task, resolved, folder, data)
     require_kind(options.model, task)
     if options.model not in names():
         require_reads(arms.build(options.baseline, 0), task, options.model)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
-    return options, config, arms
+    asked = (options.mechanisms, options.baseline, options.margin, len(task.test))
+    return Experiment(
+        "compare",
+        config | _described(options, task, resolved, folder.name),
+        lambda opened: _cells_of(options, arms),
+        lambda records: _judge(records, options, task),
+        lambda measured: analyse(measured, *asked),
+        estimate=partial(plan_by_kind, parts=1),
+    )
 
 
 def _arms(
@@ -207,17 +187,7 @@ def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
     return weighted(cells, seconds)
 
 
-def _finish(opened: Run, options: Options, task: Task, failures: list[Any]) -> StudyResult:
-    measured = [r for r in opened.records() if r.cell != "analysis"]
-    found = analyse(measured, options.mechanisms, options.baseline, options.margin, len(task.test))
-    opened.replace_analysis(found)
-    records = opened.records()
-    goals = _judge(records, options, task)
-    write_goals(opened.folder, goals)
-    return StudyResult("compare", opened.folder, opened.config, records, goals, list(failures))
-
-
-def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResult]:
+def _judge(records: Sequence[Record], options: Options, task: Task) -> list[GoalResult]:
     """Dense beats chance; each arm is as accurate as dense, and faster at the task's length."""
     dense = [
         record
@@ -244,7 +214,7 @@ def _judge(records: list[Record], options: Options, task: Task) -> list[GoalResu
     return goals
 
 
-def _find(records: list[Record], name: str, arm: str, **labels: Any) -> Record | None:
+def _find(records: Sequence[Record], name: str, arm: str, **labels: Any) -> Record | None:
     wanted = {"arm": arm, **labels}.items()
     return next((r for r in records if r.name == name and wanted <= r.labels.items()), None)
 

@@ -10,7 +10,7 @@ from sparing.core.catalogue import MECHANISMS, allow, mechanism_class
 from sparing.core.errors import UsageError, nearest
 from sparing.core.options import option_defaults, require_options
 from sparing.core.traits import FAMILIES
-from sparing.experiment import probe
+from sparing.experiment.cells import probe
 from sparing.tasks import Task, load_task
 
 if TYPE_CHECKING:

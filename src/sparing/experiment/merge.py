@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import shutil
@@ -21,10 +20,8 @@ from sparing.experiment.run import (
     DATA,
     FINISHED,
     MACHINES,
-    Identity,
     Run,
     apart,
-    as_of_today,
     data_of,
     machines_of,
     read_config,
@@ -58,13 +55,14 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
     if len({folder.resolve() for folder in folders}) < 2:
         raise UsageError("there is nothing to merge: name two folders and more")
     configs = [read_config(folder) for folder in folders]
-    today = _identity_of(str(configs[0].get("study")))
+    study = study_of(configs[0].get("study"))
+    if not study.shards:
+        raise UsageError(f"runs of {study.name} are not made of shards that could be merged")
     for folder, config in zip(folders[1:], configs[1:], strict=True):
         _require_same(folders[0], configs[0], folder, config)
-    identities = [as_of_today(*each, today) for each in zip(folders, configs, strict=True)]
-    joined = identities[0]
-    for folder, identity in zip(folders[1:], identities[1:], strict=True):
-        joined = today(_join(folders[0], joined, folder, identity))
+    joined = configs[0]["identity"]
+    for folder, config in zip(folders[1:], configs[1:], strict=True):
+        joined = _join(folders[0], joined, folder, config["identity"])
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise UsageError(f"{into} is not empty: merged runs go into a new folder")
     taken: dict[str, list[Record]] = {}
@@ -91,18 +89,6 @@ def _cells(run: Run) -> dict[str, list[Record]]:
         if entry.cell in finished:
             found.setdefault(entry.cell, []).append(entry)
     return found
-
-
-def _identity_of(study: str) -> Identity:
-    """How a study brings an identity up to date; studies without pieces are refused.
-
-    Their cells rest on files that lie beside the records.
-    """
-    module = study_of(study).load()
-    if not hasattr(module, "run") or "cells" not in inspect.signature(module.run).parameters:
-        raise UsageError(f"runs of {study} are not made of pieces that could be merged")
-    own: Identity = getattr(module, "identity_today", dict)
-    return own
 
 
 def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict[str, Any]) -> None:
@@ -138,7 +124,7 @@ def _join(first: Path, one: dict[str, Any], other: Path, two: dict[str, Any]) ->
             )
     joined = {**two, **one}
     if alone:
-        joined[QUESTIONS] = [*dict.fromkeys((*asked[0], *asked[1]))]
+        joined[QUESTIONS] = sorted({*asked[0], *asked[1]})
         joined[TASKS] = {**two.get(TASKS, {}), **one.get(TASKS, {})}
     return joined
 

@@ -131,7 +131,7 @@ def idle_records(
 
 
 def plan_by_kind(
-    cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 3
+    cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 2
 ) -> Plan:
     """Cells with minutes: their own where they are done, else their ``weight``, in seconds.
 

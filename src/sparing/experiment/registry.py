@@ -10,14 +10,17 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
+from sparing.experiment.installed import installed, study_names
 
-GROUP = "sparing.studies"
+if TYPE_CHECKING:
+    from sparing.experiment.plan import Plan
+    from sparing.experiment.study import StudyResult
+
 GENERAL = "compare"  # its page shows any run of arms
 PAPERS = "the studies of papers are in the distribution sparing-papers: pip install sparing-papers"
 
@@ -26,14 +29,15 @@ PAPERS = "the studies of papers are in the distribution sparing-papers: pip inst
 class Study:
     """A study by name, and where its parts are; they are imported when they are used.
 
-    ``module`` has ``run``, ``Options`` and ``BUDGETS``, and ``plan`` where the study is made of
-    cells that can be run apart. ``pages`` has ``build(run)``, and ``answer(run)`` where the run
-    answers with one sentence.
+    ``module`` has ``Options``, ``BUDGETS`` and ``prepare(options, folder, data)``, which gives an
+    ``Experiment``. ``pages`` has ``build(run)``, and ``answer(run)`` where the run answers with one
+    sentence. Cells of a study with ``shards`` may be run in several folders and merged.
     """
 
     name: str
     module: str
     pages: str
+    shards: bool = True
 
     def load(self) -> ModuleType:
         """The study's code."""
@@ -45,6 +49,20 @@ class Study:
         budgets: Mapping[str, Any] = self.load().BUDGETS
         return budgets
 
+    def run(
+        self, options: Any, folder: Path, *, data: Path | None = None, **how: Any
+    ) -> StudyResult:
+        """Do the study in a folder that can be continued; ``how`` goes to ``conduct``."""
+        from sparing.experiment.conduct import conduct
+
+        return conduct(self.load().prepare(options, folder, data), folder, **how)
+
+    def plan(self, options: Any, folder: Path, *, data: Path | None = None) -> Plan:
+        """What ``run`` would do and about how long it takes; starts nothing."""
+        from sparing.experiment.conduct import plan
+
+        return plan(self.load().prepare(options, folder, data), folder)
+
     def page(self, run: Any) -> Any:
         """The ``sparing.report.page.Page`` of a ``sparing.report.run.Run``."""
         return importlib.import_module(self.pages).build(run)
@@ -55,23 +73,13 @@ class Study:
         return "" if told is None else " ".join(str(told(run)).split())
 
 
-@cache
-def _installed() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def study_names() -> list[str]:
-    """The names of all installed studies, sorted."""
-    return sorted(_installed())
-
-
 def find_study(name: str) -> Study:
     """The study that a person names: an installed one, or the ``STUDY`` of a dotted module.
 
     Raises ``UsageError`` with the nearest names where there is none.
     """
-    if name in _installed():
-        study: Study = _installed()[name].load()
+    if name in installed():
+        study: Study = installed()[name].load()
         return study
     if "." not in name.strip(".") or name.startswith("."):
         hint = nearest(name, study_names())

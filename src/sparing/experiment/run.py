@@ -19,8 +19,8 @@ from sparing.core.progress import Progress, told_to
 from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog
 from sparing.core.writing import replacing, write_atomically
+from sparing.experiment.installed import study_names
 from sparing.experiment.owned import FIGURES, FOLDERS, drop_run
-from sparing.experiment.registry import study_names
 from sparing.measure.load import with_load
 
 FINISHED = "cell"
@@ -29,7 +29,6 @@ DATA = "data"
 MACHINES = "machines"
 TRAIN = "train"  # what the verb of that name runs
 LONGEST_ERROR = 400
-Identity = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -194,13 +193,11 @@ def open_run(
     *,
     overwrite: bool = False,
     by_task: bool = False,
-    today: Identity = dict,
 ) -> Iterator[Run]:
     """Open a run's folder for this process alone, new or continued; transformers' bars are hidden.
 
     ``by_task`` says that the keys of a task's cells begin with its name: then what is said of a
-    task that nothing was done for yet may still change. ``today`` takes from the identity of a run
-    that an older version began what no longer is a part of it.
+    task that nothing was done for yet may still change.
 
     Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
     ``DataError`` when its files are corrupt.
@@ -214,7 +211,7 @@ def open_run(
                 read_config(folder, config.get("study"))  # only a run may be overwritten
             drop_run(folder)
         else:
-            require_same(folder, config, by_task=by_task, today=today)
+            require_same(folder, config, by_task=by_task)
         path = folder / "config.json"
         before = machines_of(read_config(folder, config.get("study"))) if path.exists() else {}
         config = {**config, MACHINES: before | machines_of(config)}
@@ -249,16 +246,14 @@ def refuse_strangers(folder: Path) -> None:
         raise UsageError(f"{folder} is not empty and holds no run (found {strangers[0]})")
 
 
-def require_same(
-    folder: Path, config: dict[str, Any], *, by_task: bool, today: Identity = dict
-) -> None:
+def require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> None:
     """Raise ``UsageError`` where the folder holds another run than the one of ``config``."""
     if not (folder / "config.json").exists():
         return
     there = read_config(folder, config.get("study"))
     if there["study"] != config.get("study"):
         raise UsageError(f"{folder} holds a run of {there['study']}, not of {config.get('study')}")
-    before, now = as_of_today(folder, there, today), config["identity"]
+    before, now = there["identity"], config["identity"]
     open_yet = (
         _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
         if by_task
@@ -311,14 +306,6 @@ def data_of(config: dict[str, Any]) -> dict[str, str]:
         whole = [task for task in tasks if str(task).endswith(f"/{name}")]
         found[whole[0] if len(whole) == 1 else name] = digest
     return found
-
-
-def as_of_today(folder: Path, config: dict[str, Any], today: Identity) -> dict[str, Any]:
-    """The identity of the run in a folder, without what no longer is a part of it."""
-    try:
-        return today(config["identity"])
-    except (AttributeError, TypeError) as error:
-        raise DataError(f"{folder / 'config.json'} is not a run's configuration") from error
 
 
 def _not_begun(folder: Path, tasks: set[str]) -> set[str]:

@@ -16,7 +16,7 @@ from sparing.core.paths import expanded
 from sparing.core.record import Record
 from sparing.core.version import __version__
 from sparing.core.writing import write_atomically
-from sparing.experiment.goals import GoalResult
+from sparing.experiment.claims import GoalResult
 from sparing.experiment.run import DATA, Failure, refuse_strangers
 from sparing.experiment.run import require_same as require_same_run
 from sparing.measure.load import disturbance_words
@@ -122,10 +122,10 @@ def _weights(models: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def require_same(folder: Path, config: Mapping[str, Any]) -> None:
+def require_same(folder: Path, config: Mapping[str, Any], *, by_task: bool = False) -> None:
     """Raise ``UsageError`` where a folder holds another run, or something else than a run."""
     refuse_strangers(folder)
-    require_same_run(folder, dict(config), by_task=False)
+    require_same_run(folder, dict(config), by_task=by_task)
 
 
 def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from sparing.experiment.registry import Study
 
-STUDY = Study("slim", f"{__name__}.study", f"{__name__}.page.build")
+STUDY = Study("slim", f"{__name__}.study", f"{__name__}.page.build", shards=False)

@@ -13,8 +13,8 @@ import numpy as np
 
 from sparing.core.errors import UsageError
 from sparing.core.scratch import scratch_beside
+from sparing.experiment.cells.probe import Shape, shape_of
 from sparing.experiment.inputs.fit import configuration, is_classifier, require_kind, require_reads
-from sparing.experiment.probe import Shape, shape_of
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order

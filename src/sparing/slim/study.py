@@ -7,21 +7,22 @@ the fastest dense form at no more than half a point.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError
-from sparing.core.progress import Progress
 from sparing.core.record import Record
-from sparing.experiment.expected import Seconds, of_slim, weighted
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.cells.expected import Seconds, of_slim, weighted
+from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import refuse_others, require_openable_model
 from sparing.experiment.inputs.task import load_for
-from sparing.experiment.plan import Plan, plan_by_kind
-from sparing.experiment.run import Cell, Run, open_run, standing
-from sparing.experiment.study import StudyResult, base_config, plain, require_same, write_goals
+from sparing.experiment.plan import plan_by_kind
+from sparing.experiment.run import Cell, Failure, Run
+from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
 from sparing.measure.load import disturbances
 from sparing.slim import cells
@@ -40,46 +41,30 @@ from sparing.slim.search.static import train_static
 from sparing.tasks import Task
 from sparing.tasks.shared.unlabelled import with_unlabelled
 from sparing.train import TrainResult
-from sparing.train.surroundings import generators_kept
 
 
-def run(
-    options: Options,
-    folder: Path,
-    *,
-    data: Path | None = None,
-    on_progress: Progress = lambda fraction, text: None,
-    overwrite: bool = False,
-) -> StudyResult:
-    """Slim a model in a folder that can be continued after any interruption.
+def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
+    """The steps with these options; the user's model is read, never written.
 
-    The user's model is read, never written; the result lies in ``folder/model``. Raises
-    ``UsageError`` for unknown names, a model that does not fit the task, and a folder that holds
-    another run or the model itself.
+    Raises ``UsageError`` for unknown names, a model that does not fit the task, and a folder that
+    holds the model itself.
     """
     config, steps = _begun(options, folder, data)
-    with open_run(folder, config, overwrite=overwrite) as opened, generators_kept():
-        if steps.models.new_head:
-            on_progress(0.0, steps.models.new_head)
-        failures = opened.do(_cells_of(steps, opened, options), on_progress)
-        records = opened.records()
+
+    def finish(opened: Run, failures: Sequence[Failure]) -> None:
         if not failures:
             save(steps, opened, options.model)
             steps.engines.drop()
-        goals = _judge(records, options)
-        write_goals(folder, goals)
-        return StudyResult("slim", folder, opened.config, records, goals, list(failures))
 
-
-def plan(options: Options, folder: Path, *, data: Path | None = None) -> Plan:
-    """What ``run`` would do in that folder and about how long it takes; trains nothing.
-
-    Raises what ``run`` would raise before its first step.
-    """
-    config, steps = _begun(options, folder, data)
-    require_same(folder, config)
-    planned = plan_by_kind(_cells_of(steps, Run(folder, config), options), *standing(folder))
-    return replace(planned, notes=tuple(filter(None, [steps.models.new_head])))
+    return Experiment(
+        "slim",
+        config,
+        lambda opened: _cells_of(steps, opened, options),
+        lambda records: _judge(records, options),
+        finish=finish,
+        estimate=partial(plan_by_kind, parts=3),
+        notes=tuple(filter(None, [steps.models.new_head])),
+    )
 
 
 def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], cells.Steps]:
@@ -244,7 +229,7 @@ def _trained(result: TrainResult | None, arm: str) -> list[Record]:
     ]
 
 
-def _judge(records: list[Record], options: Options) -> list[GoalResult]:
+def _judge(records: Sequence[Record], options: Options) -> list[GoalResult]:
     """Fast enough at the first batch size, and good enough by the one-sided 95 % bound."""
     first = options.batches[0]
     ours = [r for r in records if r.labels.get("arm") == cells.OURS]
@@ -258,7 +243,7 @@ def _judge(records: list[Record], options: Options) -> list[GoalResult]:
 
 
 def _kept(
-    records: list[Record], fastest: Record | None
+    records: Sequence[Record], fastest: Record | None
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The share of the dense score kept on the whole test split, with its interval."""
     found = {

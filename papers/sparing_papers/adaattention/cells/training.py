@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sparing.core.record import Label, Record
 from sparing.core.recording import record
-from sparing.experiment.device import device
+from sparing.experiment.cells.device import device
 from sparing.experiment.run import Cell
 from sparing.export.int8 import quantise_module
 from sparing.measure.flops import count_flops

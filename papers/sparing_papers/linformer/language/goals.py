@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sparing.core.record import Label
-from sparing.experiment.goals import Goal, GoalResult
+from sparing.experiment.claims import Goal, GoalResult
 from sparing_papers.linformer.found import FEWEST_SEEDS, Found, judged
 from sparing_papers.linformer.language.masked import FREQUENCIES
 from sparing_papers.linformer.language.transfer import PRETRAINED

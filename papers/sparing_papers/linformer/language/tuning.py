@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparing.core.checks import Count, check_fields
 from sparing.core.record import Label, Record
-from sparing.experiment.spent import spent_records, windows
+from sparing.experiment.cells.spent import spent_records, windows
 from sparing.tasks import Task
 from sparing.train import Recipe, TrainResult, train
 from sparing_papers.long_range.rates import FIRST_SEED, best_rate, require_rates

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sparing.experiment.cells.probe import Shape
 from sparing.experiment.plan import clocked
-from sparing.experiment.probe import Shape
 from sparing.experiment.run import Cell
 from sparing.tasks import Task
 

@@ -1,0 +1,251 @@
+"""Claims: what an experiment sets out to show, and the one rule by which records decide it.
+
+A claim is a number with a side on which it holds. It is decided by an interval, never by the number
+alone: it holds where the whole interval is on the good side, fails where none of it is, and is
+undecided else. Claims of one family are decided together, so that all of them at once err in one
+study of twenty at most: by Holm's steps (Holm, 1979, Scandinavian Journal of Statistics 6, 65-70),
+read off intervals. Of k claims that are still open each is tried at a confidence of 1 - 0.05 / k;
+those that are decided leave, and the rest is tried again with fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from sparing.core.record import Label, Record
+from sparing.experiment.records import RecordTable
+
+Met = bool | Literal["undecided"]
+ERROR = 0.05
+FEWEST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A declared aim: ``value`` must be at least (or at most) ``target``."""
+
+    name: str
+    target: float
+    unit: str
+    at_most: bool = False
+    required: bool = False
+
+    def judge(
+        self,
+        value: float | None,
+        interval: tuple[float, float] | None,
+        disturbance: str = "",
+    ) -> GoalResult:
+        """Met when the whole interval satisfies the target, missed when none of it does.
+
+        ``disturbance`` says why a time decides nothing, such as a machine that was busy.
+        """
+        met: Met = "undecided"
+        if interval is not None and not disturbance:
+            low, high = interval
+            good, bad = (
+                (high <= self.target, low > self.target)
+                if self.at_most
+                else (low >= self.target, high < self.target)
+            )
+            met = True if good else False if bad else "undecided"
+        note = f"not decided: the machine was busy ({disturbance})" if disturbance else ""
+        return GoalResult(
+            self.name, self.target, self.unit, value, interval, met, self.required, note
+        )
+
+
+@dataclass(frozen=True)
+class GoalResult:
+    """A goal beside what was measured; ``note`` says why a time does not decide it, else empty."""
+
+    name: str
+    target: float
+    unit: str
+    value: float | None
+    interval: tuple[float, float] | None
+    met: Met
+    required: bool = False
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without a note where there is none."""
+        return {name: value for name, value in asdict(self).items() if name != "note" or value}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured quantity: its interval at the confidence that was asked for, None without one.
+
+    ``count`` is how many seeds (or pairs) the interval rests on, None where it rests on none, as of
+    timed rounds or exact counts. ``disturbance`` says why a time decides nothing.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    count: int | None = None
+    disturbance: str = ""
+
+
+Measure = Callable[[RecordTable, float], Estimate | None]
+Guard = Callable[[RecordTable, GoalResult], bool]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``measure`` gives a quantity at a confidence; it holds at or above ``target``.
+
+    ``at_most`` turns the side around. ``fewest`` seeds are needed where the estimate rests on
+    seeds. Each of ``guards`` says whether the records can decide the claim, such as that dense
+    attention passes the task's sensitivity check; it is given the result it would allow. Claims of
+    one ``family`` are decided together; without a family a claim is decided alone. ``kind`` tells
+    what was published from what the study set out to show; ``questions`` are those it belongs to.
+    """
+
+    text: str
+    measure: Measure
+    target: float
+    unit: str = ""
+    at_most: bool = False
+    fewest: int = FEWEST_SEEDS
+    guards: Sequence[Guard] = ()
+    family: str = ""
+    kind: str = "goal"
+    questions: Sequence[str] = ()
+    required: bool = False
+
+    @property
+    def goal(self) -> Goal:
+        """The claim as a name with a target."""
+        return Goal(self.text, self.target, self.unit, self.at_most, self.required)
+
+
+def decide(claims: Iterable[Claim], records: RecordTable) -> list[GoalResult]:
+    """Every claim beside what was measured, in the order of the claims."""
+    ordered = list(claims)
+    results: dict[int, GoalResult] = {}
+    families: dict[str, list[int]] = {}
+    for number, claim in enumerate(ordered):
+        families.setdefault(claim.family or f"\0{number}", []).append(number)
+    for members in families.values():
+        results |= _together({number: ordered[number] for number in members}, records)
+    return [results[number] for number in range(len(ordered))]
+
+
+def _together(claims: Mapping[int, Claim], records: RecordTable) -> dict[int, GoalResult]:
+    """Holm's steps over the claims of one family that the records can decide."""
+    results: dict[int, GoalResult] = {}
+    waiting: dict[int, Claim] = {}
+    for number, claim in claims.items():
+        estimate = claim.measure(records, 1 - ERROR)
+        results[number] = _result(claim, estimate)
+        if _can_decide(claim, estimate) and _allowed(claim, records, results[number]):
+            waiting[number] = claim
+        else:
+            results[number] = replace(results[number], met="undecided")
+    while waiting:
+        tried = {
+            number: _result(claim, claim.measure(records, 1 - ERROR / len(waiting)))
+            for number, claim in waiting.items()
+        }
+        results |= tried
+        decided = {number for number, result in tried.items() if result.met != "undecided"}
+        if not decided:
+            break
+        waiting = {number: claim for number, claim in waiting.items() if number not in decided}
+    return results
+
+
+def _can_decide(claim: Claim, estimate: Estimate | None) -> bool:
+    if estimate is None or estimate.interval is None or estimate.disturbance:
+        return False
+    return estimate.count is None or estimate.count >= claim.fewest
+
+
+def _allowed(claim: Claim, records: RecordTable, result: GoalResult) -> bool:
+    return all(guard(records, result) for guard in claim.guards)
+
+
+def _result(claim: Claim, estimate: Estimate | None) -> GoalResult:
+    if estimate is None:
+        return claim.goal.judge(None, None)
+    return claim.goal.judge(estimate.value, estimate.interval, estimate.disturbance)
+
+
+def recorded(name: str, scale: Literal["plain", "log"] = "plain", **labels: Label) -> Measure:
+    """The newest record of a name with these labels, its 95 % interval at another confidence."""
+
+    def measure(records: RecordTable, confidence: float) -> Estimate | None:
+        record = records.find(name, **labels)
+        return None if record is None else of_record(record, confidence, records, scale)
+
+    return measure
+
+
+def of_record(
+    record: Record,
+    confidence: float,
+    records: RecordTable | None = None,
+    scale: Literal["plain", "log"] = "plain",
+) -> Estimate:
+    """A record with its 95 % interval as one at another confidence.
+
+    Of a mean over ``count`` seeds each side grows as Student's quantiles do, else as the normal
+    distribution's; on a ``log`` scale, for ratios, its logarithm does.
+    """
+    disturbance = "" if records is None else records.disturbance(record)
+    value, count = float(record.value or 0.0), record.count if record.count > 1 else None
+    interval = record.interval
+    if interval is not None and not math.isclose(confidence, 1 - ERROR):
+        interval = widened(value, interval, confidence, count, scale)
+    return Estimate(value, interval, count, disturbance)
+
+
+def widened(
+    value: float,
+    interval: tuple[float, float],
+    confidence: float,
+    count: int | None = None,
+    scale: Literal["plain", "log"] = "plain",
+) -> tuple[float, float]:
+    """A 95 % interval at another confidence; ``count`` seeds give Student's quantiles."""
+    tails = [(1 + level) / 2 for level in (confidence, 1 - ERROR)]
+    spread = student(count - 1) if count else norm
+    factor = float(spread.ppf(tails[0]) / spread.ppf(tails[1]))
+    low, high = (float(end) for end in interval)
+    if scale == "log":
+        if min(value, low) <= 0:
+            return low, high
+        return value * (low / value) ** factor, value * (high / value) ** factor
+    return value - factor * (value - low), value + factor * (high - value)
+
+
+def least(estimates: Sequence[Estimate | None], wide: Sequence[Estimate | None]) -> Estimate | None:
+    """The least of several, its interval from the least lower to the least upper end.
+
+    All of them lie above a target only where every lower end does. One is enough to lie below it,
+    and one of many does so by chance: the upper ends are of ``wide``, the same estimates with
+    intervals that hold for all of them at once. None of those that were not measured count; there
+    is no interval where one of the measured has none.
+    """
+    known = [estimate for estimate in estimates if estimate is not None]
+    if not known:
+        return None
+    smallest = min(known, key=lambda estimate: estimate.value)
+    lows = [estimate.interval[0] for estimate in known if estimate.interval]
+    highs = [estimate.interval[1] for estimate in wide if estimate and estimate.interval]
+    counts = [estimate.count for estimate in known if estimate.count is not None]
+    whole = len(lows) == len(highs) == len(known)
+    interval = (min(lows), min(highs)) if whole else None
+    return replace(smallest, interval=interval, count=min(counts, default=None))
+
+
+def at_once(confidence: float, members: int) -> float:
+    """The confidence of each of several intervals of which all are to hold at the given one."""
+    return 1 - (1 - confidence) / max(1, members)

@@ -1,0 +1,97 @@
+"""How an experiment is done: its cells, what follows from them, its goals, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sparing.core.progress import Progress
+from sparing.core.record import Record
+from sparing.experiment.claims import GoalResult
+from sparing.experiment.plan import Plan, do_pieces, idle_records, plan_by_kind, wanted_cells
+from sparing.experiment.run import ANALYSIS, Cell, Failure, Run, open_run, standing
+from sparing.experiment.study import StudyResult, require_same, write_goals
+from sparing.train.surroundings import generators_kept
+
+Records = Sequence[Record]
+
+
+def no_progress(fraction: float, text: str) -> None:
+    """No progress is shown unless the caller gives a way to."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A study with its options, ready to be done in a folder.
+
+    ``config`` is what the folder keeps of it (``base_config`` and what a page says besides).
+    ``cells`` gives its work, in order, for the run that is opened. ``analyse`` makes records of
+    what was measured, ``judge`` makes goals of both. ``begin`` is called before the first cell and
+    ``finish`` after the last, with what failed. ``estimate`` says how long cells take, given the
+    records and keys of finished ones. ``by_task`` says that keys begin with a task, so that what is
+    said of a task that nothing was done for may still change. ``notes`` are for the reader.
+    """
+
+    name: str
+    config: dict[str, Any]
+    cells: Callable[[Run], Sequence[Cell]]
+    judge: Callable[[Records], list[GoalResult]]
+    analyse: Callable[[Records], Records] | None = None
+    begin: Callable[[Run], None] = lambda run: None
+    finish: Callable[[Run, Sequence[Failure]], None] = lambda run, failures: None
+    estimate: Callable[[Sequence[Cell], Records, set[str]], Plan] = plan_by_kind
+    by_task: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def conduct(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    on_progress: Progress = no_progress,
+    overwrite: bool = False,
+    cells: str = "*",
+    minutes: float | None = None,
+) -> StudyResult:
+    """Do an experiment in a folder that can be continued after any interruption.
+
+    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
+    now (``sst2/*``), and after ``minutes`` no further one begins; the rest is left for a later
+    call. Raises ``UsageError`` for a pattern that no cell fits and for a folder that holds another
+    run; a cell that fails is noted in the result, and the others go on.
+    """
+    planned = experiment.cells(Run(folder, experiment.config))
+    wanted = {cell.key for cell in wanted_cells(planned, cells)}
+    config = {**experiment.config, "cells": [cell.key for cell in planned]}
+    by_task = experiment.by_task
+    with (
+        generators_kept(),
+        open_run(folder, config, overwrite=overwrite, by_task=by_task) as opened,
+    ):
+        for note in experiment.notes:
+            on_progress(0.0, note)
+        experiment.begin(opened)
+        work = [cell for cell in experiment.cells(opened) if cell.key in wanted]
+        failures = do_pieces(opened, work, minutes, on_progress)
+        if experiment.analyse is not None:
+            measured = [record for record in opened.records() if record.cell != ANALYSIS]
+            skipped = idle_records(work, measured, opened.finished())
+            opened.replace_analysis([*experiment.analyse(measured), *skipped])
+        records = opened.records()
+        goals = experiment.judge(records)
+        write_goals(opened.folder, goals)
+        experiment.finish(opened, failures)
+        return StudyResult(experiment.name, folder, opened.config, records, goals, failures)
+
+
+def plan(experiment: Experiment, folder: Path) -> Plan:
+    """What ``conduct`` would do in that folder and about how long it takes; starts nothing.
+
+    Raises ``UsageError`` where the folder holds another run.
+    """
+    require_same(folder, experiment.config, by_task=experiment.by_task)
+    cells = experiment.cells(Run(folder, experiment.config))
+    planned = experiment.estimate(cells, *standing(folder))
+    return replace(planned, notes=experiment.notes)

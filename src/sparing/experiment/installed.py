@@ -1,0 +1,19 @@
+"""The studies that are installed, by name: nothing of them is imported to list them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+GROUP = "sparing.studies"
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """Where each installed study is declared, by its name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def study_names() -> list[str]:
+    """The names of all installed studies, sorted."""
+    return sorted(installed())
