@@ -27,12 +27,12 @@ from sparing_papers.adaattention.arms import Work
 from sparing_papers.calculator import analysis as value_analysis
 from sparing_papers.calculator import claims as value_claims
 from sparing_papers.hugginggreen import analysis as green_analysis
-from sparing_papers.hugginggreen import goals as green_goals
+from sparing_papers.hugginggreen import claims as green_goals
 from sparing_papers.hugginggreen import options as green_options
 from sparing_papers.hugginggreen import stages
 from sparing_papers.kerformer import claims as ker_claims
 from sparing_papers.linformer import analysis as lin_analysis
-from sparing_papers.linformer import goals as lin_goals
+from sparing_papers.linformer import claims as lin_goals
 from sparing_papers.linformer import options as lin_options
 from sparing_papers.long_range import analysis as long_analysis
 from sparing_papers.long_range import answers

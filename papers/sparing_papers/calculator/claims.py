@@ -6,11 +6,12 @@ Source: Mukin, A Predictive Calculator (2025), sections 1.2, 5 and 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from sparing.core.record import Record
-from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.claims import Claim, Estimate, GoalResult, at_once, decide
+from sparing.experiment.records import RecordTable
 from sparing_papers.calculator.analysis import Values, paired
 from sparing_papers.calculator.arms import (
     BASELINE,
@@ -28,56 +29,69 @@ from sparing_papers.calculator.arms import (
 )
 
 FEWEST_SEEDS = 5
+CLAIM = "claim"  # others are what the text proposes, and claims made of another network
 OF_ANOTHER_KIND = ("NAU", "NAC", BASELINE)
-Measure = Callable[[Values], Record | None]
+Found = Callable[[Values, float], Record | None]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """``text`` as published; it stands where the whole interval of ``measure`` is above ``bound``.
+def _claim(
+    text: str, quantity: str, measure: Found, bound: float = 0.0, kind: str = CLAIM
+) -> Claim:
+    """``text`` as published; it holds where the whole interval of ``measure`` is above ``bound``.
 
     ``quantity`` says what is measured, ``kind`` whether it is a claim, what the text proposes
-    without having tried it, or a claim asked of another network.
+    without having tried it, or a claim made of another network.
     """
 
-    key: str
-    text: str
-    quantity: str
-    measure: Measure
-    bound: float = 0.0
-    kind: Literal["claim", "proposal", "variant"] = "claim"
+    def estimate(records: RecordTable, confidence: float) -> Estimate | None:
+        found = measure(Values(records.records), confidence)
+        if found is None or found.value is None:
+            return None
+        return Estimate(float(found.value), found.interval, found.count)
+
+    def varies(records: RecordTable, result: GoalResult) -> bool:
+        return result.interval != (bound, bound)
+
+    name = f"{text}: {quantity}"
+    return Claim(name, estimate, bound, fewest=FEWEST_SEEDS, guards=(varies,), kind=kind)
 
 
-def _compared(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Record | None:
+def _compared(
+    ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float
+) -> Record | None:
     """A difference, its interval so wide that all claims together err in one study of twenty."""
-    return paired(ours, theirs, confidence=1 - 0.05 / len(CLAIMS)) if ours and theirs else None
+    if not (ours and theirs):
+        return None
+    return paired(ours, theirs, confidence=at_once(confidence, len(CLAIMS)))
 
 
-def _difference(name: str, ours: str, theirs: str, **labels: str) -> Measure:
+def _difference(name: str, ours: str, theirs: str, **labels: str) -> Found:
     """How much larger a quantity is of one arm than of another, seed by seed."""
 
-    def measure(values: Values) -> Record | None:
+    def measure(values: Values, confidence: float) -> Record | None:
         one, other = (values.by_seed(name, arm, **labels) for arm in (ours, theirs))
-        return _compared(one, other)
+        return _compared(one, other, confidence)
 
     return measure
 
 
-def _alone(name: str, arm: str, **labels: str) -> Measure:
-    def measure(values: Values) -> Record | None:
+def _alone(name: str, arm: str, **labels: str) -> Found:
+    def measure(values: Values, confidence: float) -> Record | None:
         found = values.by_seed(name, arm, **labels)
-        return _compared(found, dict.fromkeys(found, 0.0))
+        return _compared(found, dict.fromkeys(found, 0.0), confidence)
 
     return measure
 
 
-def _leaning(values: Values) -> Record | None:
+def _leaning(values: Values, confidence: float) -> Record | None:
     """What the last of three operands moves the answer by, less what the first does."""
     last, first = (values.by_seed("sensitivity", RNN2, operands=3, place=n) for n in (3, 1))
-    return _compared(last, first)
+    return _compared(last, first, confidence)
 
 
-def _beside_all(pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]]) -> Record | None:
+def _beside_all(
+    pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]], confidence: float
+) -> Record | None:
     """The least of several differences: above a bound only where all are, below it where one is.
 
     One of many is easily below by chance: the upper ends are of intervals that hold at once. Where
@@ -85,7 +99,8 @@ def _beside_all(pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]]
     """
     asked = len(pairs)
     pairs = [pair for pair in pairs if all(pair)]
-    one, all_ = (1 - 0.05 / (len(CLAIMS) * count) for count in (1, max(1, len(pairs))))
+    one = at_once(confidence, len(CLAIMS))
+    all_ = at_once(one, len(pairs))
     found = [record for pair in pairs if (record := paired(*pair, confidence=one))]
     wide = [record for pair in pairs if (record := paired(*pair, confidence=all_))]
     lows = [record.interval[0] for record in found if record.interval]
@@ -98,7 +113,7 @@ def _beside_all(pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]]
     return replace(least, interval=interval, count=min(r.count for r in found))
 
 
-def _over_the_best(values: Values) -> Record | None:
+def _over_the_best(values: Values, confidence: float) -> Record | None:
     """The published winner's bounded score less that of each network that is no FNN.
 
     Accumulators do not count: the sum is built into them.
@@ -106,102 +121,95 @@ def _over_the_best(values: Values) -> Record | None:
     ours = values.by_seed("bounded_score", FNN2)
     arms = dict.fromkeys([*PUBLISHED, *values.arms])
     others = {arm: values.by_seed("bounded_score", arm) for arm in arms if _is_rival(arm)}
-    return _beside_all([(ours, found) for found in others.values() if None not in found])
+    return _beside_all(
+        [(ours, found) for found in others.values() if None not in found], confidence
+    )
 
 
 def _is_rival(arm: str) -> bool:
     return not arm.startswith("FNN") and arm not in OF_ANOTHER_KIND
 
 
-def _best_of_all(ours: str, name: str, group: str) -> Measure:
+def _best_of_all(ours: str, name: str, group: str) -> Found:
     """The error of each other published arm less ours."""
 
-    def measure(values: Values) -> Record | None:
+    def measure(values: Values, confidence: float) -> Record | None:
         own = values.by_seed(name, ours, set=group)
         rest = [values.by_seed(name, arm, set=group) for arm in PUBLISHED if arm != ours]
-        return _beside_all([(found, own) for found in rest])
+        return _beside_all([(found, own) for found in rest], confidence)
 
     return measure
 
 
-def _transformers_worst(name: str, group: str) -> Measure:
+def _transformers_worst(name: str, group: str) -> Found:
     """The error of each published transformer less that of each other published arm."""
 
-    def measure(values: Values) -> Record | None:
+    def measure(values: Values, confidence: float) -> Record | None:
         found = {arm: values.by_seed(name, arm, set=group) for arm in PUBLISHED}
         ours = {arm: found.pop(arm) for arm in (SMALL, LARGE) if arm in found}
-        return _beside_all([(own, other) for own in ours.values() for other in found.values()])
+        return _beside_all(
+            [(own, other) for own in ours.values() for other in found.values()], confidence
+        )
 
     return measure
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "winner",
+    _claim(
         "FNNs are, overall, the best at generalizing",
         f"bounded score of {FNN2} less that of each that is no FNN and no accumulator, the least",
         _over_the_best,
     ),
-    Claim(
-        "leaning",
+    _claim(
         "tokens that appear later have a more significant impact on an RNN's prediction",
         f"{RNN2}, three operands in range: sensitivity to the last less that to the first",
         _leaning,
     ),
-    Claim(
-        "closer",
+    _claim(
         "an RNN's output is almost always closer to the last number than to the first",
         f"{RNN2}: share of answers in range that are nearer to the last, 0.9 asked for",
         _alone("closer_to_last", RNN2),
         0.9,
     ),
-    Claim(
-        "large",
+    _claim(
         "attention emphasizes outstandingly large numbers",
         f"{LSTM}: rank correlation of the weight on a number with its size, 0.3 asked for",
         _alone("attention_size", LSTM),
         0.3,
     ),
-    Claim(
-        "large-both",
+    _claim(
         "the same, of the network that the text describes",
         f"{BOTH_WAYS}: rank correlation of the weight on a number with its size, 0.3 asked for",
         _alone("attention_size", BOTH_WAYS),
         0.3,
         "variant",
     ),
-    Claim(
-        "positions",
+    _claim(
         "positions improve an FNN, minimally",
         f"published score: {FNN3} less {NO_PLACES}",
         _difference("legacy_score", FNN3, NO_PLACES),
     ),
-    Claim(
-        "dropout",
+    _claim(
         "with dropout models generalize worse beyond the training range",
         f"error out of range: {DROPOUT} less {FNN2}",
         _difference("mean_error", DROPOUT, FNN2, set="out"),
     ),
-    Claim(
-        "long",
+    _claim(
         "LSTMs with attention predict longer expressions best of all models studied",
         f"error on long sums: each other published network's less that of {LSTM}, the least",
         _best_of_all(LSTM, "mean_error", group="long"),
     ),
-    Claim(
-        "long-transformers",
+    _claim(
         "thanks to positions transformers handle longer inputs better than FNNs",
         f"error on long sums: {FNN2} less {SMALL}",
         _difference("mean_error", FNN2, SMALL, set="long"),
     ),
-    Claim(
-        "transformers",
+    _claim(
         "transformers struggle with generalization more than other models",
         f"error out of range: {SMALL} and {LARGE} less each other published network, the least",
         _transformers_worst("mean_error", group="out"),
     ),
-    Claim(
-        "proposed",
+    _claim(
         "attention should strengthen an FNN on longer expressions",
         f"error on long sums: {FNN2} less {PROPOSED}",
         _difference("mean_error", FNN2, PROPOSED, set="long"),
@@ -211,17 +219,5 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def judge(records: Sequence[Record]) -> list[GoalResult]:
-    """Each claim: it stands, falls, or cannot be told; fewer than five seeds tell nothing."""
-    values = Values(records)
-    found = []
-    for claim in CLAIMS:
-        measured = claim.measure(values)
-        goal = Goal(f"{claim.text}: {claim.quantity}", claim.bound, "")
-        if measured is None or measured.value is None:
-            found.append(goal.judge(None, None))
-            continue
-        result = goal.judge(float(measured.value), measured.interval)
-        few = measured.count < FEWEST_SEEDS
-        flat = measured.interval == (claim.bound, claim.bound)
-        found.append(replace(result, met="undecided") if few or flat else result)
-    return found
+    """Each claim: it holds, fails, or is undecided; fewer than five seeds decide nothing."""
+    return decide(CLAIMS, RecordTable(records))

@@ -32,7 +32,7 @@ from sparing_papers.hugginggreen.arms import (
 )
 from sparing_papers.hugginggreen.boxes import box_cells
 from sparing_papers.hugginggreen.cells import arm_cell
-from sparing_papers.hugginggreen.goals import described, judge
+from sparing_papers.hugginggreen.claims import described, judge
 from sparing_papers.hugginggreen.options import (
     ATTENTION,
     BOXES,

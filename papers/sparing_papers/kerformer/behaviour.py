@@ -16,12 +16,12 @@ ASKED: Mapping[str, Mapping[str, Label]] = {ARENA: {}, PRETRAINED: PLAIN}
 BySeed = dict[int, float]
 
 
-def neighbours(records: Records) -> Found:
+def neighbours(records: Records, confidence: float = 0.95) -> Found:
     """Kerformer's mean weight at distances 1 to 3 less that from 8 on, on tasks that decide."""
-    return gap_of(*_near_and_far(records, KERFORMER))
+    return gap_of(*_near_and_far(records, KERFORMER), confidence=confidence)
 
 
-def neighbours_by_reweighting(records: Records) -> Found:
+def neighbours_by_reweighting(records: Records, confidence: float = 0.95) -> Found:
     """That difference less what the same form without SE-K has.
 
     SE-K weighs a key alike for all queries and knows no distance: what it does to neighbours comes
@@ -34,7 +34,7 @@ def neighbours_by_reweighting(records: Records) -> Found:
         }
         for near, far in (_near_and_far(records, arm) for arm in (KERFORMER, NO_SE_K))
     )
-    return gap_of(ours, theirs)
+    return gap_of(ours, theirs, confidence=confidence)
 
 
 def _near_and_far(records: Records, arm: str) -> tuple[dict[str, BySeed], dict[str, BySeed]]:

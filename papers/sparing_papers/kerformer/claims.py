@@ -6,9 +6,9 @@ Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, sections 3.4 to 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.claims import Claim, Estimate, GoalResult, decide
+from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.behaviour import neighbours, neighbours_by_reweighting
 from sparing_papers.kerformer.costs import (
     Measure,
@@ -50,23 +50,25 @@ from sparing_papers.long_range.work import MARGIN
 CLAIM, GOAL = "claim", "goal"
 
 
-@dataclass(frozen=True)
-class Claim:
-    """``measure`` gives a number with its interval; it holds where all of it is on the good side.
+def _claim(
+    questions: tuple[str, ...],
+    text: str,
+    quantity: str,
+    measure: Measure,
+    bound: float = 0.0,
+    *,
+    at_most: bool = False,
+    unit: str = "share",
+    kind: str = CLAIM,
+) -> Claim:
+    """``measure`` gives a number with its interval; fewest seeds and what decides are within it."""
 
-    ``bound`` is that side's edge, ``at_most`` says that small is good; ``kind`` tells what is
-    published from what this study set out to show; ``questions`` are those that it is asked of.
-    None is measured where nothing decides.
-    """
+    def estimate(records: RecordTable, confidence: float) -> Estimate | None:
+        found = measure(records.records, confidence)
+        return None if found is None else Estimate(*found)
 
-    questions: tuple[str, ...]
-    text: str
-    quantity: str
-    measure: Measure
-    bound: float = 0.0
-    at_most: bool = False
-    unit: str = "share"
-    kind: str = CLAIM
+    name = f"{text} ({quantity})"
+    return Claim(name, estimate, bound, unit, at_most, kind=kind, questions=questions)
 
 
 def claims_of(questions: Sequence[str]) -> list[Claim]:
@@ -76,17 +78,11 @@ def claims_of(questions: Sequence[str]) -> list[Claim]:
 
 def judge(records: Records, questions: Sequence[str] = QUESTIONS) -> list[GoalResult]:
     """Each claim and goal of these questions: it holds, does not, or is undecided."""
-    found = []
-    for claim in claims_of(questions):
-        goal = Goal(f"{claim.text} ({claim.quantity})", claim.bound, claim.unit, claim.at_most)
-        measured = claim.measure(records)
-        result = goal.judge(None, None) if measured is None else goal.judge(*measured)
-        found.append(result)
-    return found
+    return decide(claims_of(questions), RecordTable(records))
 
 
 def _at_once(arm: str) -> Claim:
-    return Claim(
+    return _claim(
         (ARENA, SPEED),
         f"{arm}: on long ranges as good as softmax, faster and leaner, all at once",
         f"of four: at most {100 * MARGIN:g} point worse on tasks of {LONG:,} tokens and more, "
@@ -101,7 +97,7 @@ def _at_once(arm: str) -> Claim:
 
 _TASKS = "mean over the tasks that decide and that both ran"
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
+    _claim(
         (CORES,),
         "Table 1: Kerformer usually takes the least time below a million tokens",
         "the share of lengths at which efficient, linear and performer all take longer than "
@@ -110,7 +106,7 @@ CLAIMS: tuple[Claim, ...] = (
         2 / 3,
         unit="of the lengths",
     ),
-    Claim(
+    _claim(
         (CORES,),
         "Table 2: dense attention takes three times as long on large values, as the figures say",
         "softmax's time on the widest range over that on values up to 2",
@@ -118,7 +114,7 @@ CLAIMS: tuple[Claim, ...] = (
         3.0,
         unit="ratio",
     ),
-    Claim(
+    _claim(
         (CORES,),
         "Table 2: on values up to 8 Kerformer takes less time than the other three",
         "the least of their times over kerformer's, by content, at that length, values up to 2",
@@ -126,7 +122,7 @@ CLAIMS: tuple[Claim, ...] = (
         1.0,
         unit="ratio",
     ),
-    Claim(
+    _claim(
         (CORES,),
         "Table 3: on values up to 4 Kerformer takes the least memory",
         "the least of the other three's peaks over kerformer's, by content, at that length, values "
@@ -135,13 +131,13 @@ CLAIMS: tuple[Claim, ...] = (
         1.0,
         unit="ratio",
     ),
-    Claim(
+    _claim(
         (PRETRAINED,),
         "Table 4: fine-tuned, Kerformer is the best of the efficient mechanisms",
         "its mean over the tasks of both less a rival's, the least over rivals, plain training",
         best_transfer,
     ),
-    Claim(
+    _claim(
         (ARENA,),
         "Table 5, caption: on long ranges Kerformer has the best mean of the efficient mechanisms",
         "its mean over the tasks that decide less a rival's, the least over the six printed "
@@ -149,7 +145,7 @@ CLAIMS: tuple[Claim, ...] = (
         above_the_best(),
     ),
     *(
-        Claim(
+        _claim(
             (ARENA,),
             f"Table 5, text: Kerformer is the best efficient mechanism on {task}",
             "its mean less a rival's there, the least over the six printed rivals",
@@ -157,25 +153,25 @@ CLAIMS: tuple[Claim, ...] = (
         )
         for task in ("listops", "retrieval")
     ),
-    Claim(
+    _claim(
         (ARENA,),
         "Table 6: SE-K helps",
         f"{_TASKS}: with less without",
         above(ARENA, KERFORMER, NO_SE_K),
     ),
-    Claim(
+    _claim(
         (ARENA,),
         "Table 6: the sigmoid of queries helps",
         f"{_TASKS}: with less without",
         above(ARENA, KERFORMER, "kerformer, plain queries"),
     ),
-    Claim(
+    _claim(
         (ARENA,),
         "Table 6: the softmax of keys helps",
         f"{_TASKS}: with less without",
         above(ARENA, KERFORMER, "kerformer, plain keys"),
     ),
-    Claim(
+    _claim(
         (SPEED,),
         "Table 7: from 2,000 tokens on Kerformer trains faster than linear attention",
         "its steps a second over linear attention's, the least of all lengths",
@@ -184,7 +180,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="ratio",
     ),
     *(
-        Claim(
+        _claim(
             (SPEED,),
             f"Table 7, text: more efficient than other linear mechanisms, {kind}",
             "its steps a second over those of each other linear arm, the least of all lengths from "
@@ -195,7 +191,7 @@ CLAIMS: tuple[Claim, ...] = (
         )
         for kind in KINDS
     ),
-    Claim(
+    _claim(
         (ARENA, PRETRAINED),
         "Figure 5: Kerformer weighs neighbours more",
         "mean weight at distances 1 to 3 less that from 8 on, a key's own mean being 1, on tasks "
@@ -203,47 +199,47 @@ CLAIMS: tuple[Claim, ...] = (
         neighbours,
         unit="",
     ),
-    Claim(
+    _claim(
         (ARENA,),
         "Section 7: reweighting by SE-K makes neighbours weigh more",
         "that difference with SE-K less without, on tasks that decide and that both ran",
         neighbours_by_reweighting,
         unit="",
     ),
-    Claim(
+    _claim(
         (ARENA, PRETRAINED),
         "Section 3.4: Kerformer is more robust to noise",
         f"{_TASKS}: the share that Kerformer keeps under noise of what it is above chance, less "
         "softmax's",
         noise,
     ),
-    Claim(
+    _claim(
         (VISION,),
         "Figure 6: on images Kerformer beats dense attention",
         _TASKS,
         above(VISION, KERFORMER, DENSE),
     ),
-    Claim(
+    _claim(
         (VISION,),
         "Figure 6: by 3 points on CIFAR-10",
         "its mean there less softmax's",
         above(VISION, KERFORMER, DENSE, only=CIFAR),
         0.03,
     ),
-    Claim(
+    _claim(
         (VISION,),
         "Figure 6: Kerformer is the best of all on MNIST, CIFAR-10 and flowers",
         "its mean over those that decide less a rival's, the least over the four",
         best_on_images,
     ),
-    Claim(
+    _claim(
         (VISION,),
         "Figures 7 and 8: on CIFAR-10 it learns faster than the other four",
         "validation score after a quarter of the epochs less a rival's, the least over the four",
         first_quarter,
     ),
     *(_at_once(arm) for arm in LINEAR_ARMS),
-    Claim(
+    _claim(
         (SPEED,),
         "65,536 tokens through the backbone in under 4 GB",
         "least peak of a forward pass",
@@ -253,7 +249,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="bytes",
         kind=GOAL,
     ),
-    Claim(
+    _claim(
         (CORES,),
         "A million tokens of width 64 through a linear mechanism",
         "longest sequence run",
@@ -262,7 +258,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="tokens",
         kind=GOAL,
     ),
-    Claim(
+    _claim(
         (PRETRAINED,),
         "Distilled, a linear mechanism keeps 97 % of the dense score on IMDB",
         "right answers kept by the one best on validation, of the dense model's or of those of "
@@ -272,7 +268,7 @@ CLAIMS: tuple[Claim, ...] = (
         0.97,
         kind=GOAL,
     ),
-    Claim(
+    _claim(
         (PRETRAINED,),
         "and is clearly better than the control uniform",
         "its right answers less uniform's; interval as above",

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from scipy.stats import norm
-
 from sparing.core.record import Record
 from sparing.experiment.arms import family_of
+from sparing.experiment.claims import at_once, widened
 from sparing_papers.kerformer.cores import RANGE
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of
 
 Records = Sequence[Record]
 Found = tuple[float, tuple[float, float] | None] | None
-Measure = Callable[[Records], Found]
+Measure = Callable[[Records, float], Found]
 LINEAR = ("kernel", "low-rank")  # families whose cost grows with the length alone
 RIVALS = ("efficient", "linear", "performer")
 MILLION = 1_000_000
 
 
-def lengths_won(records: Records) -> Found:
+def lengths_won(records: Records, confidence: float = 0.95) -> Found:
     """The share of lengths below a million at which kerformer takes less time than each rival.
 
     From those at which it clearly does to those at which no rival is clearly the faster; lengths
@@ -33,7 +32,7 @@ def lengths_won(records: Records) -> Found:
         if asked and r.labels.get("arm") in RIVALS and tokens < MILLION:
             lengths.setdefault(tokens, []).append(r)
     whole = [found for found in lengths.values() if len(found) == len(RIVALS)]
-    least = [found for found in map(_least, whole) if found is not None]
+    least = [found for one in whole if (found := _least(one, confidence)) is not None]
     if not least:
         return None
     won = sum(value > 1 for value, _ in least) / len(least)
@@ -44,16 +43,16 @@ def lengths_won(records: Records) -> Found:
     return won, (sure, open_)
 
 
-def range_effect(records: Records) -> Found:
+def range_effect(records: Records, confidence: float = 0.95) -> Found:
     """Softmax: the largest range's time over that of values up to 2."""
     found = [r for r in records if r.name == "range_ratio" and r.labels.get("arm") == DENSE]
     if not found:
         return None
     widest = max(found, key=lambda r: float(r.labels["spread"] or 0))
-    return float(widest.value or 0.0), widest.interval
+    return _at(widest, confidence)
 
 
-def time_at_ranges(records: Records) -> Found:
+def time_at_ranges(records: Records, confidence: float = 0.95) -> Found:
     """The least of the rivals' times over kerformer's, at the length of Table 2.
 
     There values are those up to 2: what their range does is asked of each arm alone.
@@ -67,10 +66,10 @@ def time_at_ranges(records: Records) -> Found:
         and r.labels.get("arm") in RIVALS
         and r.labels.get("tokens") in asked
     ]
-    return _least(found) if len(found) == len(RIVALS) else None
+    return _least(found, confidence) if len(found) == len(RIVALS) else None
 
 
-def memory_at_ranges(records: Records) -> Found:
+def memory_at_ranges(records: Records, confidence: float = 0.95) -> Found:
     """The least of the rivals' peaks over kerformer's, at the length of Table 3, values up to 2."""
     asked = {r.labels.get("tokens") for r in records if r.name == "range_ms"}
     peaks = {
@@ -90,7 +89,7 @@ def memory_at_ranges(records: Records) -> Found:
 def speed_over(kind: str, over: str = "", least_tokens: int = 0) -> Measure:
     """The least speed of kerformer over a rival's; without one over every other linear arm's."""
 
-    def measure(records: Records) -> Found:
+    def measure(records: Records, confidence: float = 0.95) -> Found:
         found = [
             r
             for r in records
@@ -100,9 +99,8 @@ def speed_over(kind: str, over: str = "", least_tokens: int = 0) -> Measure:
             and (r.labels.get("arm") == over if over else _is_linear_rival(r))
             and int(r.labels["tokens"] or 0) >= least_tokens
         ]
-        return _least(
-            [replace(r, value=1 / float(r.value or 1.0), interval=_inverse(r)) for r in found]
-        )
+        turned = [replace(r, value=1 / float(r.value or 1.0), interval=_inverse(r)) for r in found]
+        return _least(turned, confidence)
 
     return measure
 
@@ -119,10 +117,21 @@ def _inverse(record: Record) -> tuple[float, float] | None:
     return 1 / float(high), 1 / float(low)
 
 
-def _least(records: Sequence[Record]) -> Found:
+def _least(records: Sequence[Record], confidence: float) -> Found:
     """The least of several ratios."""
-    found = [(float(record.value or 0.0), record.interval) for record in records]
-    return least(found, [_widened(*each, len(found)) for each in found])
+    together = at_once(confidence, len(records))
+    return least(
+        [_at(record, confidence) for record in records],
+        [_at(record, together) for record in records],
+    )
+
+
+def _at(record: Record, confidence: float) -> Found:
+    """A ratio with its interval at a confidence, as if its logarithm were normal."""
+    value, interval = float(record.value or 0.0), record.interval
+    if interval is None:
+        return value, None
+    return value, widened(value, interval, confidence, scale="log")
 
 
 def least(found: Iterable[Found], wide: Iterable[Found]) -> Found:
@@ -145,25 +154,8 @@ def least(found: Iterable[Found], wide: Iterable[Found]) -> Found:
     return value, (min(lows), min(highs))
 
 
-def simultaneous(members: int) -> float:
-    """The confidence of each of several intervals of which all are to hold at once, 95 %."""
-    return 1 - 0.05 / max(1, members)
-
-
-def _widened(value: float, interval: tuple[float, float] | None, members: int) -> Found:
-    """A 95 % interval of a ratio as one of several that hold at once, as if its log were normal."""
-    if interval is None or not min(value, *interval) > 0:
-        return value, interval
-    factor = norm.ppf((1 + simultaneous(members)) / 2) / norm.ppf(0.975)
-    low, high = (float(value * (float(end) / value) ** factor) for end in interval)
-    return value, (low, high)
-
-
-def speed_up(records: Records, arm: str, members: int = 1) -> Found:
-    """An arm's training speed over softmax's at the longest length both were timed at.
-
-    The interval is one of so many ``members`` that hold at once.
-    """
+def speed_up(records: Records, arm: str, confidence: float = 0.95) -> Found:
+    """An arm's training speed over softmax's at the longest length both were timed at."""
     ups = {
         int(r.labels["tokens"] or 0): r
         for r in records
@@ -174,8 +166,7 @@ def speed_up(records: Records, arm: str, members: int = 1) -> Found:
     }
     if not ups:
         return None
-    longest = ups[max(ups)]
-    return _widened(float(longest.value or 0.0), longest.interval, members)
+    return _at(ups[max(ups)], confidence)
 
 
 def peak_share(records: Records, arm: str, rival: str) -> Found:
@@ -193,7 +184,7 @@ def peak_share(records: Records, arm: str, rival: str) -> Found:
     return share, (share, share)
 
 
-def longest_bytes(records: Records) -> Found:
+def longest_bytes(records: Records, confidence: float = 0.95) -> Found:
     """The least peak of a forward pass over 65,536 tokens of a linear mechanism."""
     found = [
         float(r.value or 0.0)
@@ -206,7 +197,7 @@ def longest_bytes(records: Records) -> Found:
     return (min(found), (min(found), min(found))) if found else None
 
 
-def million(records: Records) -> Found:
+def million(records: Records, confidence: float = 0.95) -> Found:
     """The longest sequence that kerformer was run on alone; None where none so long was asked."""
     ours = [r for r in records if r.labels.get("arm") == BY_CONTENT]
     lengths = {

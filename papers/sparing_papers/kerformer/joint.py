@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparing.experiment.claims import at_once as simultaneous
 from sparing_papers.kerformer.costs import (
     Found,
     Measure,
     Records,
     peak_share,
-    simultaneous,
     speed_up,
 )
 from sparing_papers.kerformer.options import ARENA, LINEAR_ARMS
@@ -54,13 +54,13 @@ def at_once(arm: str) -> Measure:
     and ``OF_EAGER`` of eager's. Intervals hold for all of ``LINEAR_ARMS`` at once, since one of
     them is enough.
     """
-    sure = simultaneous(len(LINEAR_ARMS))
-    score = above(ARENA, arm, DENSE, confidence=2 * sure - 1, least_tokens=LONG)
+    score = above(ARENA, arm, DENSE, least_tokens=LONG)
 
-    def measure(records: Records) -> Found:
+    def measure(records: Records, confidence: float = 0.95) -> Found:
+        sure = simultaneous(confidence, len(LINEAR_ARMS))
         conditions = (
-            Condition(score(records), -MARGIN),
-            Condition(speed_up(records, arm, members=len(LINEAR_ARMS)), SPEED),
+            Condition(score(records, 2 * sure - 1), -MARGIN),
+            Condition(speed_up(records, arm, sure), SPEED),
             Condition(peak_share(records, arm, DENSE), OF_FUSED, at_most=True),
             Condition(peak_share(records, arm, "eager"), OF_EAGER, at_most=True),
         )

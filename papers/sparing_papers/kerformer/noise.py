@@ -20,7 +20,7 @@ Errors = npt.NDArray[np.float64]
 ARMS = (KERFORMER, DENSE)
 
 
-def noise(records: Records) -> Found:
+def noise(records: Records, confidence: float = 0.95) -> Found:
     """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
 
     A share, as who learned less has less to lose; on the tasks where both learned something. Noise
@@ -42,7 +42,7 @@ def noise(records: Records) -> Found:
     ours, theirs = kept(KERFORMER), kept(DENSE)
     both = {task for task in ours if ours[task] and theirs.get(task)}
     parts = {task: part for task in both if (part := _of_examples(records, task, share))}
-    found = gap_of(ours, theirs, _step(records, both), parts=parts)
+    found = gap_of(ours, theirs, _step(records, both), confidence, parts)
     return found if found is None or both == parts.keys() else (found[0], None)
 
 

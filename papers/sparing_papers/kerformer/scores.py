@@ -11,15 +11,15 @@ from scipy.stats import t as student
 
 from sparing.core.record import Label
 from sparing.experiment.arms import family_of
+from sparing.experiment.claims import FEWEST_SEEDS, at_once, widened
 from sparing.measure.pooling import Part, parts_of, reach_of
 from sparing.measure.statistics import Difference, mean_difference
-from sparing_papers.kerformer.costs import LINEAR, Found, Measure, Records, least, simultaneous
+from sparing_papers.kerformer.costs import LINEAR, Found, Measure, Records, least
 from sparing_papers.kerformer.options import ARENA, PRETRAINED, VISION
 from sparing_papers.long_range.analysis import by_seed, decides, resolution
 from sparing_papers.long_range.answers import ANSWERS, right_of
 from sparing_papers.long_range.arms import DENSE, KERFORMER, UNIFORM, arm_of
 
-FEWEST_SEEDS = 3
 PLAIN: Mapping[str, Label] = {"stage": "plain"}  # copies trained with labels alone
 _WARM: Mapping[str, Label] = {"task": "imdb", "stage": "warm"}
 _LAYERS: Mapping[str, Label] = {"task": "imdb", "stage": "layers"}
@@ -151,7 +151,6 @@ def above(
     ours: str,
     theirs: str,
     *,
-    confidence: float = 0.95,
     least_tokens: int = 0,
     only: str = "",
 ) -> Measure:
@@ -160,7 +159,7 @@ def above(
     On the tasks whose longest input has at least so many tokens, or on one of them.
     """
 
-    def measure(records: Records) -> Found:
+    def measure(records: Records, confidence: float = 0.95) -> Found:
         one, other = (scores_of(records, question, arm) for arm in (ours, theirs))
         if least_tokens:
             long = _long_tasks(records, question, least_tokens)
@@ -190,10 +189,11 @@ def above_the_best(only: str = "") -> Measure:
         found = scores_of(records, ARENA, arm)
         return {task: scores for task, scores in found.items() if only in ("", task)}
 
-    def measure(records: Records) -> Found:
+    def measure(records: Records, confidence: float = 0.95) -> Found:
         arms = {arm: own(records, arm) for arm in ARENA_RIVALS}
         parts = {arm: _example_parts(records, ARENA, KERFORMER, arm) for arm in arms}
-        return _over_all(own(records, KERFORMER), arms, step_of(records, ARENA), parts)
+        step = step_of(records, ARENA)
+        return _over_all(own(records, KERFORMER), arms, step, parts, confidence)
 
     return measure
 
@@ -203,6 +203,7 @@ def _over_all(
     arms: Mapping[str, Scores],
     step: float = 0.0,
     parts: Mapping[str, Mapping[str, Part]] | None = None,
+    confidence: float = 0.95,
 ) -> Found:
     """What an arm is above the one that it is least above: falls only if it does beside all.
 
@@ -215,12 +216,12 @@ def _over_all(
         for arm, theirs in arms.items()
     }
 
-    def beside(confidence: float = 0.95) -> list[Found]:
+    def beside(level: float) -> list[Found]:
         own = parts or {}
-        return [gap_of(ours, whole[arm], step, confidence, own.get(arm)) for arm in whole]
+        return [gap_of(ours, whole[arm], step, level, own.get(arm)) for arm in whole]
 
-    gaps = beside()
-    found = least(gaps, beside(simultaneous(len(gaps) - gaps.count(None))))
+    gaps = beside(confidence)
+    found = least(gaps, beside(at_once(confidence, len(gaps) - gaps.count(None))))
     if found is None or found[1] is None or None not in gaps or found[1][1] < 0:
         return found
     return found[0], None
@@ -243,14 +244,16 @@ def kept(*names: str) -> Measure:
     where the task does not tell mechanisms apart.
     """
 
-    def measure(records: Records) -> Found:
+    def measure(records: Records, confidence: float = 0.95) -> Found:
         own = [r for r in records if _WARM.items() <= r.labels.items()]
         told = _distilled_decide(records)
         found: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {}
         for each in own:
             if each.name in names:
                 sure = told and int(each.labels.get("seeds") or 1) >= FEWEST_SEEDS
-                one = (float(each.value or 0.0), each.interval if sure else None)
+                value, ends = float(each.value or 0.0), each.interval
+                seeds = int(each.labels.get("seeds") or 1)
+                one = (value, widened(value, ends, confidence, seeds) if sure and ends else None)
                 found.setdefault(str(each.labels["arm"]), {})[each.name] = one
         seen = _best_validation(records)
         known = [arm for arm in seen if len(found.get(arm, {})) == len(names)]
@@ -301,7 +304,7 @@ def _best_validation(records: Records) -> dict[str, float]:
     return {arm: fmean(v for (own, _), v in best.items() if own == arm) for arm in arms}
 
 
-def first_quarter(records: Records) -> Found:
+def first_quarter(records: Records, confidence: float = 0.95) -> Found:
     """On CIFAR-10, Kerformer's validation score after a quarter of the epochs less a rival's.
 
     The least over the four that are published beside it.
@@ -322,10 +325,11 @@ def first_quarter(records: Records) -> Found:
         return found
 
     step = step_of(records, VISION, "validation_score")
-    return _over_all(early(KERFORMER), {arm: early(arm) for arm in VISION_RIVALS}, step)
+    rivals = {arm: early(arm) for arm in VISION_RIVALS}
+    return _over_all(early(KERFORMER), rivals, step, confidence=confidence)
 
 
-def best_on_images(records: Records) -> Found:
+def best_on_images(records: Records, confidence: float = 0.95) -> Found:
     """What Kerformer is above the rival of Figure 6 that it is least above.
 
     The mean over those of the three sets of images it is said to be best on that decide.
@@ -337,10 +341,10 @@ def best_on_images(records: Records) -> Found:
 
     parts = {arm: _example_parts(records, VISION, KERFORMER, arm) for arm in VISION_RIVALS}
     rivals = {arm: own(arm) for arm in VISION_RIVALS}
-    return _over_all(own(KERFORMER), rivals, step_of(records, VISION), parts)
+    return _over_all(own(KERFORMER), rivals, step_of(records, VISION), parts, confidence)
 
 
-def best_transfer(records: Records) -> Found:
+def best_transfer(records: Records, confidence: float = 0.95) -> Found:
     """After plain fine-tuning, what Kerformer is above the rival that it is least above."""
 
     ours, *theirs = (
@@ -348,4 +352,4 @@ def best_transfer(records: Records) -> Found:
     )
     rivals = dict(zip(DOWNSTREAM_RIVALS, theirs, strict=True))
     parts = {arm: _example_parts(records, PRETRAINED, KERFORMER, arm, **PLAIN) for arm in rivals}
-    return _over_all(ours, rivals, step_of(records, PRETRAINED), parts)
+    return _over_all(ours, rivals, step_of(records, PRETRAINED), parts, confidence)

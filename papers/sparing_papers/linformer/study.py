@@ -27,9 +27,9 @@ from sparing.experiment.study import base_config, plain
 from sparing.tasks import Task
 from sparing.tasks.shared.files import given_folder
 from sparing_papers.linformer.analysis import analyse
+from sparing_papers.linformer.claims import FEWEST_LENGTHS, judge
 from sparing_papers.linformer.cost import cost_cells
 from sparing_papers.linformer.error import error_cell
-from sparing_papers.linformer.goals import FEWEST_LENGTHS, judge
 from sparing_papers.linformer.language.cells import digests as language_digests
 from sparing_papers.linformer.language.cells import language_cells
 from sparing_papers.linformer.language.cells import notes as language_notes

@@ -19,7 +19,7 @@ from sparing.transfer.patching import selector_of
 from sparing_papers.hugginggreen import analysis, arms, cells, options, stages
 from sparing_papers.hugginggreen import study as hugginggreen
 from sparing_papers.hugginggreen import train as training
-from sparing_papers.hugginggreen.goals import judge
+from sparing_papers.hugginggreen.claims import judge
 from tests.train.small import token_task
 
 SMALL = replace(

@@ -9,12 +9,19 @@ import pytest
 from scipy import stats
 
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer import behaviour as ker_behaviour
 from sparing_papers.kerformer import claims, costs, joint
 from sparing_papers.kerformer import scores as ker_scores
 from sparing_papers.kerformer.options import LINEAR_ARMS
 from sparing_papers.long_range import analysis
 from sparing_papers.long_range.answers import answers_record
+
+
+def measured(claim, records):
+    """A claim's value and interval at 95 %."""
+    estimate = claim.measure(RecordTable(records), 0.95)
+    return estimate and (estimate.value, estimate.interval)
 
 
 def scores(**by_arm):
@@ -55,13 +62,13 @@ def test_claims_of_scores_wait_for_a_task_that_decides():
         kerformer=ours,
         **{"kerformer, no SE-K": plain},
     )
-    helps = next(c for c in claims.CLAIMS if c.text == "Table 6: SE-K helps")
-    assert helps.measure(records) is None
+    helps = next(c for c in claims.CLAIMS if c.text.startswith("Table 6: SE-K helps ("))
+    assert measured(helps, records) is None
     decided = [*records, *analysis.analyse(records, {"t": 0.5})]
-    value, interval = helps.measure(decided)
+    value, interval = measured(helps, decided)
     assert value == pytest.approx(0.1)
     assert interval[0] > 0
-    assert helps.measure([r for r in decided if r.labels.get("seed") in (0, 1, None)])[1] is None
+    assert measured(helps, [r for r in decided if r.labels.get("seed") in (0, 1, None)])[1] is None
 
 
 def of_task(task, **by_arm):
@@ -128,7 +135,7 @@ def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
     large = replace(records[0], labels={**records[0].labels, "task": "mnist"}, count=2000)
     for text in ("Figure 6: on", "Figure 6: by", "Figure 6: Kerformer", "Figures 7 and 8"):
         claim = next(c for c in claims.CLAIMS if c.text.startswith(text))
-        value, interval = claim.measure([*records, large])
+        value, interval = measured(claim, [*records, large])
         assert value == pytest.approx(0.01)
         assert interval[0] < 0
 
@@ -141,7 +148,7 @@ def test_the_best_of_all_is_told_only_beside_all():
         arms = {arm: found for arm, found in low.items() if arm != missing}
         records = scores(**dense, kerformer=[0.7, 0.71, 0.7], **arms)
         records += analysis.analyse(records, {"t": 0.5})
-        value, interval = table.measure(records)
+        value, interval = measured(table, records)
         assert value == pytest.approx(0.1)
         assert (interval is not None) == told
 
@@ -254,7 +261,7 @@ def peak(arm, value):
 def test_a_speed_is_that_at_the_longest_length():
     ups = [timed("dct", 1024, 9.0, (8.0, 10.0)), timed("dct", 4096, 2.6, (2.4, 2.8))]
     assert costs.speed_up(ups, "dct") == (2.6, pytest.approx((2.4, 2.8)))
-    _, (low, high) = costs.speed_up(ups, "dct", members=5)
+    _, (low, high) = costs.speed_up(ups, "dct", 0.99)
     assert low < 2.4
     assert high > 2.8
     assert costs.speed_up(ups, "linear") is None
@@ -297,7 +304,7 @@ def test_one_arm_must_be_good_fast_and_lean_at_once(records, expected):
 
 def test_what_may_be_all_at_once_is_linear():
     assert {costs.family_of(costs.arm_of(arm).mechanism) for arm in LINEAR_ARMS} <= {*costs.LINEAR}
-    asked = [c.text for c in claims.CLAIMS if c.text.endswith("all at once")]
+    asked = [c.text for c in claims.CLAIMS if "all at once" in c.text]
     assert [text.split(":")[0] for text in asked] == [*LINEAR_ARMS]
 
 

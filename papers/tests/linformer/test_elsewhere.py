@@ -10,7 +10,7 @@ from papers.tests.kerformer.test_pretrained import data, model_folder, work  # n
 from sparing.core.record import Record
 from sparing_papers.linformer import analysis
 from sparing_papers.linformer import study as linformer
-from sparing_papers.linformer.goals import judge
+from sparing_papers.linformer.claims import judge
 from sparing_papers.linformer.options import Options
 from sparing_papers.linformer.shift import ALL, by_domain, swapped_name
 from sparing_papers.long_range.swapped import arm_records, dense_records

@@ -13,7 +13,7 @@ from sparing.experiment.claims import GoalResult
 from sparing.experiment.study import write_goals
 from sparing.report.page import write_report
 from sparing.report.run import read_run
-from sparing_papers.linformer.goals import judge
+from sparing_papers.linformer.claims import judge
 from sparing_papers.linformer.options import Options
 from sparing_papers.linformer.page.content import _Asked, _lead, verdict
 from sparing_papers.linformer.page.matrices import growth_words

@@ -13,11 +13,11 @@ import torch
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.heads import Heads
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing.mechanisms.linformer import Linformer
-from sparing_papers.linformer import analysis, cost, error, longer, matrices, shift
+from sparing_papers.linformer import analysis, cost, error, guards, longer, matrices, shift
 from sparing_papers.linformer import study as linformer
-from sparing_papers.linformer.found import Found
-from sparing_papers.linformer.goals import judge
+from sparing_papers.linformer.claims import judge
 from sparing_papers.linformer.lengths import by_factor, rows_of, spread_out
 from sparing_papers.linformer.longer import require_lengthening
 from sparing_papers.linformer.options import CostOptions, ErrorOptions, Options, slots_of
@@ -418,13 +418,13 @@ def test_what_swapped_encoders_lose_follows_from_their_scores():
         for tokens, value in zip((128, 256, 512), values, strict=True)
         for seed in range(3)
     ]
-    found = Found(analysis.analyse(records, {}))
+    found = RecordTable(analysis.analyse(records, {}))
     for tokens, lost in ((256, 0.04), (512, 0.09)):
         own = {**here, "tokens": tokens, "arm": "linear"}
-        assert found.one("mean_length_drop", **own).value == pytest.approx(lost)
-        gap = found.one("length_drop_difference", **own, less="softmax")
+        assert found.find("mean_length_drop", **own).value == pytest.approx(lost)
+        gap = found.find("length_drop_difference", **own, less="softmax")
         assert gap.value == pytest.approx(lost + (tokens // 256) * 0.01)
-    assert found.one("mean_length_drop", **here, tokens=128) is None
+    assert found.find("mean_length_drop", **here, tokens=128) is None
 
 
 @pytest.mark.parametrize(
@@ -717,8 +717,10 @@ def test_a_task_decides_by_the_seeds_that_both_arms_have():
     analysed = analysis.analyse(records, {"listops": 0.2})
     [told] = [r for r in analysed if r.name == "decides"]
     assert (told.value, told.count) == (1.0, 2)
-    assert not Found(analysed).decides("longer", "listops")
-    assert not Found(analysed).apart("score", {"question": "longer", "task": "listops"})
+    assert not guards.passes(RecordTable(analysed), "longer", "listops")
+    assert not guards.ahead(
+        RecordTable(analysed), "score", {"question": "longer", "task": "listops"}
+    )
 
 
 def test_arms_of_one_length_are_refused_before_they_are_trained():

@@ -22,6 +22,7 @@ from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
 
 Met = bool | Literal["undecided"]
+Scale = Literal["plain", "log"]
 ERROR = 0.05
 FEWEST_SEEDS = 3
 
@@ -178,12 +179,12 @@ def _result(claim: Claim, estimate: Estimate | None) -> GoalResult:
     return claim.goal.judge(estimate.value, estimate.interval, estimate.disturbance)
 
 
-def recorded(name: str, scale: Literal["plain", "log"] = "plain", **labels: Label) -> Measure:
-    """The newest record of a name with these labels, its 95 % interval at another confidence."""
+def recorded(name: str, **labels: Label) -> Measure:
+    """The newest record of a name with these labels, a mean over seeds, at any confidence."""
 
     def measure(records: RecordTable, confidence: float) -> Estimate | None:
         record = records.find(name, **labels)
-        return None if record is None else of_record(record, confidence, records, scale)
+        return None if record is None else of_record(record, confidence, records)
 
     return measure
 
@@ -192,19 +193,22 @@ def of_record(
     record: Record,
     confidence: float,
     records: RecordTable | None = None,
-    scale: Literal["plain", "log"] = "plain",
+    scale: Scale = "plain",
+    *,
+    of_seeds: bool = True,
 ) -> Estimate:
     """A record with its 95 % interval as one at another confidence.
 
-    Of a mean over ``count`` seeds each side grows as Student's quantiles do, else as the normal
-    distribution's; on a ``log`` scale, for ratios, its logarithm does.
+    Of a mean over seeds each side grows as Student's quantiles do, else as the normal
+    distribution's; on a ``log`` scale, for ratios, its logarithm does. With ``records`` a time that
+    the machine disturbed decides nothing.
     """
     disturbance = "" if records is None else records.disturbance(record)
-    value, count = float(record.value or 0.0), record.count if record.count > 1 else None
-    interval = record.interval
-    if interval is not None and not math.isclose(confidence, 1 - ERROR):
-        interval = widened(value, interval, confidence, count, scale)
-    return Estimate(value, interval, count, disturbance)
+    value, count = float(record.value or 0.0), record.count if of_seeds else None
+    ends = None
+    if record.interval is not None:
+        ends = widened(value, record.interval, confidence, count, scale)
+    return Estimate(value, ends, count, disturbance)
 
 
 def widened(
@@ -212,11 +216,13 @@ def widened(
     interval: tuple[float, float],
     confidence: float,
     count: int | None = None,
-    scale: Literal["plain", "log"] = "plain",
+    scale: Scale = "plain",
 ) -> tuple[float, float]:
     """A 95 % interval at another confidence; ``count`` seeds give Student's quantiles."""
+    if math.isclose(confidence, 1 - ERROR):
+        return interval
     tails = [(1 + level) / 2 for level in (confidence, 1 - ERROR)]
-    spread = student(count - 1) if count else norm
+    spread = student(count - 1) if count and count > 1 else norm
     factor = float(spread.ppf(tails[0]) / spread.ppf(tails[1]))
     low, high = (float(end) for end in interval)
     if scale == "log":

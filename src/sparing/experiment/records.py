@@ -22,7 +22,8 @@ class RecordTable:
         own = [_real(record) for record in records if record.obtained != "paper"]
         self._busy = disturbances(own)
         self._by_name: dict[str, list[Record]] = {}
-        for record in _latest(own):
+        self.records = _latest(own)
+        for record in self.records:
             self._by_name.setdefault(record.name, []).append(record)
         named = [record.labels.get("arm") for record in own]
         seen = (arm for arm in named if isinstance(arm, str))
@@ -50,6 +51,11 @@ class RecordTable:
         """All records of that name that carry these labels, with a value or without."""
         wanted = labels.items()
         return [r for r in self._by_name.get(name, []) if wanted <= r.labels.items()]
+
+    def values_of(self, name: str, label: str) -> list[Label]:
+        """The values of a label among the records of a name, in their order."""
+        values = (record.labels[label] for record in self.all(name) if label in record.labels)
+        return list(dict.fromkeys(values))
 
     def disturbance(self, record: Record) -> str:
         """Why this time decides nothing: what else the machine did; empty where it was quiet."""

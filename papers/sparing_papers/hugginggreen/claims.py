@@ -1,0 +1,190 @@
+"""What the HuggingGreen study declares before its first training, and what a page is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sparing.core.record import Label, Record
+from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
+from sparing.experiment.records import RecordTable
+from sparing.experiment.study import plain
+from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
+from sparing.tasks import Task
+from sparing_papers.hugginggreen.arms import DENSE, GAUSSIAN_HALF, selection_arms
+from sparing_papers.hugginggreen.options import ATTENTION, PATCHES, STAGES, Options
+from sparing_papers.hugginggreen.stages import MASKED, Longer
+
+SAVED = 0.75
+
+
+Labels = dict[str, Label]
+
+
+def judge(
+    options: Options, tasks: Mapping[str, Task], records: Sequence[Record]
+) -> list[GoalResult]:
+    """Every task's claims; few pairs leave them undecided."""
+    table = RecordTable(records)
+    declared = [
+        each
+        for name, task in tasks.items()
+        for each in (*_patch_claims(options, name, task), *_other_claims(options, name))
+        if each.labels["question"] in options.asked_of(name)
+    ]
+    results = decide([each.claim for each in declared], table)
+    return [
+        replace(result, value=None, interval=None, met=False)
+        if _mostly_missed(table, each)
+        else result
+        for result, each in zip(results, declared, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A claim, and the record that decides it, by name and labels."""
+
+    claim: Claim
+    record: str
+    labels: Labels
+
+
+def _claim(
+    text: str,
+    bound: float,
+    unit: str,
+    record: str,
+    labels: Labels,
+    *,
+    at_most: bool = False,
+    plateau: bool = False,
+) -> Declared:
+    """A claim on the newest record of a name with these labels.
+
+    One that holds an arm against a dense model that has learned all it will (``plateau``) is not
+    met where the dense model has not; it can be missed there all the same.
+    """
+    guards = (_at_plateau(record, labels),) if plateau else ()
+    measure = recorded(record, **labels)
+    fewest = FEWEST_FOR_A_CLAIM
+    claim = Claim(text, measure, bound, unit, at_most, fewest=fewest, guards=guards)
+    return Declared(claim, record, labels)
+
+
+def _at_plateau(name: str, labels: Labels) -> Guard:
+    """The dense arm beside a record had stopped gaining, unless the claim is missed."""
+
+    def guard(records: RecordTable, result: GoalResult) -> bool:
+        record = records.find(name, **labels)
+        if result.met is not True or record is None:
+            return True
+        same = {key: record.labels[key] for key in ("question", "task", "depth")}
+        return any(r.labels["at_plateau"] for r in records.all("last_quarter_gain", **same))
+
+    return guard
+
+
+def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
+    """Whether most of enough seeds never got where the goal is: then no cost is low enough."""
+    newest = records.matching(declared.record, declared.labels)[-1:]
+    if not newest or "reached" not in newest[0].labels:
+        return False
+    record = newest[0]
+    seeds, reached = (int(record.labels[name] or 0) for name in ("of", "reached"))
+    return seeds >= FEWEST_FOR_A_CLAIM and 2 * reached < seeds
+
+
+def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
+    """RQ2's, of the first arm that selects at the first depth."""
+    first = selection_arms(options, task, whole=False)[0].name
+    labels: Labels = {"task": name, "question": PATCHES, "depth": options.depths[0], "arm": first}
+    points = _points(options)
+
+    def less(what: str, record: str) -> Declared:
+        text = f"{name}: {first} needs {1 - SAVED:.0%} less {what} than the better dense arm"
+        return _claim(text, SAVED, "ratio", record, labels, at_most=True, plateau=True)
+
+    text = f"{name}: {first} loses at most {points}"
+    dense = {**labels, "to": DENSE}
+    better = f"{name}: {first} is better than random patches"
+    random = {**labels, "rival": "random"}
+    return [
+        less("energy", "target_energy_ratio"),
+        less("arithmetic", "target_flops_ratio"),
+        _claim(text, -options.margin, "score", "accuracy_difference", dense, plateau=True),
+        _claim(better, 0.0, "score", "rival_difference", random),
+    ]
+
+
+def _other_claims(options: Options, name: str) -> list[Declared]:
+    """RQ1's and RQ3's."""
+    depth = options.attention_depth or options.depths[0]
+    half: Labels = {"task": name, "question": ATTENTION, "depth": depth, "arm": GAUSSIAN_HALF}
+    half["to"] = DENSE
+    kept = f"{name}: {GAUSSIAN_HALF} lose at most {_points(options)}"
+    less = f"{name}: {GAUSSIAN_HALF} take less energy"
+    longer = Longer(MASKED, "energy").name
+    staged = f"{name}: masked training first beats {longer}"
+    labels: Labels = {"task": name, "question": STAGES, "depth": options.depths[0], "arm": MASKED}
+    labels["to"] = longer
+    return [
+        _claim(kept, -options.margin, "score", "accuracy_difference", half, plateau=True),
+        _claim(less, 1.0, "ratio", "energy_ratio", half, at_most=True),
+        _claim(staged, 0.0, "score", "stage_difference", labels),
+    ]
+
+
+def _points(options: Options) -> str:
+    return "1 point" if options.margin == 0.01 else f"{100 * options.margin:g} points"
+
+
+def described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[str, Any]:
+    """What a reader of the page wants to know beside the numbers."""
+    first = next(iter(tasks.values()))
+    return {
+        "name": name,
+        "task": _task_facts(tasks),
+        "tasks": list(tasks),
+        "classes": {name: list(task.labels) for name, task in tasks.items()},
+        "model": {
+            "name": "vit",
+            "width": options.width,
+            "heads": options.heads,
+            "layers": list(options.depths),
+        },
+        "recipes": {name: plain(asdict(options.recipe(name, 0))) for name in tasks},
+        "patches": {name: [task.image_size, task.patch_size] for name, task in tasks.items()},
+        "arms": [DENSE, *(arm.name for arm in selection_arms(options, first, whole=True))],
+        "baseline": DENSE,
+        "questions": list(options.questions),
+        "seeds": list(range(options.pairs)),
+        "pairs": {
+            PATCHES: options.pairs,
+            ATTENTION: options.attention_pairs,
+            STAGES: options.stage_pairs,
+        },
+        "margin": options.margin,
+        "intensity_g_per_kwh": options.intensity_g_per_kwh,
+        "watts_per_core": options.watts_per_core,
+        "threads": options.thread_count,
+        "engine": "eager PyTorch, fused attention",
+    }
+
+
+def _task_facts(tasks: Mapping[str, Task]) -> dict[str, Any]:
+    first = next(iter(tasks.values()))
+    return {
+        "name": ", ".join(tasks),
+        "kind": "image",
+        "metric": "accuracy",
+        "subset": any(task.subset for task in tasks.values()),
+        "notes": [f"{name}: {note}" for name, task in tasks.items() for note in task.notes],
+        "licence": first.licence if len(tasks) == 1 else "each its own",
+        "source": "; ".join(dict.fromkeys(task.source for task in tasks.values())),
+        "examples": {
+            name: {split: len(rows) for split, rows in task.splits.items()}
+            for name, task in tasks.items()
+        },
+    }

@@ -1,0 +1,70 @@
+"""What must be known before a claim of the Linformer study is decided: guards over its records."""
+
+from __future__ import annotations
+
+from sparing.core.record import Label
+from sparing.experiment.claims import FEWEST_SEEDS, GoalResult, Guard
+from sparing.experiment.records import RecordTable
+from sparing_papers.long_range.arms import DENSE, UNIFORM
+from sparing_papers.long_range.work import ABOVE_CHANCE
+
+Labels = dict[str, Label]
+
+
+def sensitive(question: str, task: str) -> Guard:
+    """The task passes the sensitivity check, by enough seeds."""
+    return lambda records, result: passes(records, question, task)
+
+
+def passes(records: RecordTable, question: str, task: str) -> bool:
+    """Whether dense attention beats chance and the mean-of-values control on the task."""
+    check = records.find("decides", question=question, task=task)
+    return check is not None and bool(check.value) and check.count >= FEWEST_SEEDS
+
+
+def ahead(records: RecordTable, name: str, labels: Labels, sign: int = 1) -> bool:
+    """Whether dense attention has surely more than ``uniform``, or less with ``sign`` -1."""
+    gap = records.find(f"{name}_difference", **{**labels, "arm": DENSE, "less": UNIFORM})
+    if gap is None or gap.interval is None or gap.count < FEWEST_SEEDS:
+        return False
+    return gap.interval[0] > 0 if sign > 0 else gap.interval[1] < 0
+
+
+def above_chance(records: RecordTable, name: str, chance: str, labels: Labels) -> bool:
+    """Whether a mean score lies 5 points above chance by its whole interval."""
+    score = records.find(f"mean_{name}", **labels)
+    guess = records.find(f"mean_{chance}", **labels)
+    if score is None or score.interval is None or guess is None:
+        return False
+    return score.interval[0] - float(guess.value or 0.0) >= ABOVE_CHANCE
+
+
+def dense_learned(kind: str, labels: Labels) -> Guard:
+    """Dense attention is above chance there, and clearly better than ``uniform``."""
+    dense = {**labels, "arm": DENSE}
+    name, chance = f"{kind}_score", f"{kind}_chance"
+
+    def guard(records: RecordTable, result: GoalResult) -> bool:
+        return ahead(records, name, dense) and above_chance(records, name, chance, dense)
+
+    return guard
+
+
+def had_it(name: str, chance: str, labels: Labels) -> Guard:
+    """The arm had what it may have lost: a score above chance and near dense attention's.
+
+    A variant at chance cannot lose accuracy, and one that learned less has less to lose. One that
+    loses more than dense attention fails all the same.
+    """
+
+    def guard(records: RecordTable, result: GoalResult) -> bool:
+        near = result.met is False or _near(records, name, labels)
+        return near and above_chance(records, name, chance, labels)
+
+    return guard
+
+
+def _near(records: RecordTable, name: str, labels: Labels) -> bool:
+    """Whether a score is less than 5 points below dense attention's by its whole interval."""
+    gap = records.find(f"{name}_difference", less=DENSE, **labels)
+    return gap is not None and gap.interval is not None and gap.interval[0] > -ABOVE_CHANCE

@@ -1,0 +1,85 @@
+"""What language models and a translation would show were slots enough, as claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from sparing.experiment.claims import Claim, Estimate, GoalResult, Measure, recorded
+from sparing.experiment.records import RecordTable
+from sparing_papers.linformer.guards import Labels, ahead
+from sparing_papers.linformer.language.masked import FREQUENCIES
+from sparing_papers.linformer.language.transfer import PRETRAINED
+from sparing_papers.linformer.language.translation import Pairs
+from sparing_papers.linformer.language.work import LINFORMER, LanguageOptions, expanded
+from sparing_papers.long_range.arms import DENSE
+from sparing_papers.long_range.work import ABOVE_CHANCE, MARGIN
+
+WORSE = 1.05  # times softmax's perplexity that still count as on par
+
+
+def language_claims(options: LanguageOptions, records: RecordTable) -> Iterator[Claim]:
+    """Of every number of slots: perplexity, what pre-training gave, and whole translations.
+
+    Dense attention must be clearly better than the mean of all values: else nothing is gained by
+    attending. Of masked words it must be clearly better than the words' frequencies too, of the
+    others 5 points better than guessing.
+    """
+    if "masked" in options.questions:
+        for tokens in options.masked.tokens:
+            for arm in _slotted(options.masked.arms_at(tokens)):
+                text = f"masked words, {tokens} tokens, {arm}: perplexity over softmax's"
+                yield _of_perplexity(text, arm, {"question": "masked", "tokens": tokens})
+    if "transfer" in options.questions:
+        chance = records.value("chance", question="transfer")
+        for arm in _slotted(options.transfer.compared):
+            text = f"pretrained and fine-tuned, {arm}: score less softmax's"
+            yield _of_score(text, arm, {"question": "transfer", "start": PRETRAINED}, chance)
+    if "translation" in options.questions:
+        asked = options.translation
+        for place in asked.places:
+            for arm in _slotted(expanded(asked.arms, asked.slots, Pairs(asked).source_tokens)):
+                text = f"translation, {arm} in {place}: whole sentences right less softmax's"
+                yield _of_score(text, arm, {"question": "translation", "place": place})
+
+
+def _slotted(arms: tuple[str, ...]) -> list[str]:
+    return [arm for arm in arms if arm.startswith(LINFORMER)]
+
+
+def _of_perplexity(text: str, arm: str, here: Labels) -> Claim:
+    def guard(records: RecordTable, result: GoalResult) -> bool:
+        dense = records.find("mean_loss", arm=DENSE, **here)
+        guess = records.value("loss", arm=FREQUENCIES, **here)
+        if dense is None or dense.interval is None or guess is None:
+            return False
+        return dense.interval[1] < guess and ahead(records, "loss", here, sign=-1)
+
+    difference = recorded("loss_difference", arm=arm, less=DENSE, **here)
+    return Claim(text, _ratio(difference), WORSE, "ratio", at_most=True, guards=(guard,))
+
+
+def _ratio(difference: Measure) -> Measure:
+    """The ratio of two perplexities is what their losses differ by, in nats."""
+
+    def measure(records: RecordTable, confidence: float) -> Estimate | None:
+        nats = difference(records, confidence)
+        if nats is None:
+            return None
+        ends = nats.interval and (math.exp(nats.interval[0]), math.exp(nats.interval[1]))
+        return Estimate(math.exp(nats.value), ends, nats.count)
+
+    return measure
+
+
+def _of_score(text: str, arm: str, here: Labels, chance: float | None = 0.0) -> Claim:
+    """``chance`` is what guessing comes to: no translation is right by it."""
+
+    def guard(records: RecordTable, result: GoalResult) -> bool:
+        dense = records.find("mean_score", arm=DENSE, **here)
+        if chance is None or dense is None or dense.interval is None:
+            return False
+        return dense.interval[0] >= chance + ABOVE_CHANCE and ahead(records, "score", here)
+
+    measure = recorded("score_difference", arm=arm, less=DENSE, **here)
+    return Claim(text, measure, -MARGIN, "share", guards=(guard,))
