@@ -14,15 +14,17 @@ from typing import Any
 from sparing.compare import analysis as compare_analysis
 from sparing.compare import study as compare
 from sparing.core.record import Record, RecordLog
+from sparing.experiment.claims import decide
 from sparing.experiment.installed import study_names
+from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import ANALYSIS
 from sparing.report.run import read_run
 from sparing.slim import study as slim
 from sparing.tasks import Task
 from sparing.tasks.scenes import HELD_OUT
+from sparing_papers.adaattention import claims as ada_claims
 from sparing_papers.adaattention import options as ada_options
-from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.arms import Work
 from sparing_papers.calculator import analysis as value_analysis
 from sparing_papers.calculator import claims as value_claims
@@ -96,7 +98,7 @@ def of_adaattention(config: Config, measured: Records, before: Records) -> Any:
         for name in config["tasks"]
     }
     works = [_only(Work, name=name, task=task) for name, task in tasks.items()]
-    return [], lambda records: adaattention.judge(records, options, works)
+    return [], lambda records: ada_claims.judge(records, options, works)
 
 
 def of_calculator(config: Config, measured: Records, before: Records) -> Any:
@@ -106,7 +108,7 @@ def of_calculator(config: Config, measured: Records, before: Records) -> Any:
 def of_compare(config: Config, measured: Records, before: Records) -> Any:
     options = options_of(compare.Options, config["identity"])
     facts = config["task"]
-    task = _only(Task, chance=facts["chance"], tokens=facts["tokens"])
+    claims = compare.claims_of(options, facts["chance"], facts["tokens"])
     found = compare_analysis.analyse(
         measured,
         options.mechanisms,
@@ -114,7 +116,7 @@ def of_compare(config: Config, measured: Records, before: Records) -> Any:
         options.margin,
         facts["examples"]["test"],
     )
-    return found, lambda records: compare._judge(records, options, task)
+    return found, lambda records: decide(claims, RecordTable(records))
 
 
 def of_hugginggreen(config: Config, measured: Records, before: Records) -> Any:

@@ -11,7 +11,8 @@ from sparing.compare import cells
 from sparing.compare import study as compare
 from sparing.compare.analysis import analyse
 from sparing.core.record import Record
-from sparing.experiment.claims import Goal
+from sparing.experiment.claims import Goal, decide
+from sparing.experiment.records import RecordTable
 from sparing.measure.latency import PairedLatency
 from sparing.measure.statistics import Ratio
 from sparing.slim.search.resampling import score_difference
@@ -70,14 +71,19 @@ def test_a_ratio_of_disturbed_times_says_so():
         assert "1.8 of 2" in busy.labels["disturbance"]
 
 
+def _goals(records, options, task):
+    claims = compare.claims_of(options, task.chance, task.tokens)
+    return decide(claims, RecordTable(records))
+
+
 def test_a_goal_of_speed_is_not_decided_on_a_busy_machine():
     place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
     cell = "latency/model/1"
     fast = Record("latency_ratio", 0.5, "ratio", "measured", place, (0.4, 0.6), cell=cell)
     options, task = compare.Options(mechanisms=("softmax", "linear")), load_task("digits")
-    goal = compare._judge([fast], options, task)[-1]
+    goal = _goals([fast], options, task)[-1]
     assert (goal.met, "note" in goal.to_dict()) == (True, False)
-    goal = compare._judge([fast, _load(cell)], options, task)[-1]
+    goal = _goals([fast, _load(cell)], options, task)[-1]
     assert (goal.met, goal.value, goal.interval) == ("undecided", 0.5, (0.4, 0.6))
     assert goal.to_dict()["note"].startswith("not decided: the machine was busy")
 
@@ -198,7 +204,7 @@ def test_one_seed_at_chance_is_enough_to_say_that_not_every_seed_learned(lowest,
         Record("accuracy", task.chance + above, "share", "measured", {"arm": "softmax", "seed": n})
         for n, above in enumerate((lowest - 0.5, 0.4, 0.4))
     ]
-    assert compare._judge(records, options, task)[0].met is met
+    assert _goals(records, options, task)[0].met is met
 
 
 def test_of_many_arms_none_is_better_by_chance():

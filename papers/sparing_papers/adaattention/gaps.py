@@ -33,14 +33,11 @@ class Gap:
     seeds: int
 
     def record(self, name: str, labels: dict[str, Label], count: int) -> Record:
-        """With its 95 % interval, and the one-sided bound as a label."""
-        reach = reach_of(self.parts, CONFIDENCE)
-        below = reach_of(self.parts, 2 * CONFIDENCE - 1)
-        if not reach:  # no answer differs: so few examples cannot tell that none ever will
-            reach, below = (unseen(self.examples, p) for p in (CONFIDENCE, 2 * CONFIDENCE - 1))
-        about: dict[str, Label] = {**labels, "one_sided": self.value - below}
+        """With its 95 % interval."""
+        # where no answer differs, so few examples cannot tell that none ever will
+        reach = reach_of(self.parts, CONFIDENCE) or unseen(self.examples, CONFIDENCE)
         interval = (self.value - reach, self.value + reach)
-        return Record(name, self.value, "score", "measured", about, interval, count)
+        return Record(name, self.value, "score", "measured", labels, interval, count)
 
 
 def gap_of(work: Work, arm: str, to: str, seeds: Sequence[int]) -> Gap | None:

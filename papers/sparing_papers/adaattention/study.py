@@ -10,23 +10,21 @@ Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from sparing.core.paths import expanded
-from sparing.core.record import Label, Record
-from sparing.experiment.claims import Goal, GoalResult
+from sparing.core.record import Record
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.plan import clocked
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
 from sparing.models import default_model
-from sparing_papers.adaattention.analysis import EVERY, analyse, of_claims
+from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.arithmetic import bounds, impossible, scorers
-from sparing_papers.adaattention.arms import ADAPTIVE, FULL, OURS, Work, chosen
+from sparing_papers.adaattention.arms import ADAPTIVE, FULL, Work, chosen
 from sparing_papers.adaattention.cells import speed as shapes
 from sparing_papers.adaattention.cells.answers import restore
 from sparing_papers.adaattention.cells.certificate import certificate_cell
@@ -34,7 +32,6 @@ from sparing_papers.adaattention.cells.curves import heads_cell, rotation_cell
 from sparing_papers.adaattention.cells.patterns import kept_cell, patterns_cell
 from sparing_papers.adaattention.cells.throughput import throughput_cell
 from sparing_papers.adaattention.cells.training import (
-    INT8,
     QUANTISED,
     Timing,
     arm_cell,
@@ -42,57 +39,14 @@ from sparing_papers.adaattention.cells.training import (
     int8_cell,
     timing_cell,
 )
+from sparing_papers.adaattention.claims import judge
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
 from sparing_papers.adaattention.options import Options, require_machine, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
-from sparing_papers.adaattention.published import MEAN_SPEED, printed
+from sparing_papers.adaattention.published import printed
 
-FEWEST_SEEDS = 3  # for what is said of accuracy
-LEAST_CUT = 0.005  # of heads; below it the adaptive arm is dense attention with a scorer
 FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
 IMAGE_TOKENS = 197  # those of ViT-B on 224 x 224 pixels: Table III
-
-_TIMES = "\N{MULTIPLICATION SIGN}"
-_TEXTS: Mapping[str, Any] = {"task": EVERY}
-# Each with the record that decides it, by name and labels.
-GOALS: tuple[tuple[Goal, str, Mapping[str, Any]], ...] = (
-    (
-        Goal(f"printed: adaptive {MEAN_SPEED}{_TIMES} on the tasks' texts", MEAN_SPEED, "ratio"),
-        "speed_up",
-        {**_TEXTS, "arm": ADAPTIVE},
-    ),
-    (
-        Goal(f"printed: 1.9{_TIMES} at 512 tokens, BERT-base's shape", 1.9, "ratio"),
-        "speed_up",
-        {"arm": shapes.AS_PRINTED, "shape": shapes.SHAPE, "tokens": 512},
-    ),
-    (
-        Goal("printed: adaptive loses at most 0.2 points", -0.002, "score"),
-        "score_difference",
-        {**_TEXTS, "arm": ADAPTIVE},
-    ),
-    (
-        # the printed 2.3 is INT8's own: what counts is what the method adds to it
-        Goal("printed: adds to INT8 at 512 tokens, BERT-base's shape", 1.0, "ratio"),
-        "gain_over_int8",
-        {"shape": shapes.SHAPE, "tokens": 512},
-    ),
-    (
-        Goal("printed: at most 0.8 of the memory", 0.8, "ratio", at_most=True),
-        "memory_ratio",
-        {"arm": shapes.AS_PRINTED, "tokens": 512},
-    ),
-    (
-        Goal(f"ours: {MEAN_SPEED}{_TIMES}, same engine", MEAN_SPEED, "ratio"),
-        "speed_up",
-        {**_TEXTS, "arm": OURS},
-    ),
-    (
-        Goal("ours: loses at most 0.5 points", -0.005, "score"),
-        "score_difference",
-        {**_TEXTS, "arm": OURS},
-    ),
-)
 
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
@@ -198,67 +152,6 @@ def _seconds(work: Work, cell: Cell) -> float:
     """About how long what is looked at takes, in passes over the test split."""
     passes = {"int8": 12.0, "rotation": 11.0, "heads": 8.0, "patterns": 1.5}
     return calls_seconds(work, passes.get(cell.key.split("/")[-2], 0.5))
-
-
-def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) -> list[GoalResult]:
-    """The paper's claims as goals, and ours beside them.
-
-    Losses are within their margin where the one-sided 95 % bound is.
-    One that speaks of several tasks is undecided until all of them are done, with every seed, and
-    one that speaks of accuracy with fewer than three. What an adaptive arm loses that cuts nothing
-    is what dense attention loses, and decides nothing.
-    """
-    own = [record for record in records if record.obtained != "paper"]
-    results = []
-    for goal, name, labels in GOALS:
-        wanted = labels.items()
-        found = [r for r in own if r.name == name and wanted <= r.labels.items()]
-        if not found:
-            results.append(goal.judge(None, None))
-            continue
-        last = found[-1]
-        exact = name == "memory_ratio" and last.value is not None  # counted, not sampled
-        interval = (last.value or 0.0, last.value or 0.0) if exact else last.interval
-        bound = last.labels.get("one_sided")
-        if interval is not None and isinstance(bound, float):  # what a claim of at least asks for
-            result = replace(goal.judge(last.value, (bound, interval[1])), interval=interval)
-        else:
-            result = goal.judge(last.value, interval)
-        whole = "task" not in labels or _is_whole(own, last, options, works)
-        whole &= name != "score_difference" or len(options.seeds) >= FEWEST_SEEDS
-        whole &= name != "score_difference" or labels["arm"] != ADAPTIVE or _cuts(own)
-        results.append(result if whole else replace(result, met="undecided"))
-    return results
-
-
-def _cuts(records: Sequence[Record]) -> bool:
-    """Whether the adaptive arm narrows heads at all, on each task, on average over its seeds."""
-    shares: dict[Label, list[float]] = {}
-    for record in records:
-        if record.name == "cut_share" and record.labels.get("arm") == ADAPTIVE:
-            shares.setdefault(record.labels["task"], []).append(record.value or 0.0)
-    return all(fmean(of_task) >= LEAST_CUT for of_task in shares.values())
-
-
-def _is_whole(
-    records: Sequence[Record], mean: Record, options: Options, works: Sequence[Work]
-) -> bool:
-    """Whether a mean over tasks has every task that its arm is run on, with every seed."""
-    arm = str(mean.labels["arm"]).removesuffix(f" {INT8}")
-    claimed = of_claims(works) if mean.labels["task"] == EVERY else None
-    tasks = {
-        work.name
-        for work in works
-        if (options.ablated(work) if claimed is None else work.name in claimed)
-        and arm in (each.name for each in options.arms_of(work))
-    }
-    seeds = {
-        str(r.labels["task"]): r.count
-        for r in records
-        if r.name == "score_difference" and r.labels.get("arm") == arm
-    }
-    done = {task for task in tasks if seeds.get(task, 0) >= len(options.seeds)}
-    return done == tasks and mean.count >= len(tasks)
 
 
 def _named(identity: Any, options: Options) -> Any:

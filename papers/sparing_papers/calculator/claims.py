@@ -28,7 +28,6 @@ from sparing_papers.calculator.arms import (
     SMALL,
 )
 
-FEWEST_SEEDS = 5
 CLAIM = "claim"  # others are what the text proposes, and claims made of another network
 OF_ANOTHER_KIND = ("NAU", "NAC", BASELINE)
 Found = Callable[[Values, float], Record | None]
@@ -53,16 +52,16 @@ def _claim(
         return result.interval != (bound, bound)
 
     name = f"{text}: {quantity}"
-    return Claim(name, estimate, bound, fewest=FEWEST_SEEDS, guards=(varies,), kind=kind)
+    return Claim(name, estimate, bound, guards=(varies,), kind=kind, family="claims")
 
 
 def _compared(
     ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float
 ) -> Record | None:
-    """A difference, its interval so wide that all claims together err in one study of twenty."""
+    """A difference, seed by seed."""
     if not (ours and theirs):
         return None
-    return paired(ours, theirs, confidence=at_once(confidence, len(CLAIMS)))
+    return paired(ours, theirs, confidence=confidence)
 
 
 def _difference(name: str, ours: str, theirs: str, **labels: str) -> Found:
@@ -99,10 +98,9 @@ def _beside_all(
     """
     asked = len(pairs)
     pairs = [pair for pair in pairs if all(pair)]
-    one = at_once(confidence, len(CLAIMS))
-    all_ = at_once(one, len(pairs))
-    found = [record for pair in pairs if (record := paired(*pair, confidence=one))]
-    wide = [record for pair in pairs if (record := paired(*pair, confidence=all_))]
+    together = at_once(confidence, len(pairs))
+    found = [record for pair in pairs if (record := paired(*pair, confidence=confidence))]
+    wide = [record for pair in pairs if (record := paired(*pair, confidence=together))]
     lows = [record.interval[0] for record in found if record.interval]
     highs = [record.interval[1] for record in wide if record.interval]
     if not found or not lows or not highs:
@@ -219,5 +217,5 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def judge(records: Sequence[Record]) -> list[GoalResult]:
-    """Each claim: it holds, fails, or is undecided; fewer than five seeds decide nothing."""
+    """Each claim: it holds, fails, or is undecided."""
     return decide(CLAIMS, RecordTable(records))

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparing.core.record import Label, Record
-from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
+from sparing.experiment.claims import FEWEST_SEEDS, Claim, GoalResult, Guard, decide, recorded
 from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
-from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
 from sparing.tasks import Task
 from sparing_papers.hugginggreen.arms import DENSE, GAUSSIAN_HALF, selection_arms
 from sparing_papers.hugginggreen.options import ATTENTION, PATCHES, STAGES, Options
@@ -68,8 +67,8 @@ def _claim(
     """
     guards = (_at_plateau(record, labels),) if plateau else ()
     measure = recorded(record, **labels)
-    fewest = FEWEST_FOR_A_CLAIM
-    claim = Claim(text, measure, bound, unit, at_most, fewest=fewest, guards=guards)
+    family = str(labels["question"])
+    claim = Claim(text, measure, bound, unit, at_most, guards=guards, family=family)
     return Declared(claim, record, labels)
 
 
@@ -93,7 +92,7 @@ def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
         return False
     record = newest[0]
     seeds, reached = (int(record.labels[name] or 0) for name in ("of", "reached"))
-    return seeds >= FEWEST_FOR_A_CLAIM and 2 * reached < seeds
+    return seeds >= FEWEST_SEEDS and 2 * reached < seeds
 
 
 def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:

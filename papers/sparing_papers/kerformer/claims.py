@@ -61,14 +61,18 @@ def _claim(
     unit: str = "share",
     kind: str = CLAIM,
 ) -> Claim:
-    """``measure`` gives a number with its interval; fewest seeds and what decides are within it."""
+    """``measure`` gives a number with its interval; fewest seeds and what decides are within it.
+
+    Claims of one published table or figure are decided together.
+    """
 
     def estimate(records: RecordTable, confidence: float) -> Estimate | None:
         found = measure(records.records, confidence)
         return None if found is None else Estimate(*found)
 
     name = f"{text} ({quantity})"
-    return Claim(name, estimate, bound, unit, at_most, kind=kind, questions=questions)
+    table = text.partition(":")[0].partition(",")[0] if kind == CLAIM else ""
+    return Claim(name, estimate, bound, unit, at_most, family=table, kind=kind, questions=questions)
 
 
 def claims_of(questions: Sequence[str]) -> list[Claim]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from sparing.core.record import Record
 from sparing.experiment.arms import family_of
-from sparing.experiment.claims import at_once, widened
+from sparing.experiment.claims import Estimate, at_once, widened
+from sparing.experiment.claims import least as least_of
 from sparing_papers.kerformer.cores import RANGE
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of
 
@@ -135,23 +136,10 @@ def _at(record: Record, confidence: float) -> Found:
 
 
 def least(found: Iterable[Found], wide: Iterable[Found]) -> Found:
-    """The least of several, its interval from the least lower to the least upper end.
-
-    All of them lie above a bound only where every lower end does; one is enough to lie below it,
-    so that the upper ends are those of ``wide``: the same ones, with intervals that hold for all of
-    them at once. None of those that were not measured; no interval where one has none.
-    """
-    known = [each for each in found if each is not None]
-    if not known:
-        return None
-    value = min(number for number, _ in known)
-    ends = [interval for _, interval in known]
-    lows = [end[0] for end in ends if end is not None]
-    wider = [each[1] for each in wide if each is not None]
-    highs = [end[1] for end in wider if end is not None]
-    if len(lows) < len(known) or len(highs) < len(known):
-        return value, None
-    return value, (min(lows), min(highs))
+    """The least of several: ``wide`` are the same with intervals that hold for all at once."""
+    one, all_ = ([each and Estimate(*each) for each in group] for group in (found, wide))
+    estimate = least_of(one, all_)
+    return None if estimate is None else (estimate.value, estimate.interval)
 
 
 def speed_up(records: Records, arm: str, confidence: float = 0.95) -> Found:

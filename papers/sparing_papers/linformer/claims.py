@@ -110,7 +110,7 @@ def _against_dense(
             guards.append(had_it("length_score", "length_chance", {**home, "factor": 1}))
     if name != "score":
         guards.append(dense_learned(kind, {"question": question, "task": task, **labels}))
-    return Claim(text, measure, bound, "share", at_most, guards=guards)
+    return Claim(text, measure, bound, "share", at_most, guards=guards, family=question)
 
 
 def _of_lengths(options: Options, task: str) -> Iterator[Claim]:
@@ -179,11 +179,11 @@ def _of_swapped(options: Options) -> Iterator[Claim]:
             dense = dense_learned("length", labels)
             score = recorded("length_score_difference", less=DENSE, **labels)
             at_long = f"{text}: score at {long} less softmax's"
-            yield Claim(at_long, score, -margin, "share", guards=(dense,))
+            yield Claim(at_long, score, -margin, "share", guards=(dense,), family=SWAPPED)
             drop = recorded("length_drop_difference", less=DENSE, **labels)
             lost = f"{text}: what it loses at {long} less what softmax loses"
-            guards = (dense, had_it("length_score", "length_chance", first))
-            yield Claim(lost, drop, margin, "share", at_most=True, guards=guards)
+            both = (dense, had_it("length_score", "length_chance", first))
+            yield Claim(lost, drop, margin, "share", True, guards=both, family=SWAPPED)
 
 
 def _forms(arms: Sequence[str]) -> Iterator[str]:
@@ -254,7 +254,7 @@ def _of_models(
         guards.append(lambda records, result: within)
         guards.append(sensitive(LONGER, str(record.labels["source"])))
     name = f"{text}; of this model alone" if alone else text
-    return Claim(name, measure, bound, unit, at_most, guards=guards)
+    return Claim(name, measure, bound, unit, at_most, guards=guards, family="matrices")
 
 
 def _of_logarithm(growth: Record) -> float:
@@ -283,7 +283,7 @@ def _of_cost(records: RecordTable) -> Iterator[Claim]:
         tokens = last.labels["tokens"]
         text = f"{arm}: time of the encoder at {tokens:,} tokens over fused softmax's"
         measure = partial(_timed, last)
-        yield Claim(text, measure, 1.0, "ratio", at_most=True)
+        yield Claim(text, measure, 1.0, "ratio", at_most=True, family="cost")
 
 
 def _timed(record: Record, records: RecordTable, confidence: float) -> Estimate:

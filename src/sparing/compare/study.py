@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,17 +12,16 @@ from sparing.compare import cells as compare_cells
 from sparing.compare.analysis import analyse
 from sparing.core.checks import Count, Positive, check_fields, distinct, some
 from sparing.core.errors import UsageError
-from sparing.core.record import Record
 from sparing.experiment.arms import DENSE, expand, family_of, resolve_options
 from sparing.experiment.cells.expected import of_compare, weighted
-from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.claims import Claim, Estimate, decide, of_record, recorded
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import require_kind, require_openable_model, require_reads
 from sparing.experiment.inputs.task import load_for
 from sparing.experiment.plan import plan_by_kind
+from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
-from sparing.measure.load import disturbances
 from sparing.models import default_model, names
 from sparing.tasks import Task
 from sparing.train import Recipe, default_recipe
@@ -122,12 +121,13 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     if options.model not in names():
         require_reads(arms.build(options.baseline, 0), task, options.model)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
+    claims = claims_of(options, task.chance, task.tokens)
     asked = (options.mechanisms, options.baseline, options.margin, len(task.test))
     return Experiment(
         "compare",
         config | _described(options, task, resolved, folder.name),
         lambda opened: _cells_of(options, arms),
-        lambda records: _judge(records, options, task),
+        lambda records: decide(claims, RecordTable(records)),
         lambda measured: analyse(measured, *asked),
         estimate=partial(plan_by_kind, parts=1),
     )
@@ -187,40 +187,32 @@ def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
     return weighted(cells, seconds)
 
 
-def _judge(records: Sequence[Record], options: Options, task: Task) -> list[GoalResult]:
+def claims_of(options: Options, chance: float, tokens: int) -> list[Claim]:
     """Dense beats chance; each arm is as accurate as dense, and faster at the task's length."""
-    dense = [
-        record
-        for record in records
-        if record.name == "accuracy" and record.labels.get("arm") == options.baseline
-    ]
-    above = [record.value - task.chance for record in dense if record.value is not None]
-    least = min(above, default=None)
-    every = Goal(f"{options.baseline} above chance in every seed", 0.05, "share")
-    judged = every.judge(least, None if least is None else (least, least))
-    busy = disturbances(records)
-    goals = [replace(judged, interval=None)]  # one seed is enough to fail, and all must pass
+
+    def least(records: RecordTable, confidence: float) -> Estimate | None:
+        scores = records.all("accuracy", arm=options.baseline)
+        above = min((float(r.value or 0.0) - chance for r in scores), default=None)
+        return None if above is None else Estimate(above, (above, above))  # one seed can fail it
+
+    text = f"{options.baseline} above chance in every seed"
+    claims = [Claim(text, least, 0.05, "share")]
     for arm in options.mechanisms:
-        if arm == options.baseline:
-            continue
-        gap = _find(records, "accuracy_difference", arm)
-        name = f"{arm}: accuracy less dense"
-        goals.append(Goal(name, -options.margin, "share").judge(*_value(gap)))
-        ratio = _find(records, "latency_ratio", arm, scope="model", batch=1)
-        name = f"{arm}: model latency over dense at {task.tokens} tokens"
-        disturbed = busy.get(ratio.cell, "") if ratio is not None else ""
-        goal = Goal(name, 1.0, "ratio", at_most=True)
-        goals.append(goal.judge(*_value(ratio), disturbed))
-    return goals
+        if arm != options.baseline:
+            gap = recorded("accuracy_difference", arm=arm)
+            text = f"{arm}: accuracy less dense"
+            claims.append(Claim(text, gap, -options.margin, "share", family="accuracy"))
+            text = f"{arm}: model latency over dense at {tokens} tokens"
+            ratio = partial(_latency, arm)
+            claims.append(Claim(text, ratio, 1.0, "ratio", at_most=True, family="latency"))
+    return claims
 
 
-def _find(records: Sequence[Record], name: str, arm: str, **labels: Any) -> Record | None:
-    wanted = {"arm": arm, **labels}.items()
-    return next((r for r in records if r.name == name and wanted <= r.labels.items()), None)
-
-
-def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
-    return (None, None) if record is None else (record.value, record.interval)
+def _latency(arm: str, records: RecordTable, confidence: float) -> Estimate | None:
+    ratio = records.find("latency_ratio", arm=arm, scope="model", batch=1)
+    if ratio is None:
+        return None
+    return of_record(ratio, confidence, records, "log", of_seeds=False)
 
 
 def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:

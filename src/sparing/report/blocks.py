@@ -13,6 +13,10 @@ from sparing.report.run import Run
 Texts = tuple[str, ...]
 MANY_ROWS = 26
 """Longer tables are folded up under a line that sums them up."""
+TOGETHER = (
+    "Those of one table are decided together: their intervals are wider than 95 % where several "
+    "are still open."
+)
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,9 @@ def failed_blocks(run: Run) -> list[Block]:
 
 def goals_block(
     run: Run,
-    explain: str = "Declared in the study's code before it ran.",
-    interval: str = "95 % interval",
+    explain: str = f"Declared in the study's code before it ran. {TOGETHER}",
 ) -> Block:
-    """The goals with their verdicts; ``interval`` heads the column of intervals."""
+    """The goals with their verdicts, each beside the interval that decided it."""
     if not run.goals:
         return Block("goals", "Goals", "This run declared no goals.")
     verdicts = {"True": "met", "False": "not met"}
@@ -101,7 +104,7 @@ def goals_block(
         )
         for goal in run.goals
     )
-    heads = ("Goal", "Target", "Value", interval, "Verdict")
+    heads = ("Goal", "Target", "Value", "Interval", "Verdict")
     return Block("goals", "Goals", explain, heads, rows)
 
 

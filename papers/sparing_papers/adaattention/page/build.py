@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparing.report import wording
-from sparing.report.blocks import Block, failed_blocks, goals_block, name_of
+from sparing.report.blocks import TOGETHER, Block, failed_blocks, goals_block, name_of
 from sparing.report.drawing import Plot
 from sparing.report.markdown import (
     block_parts,
@@ -73,7 +73,7 @@ def _arm_words(results: AdaResults) -> str:
 
 def _blocks(results: AdaResults) -> list[Block]:
     run = results.run
-    explain = "Declared before the run; the paper's claims are goals like ours."
+    explain = f"Declared before the run; the paper's claims are goals like ours. {TOGETHER}"
     return [goals_block(run, explain), *failed_blocks(run)]
 
 

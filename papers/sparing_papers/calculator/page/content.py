@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparing.experiment.claims import FEWEST_SEEDS
 from sparing.measure.statistics import mean_difference
 from sparing.report import blocks, wording
 from sparing.report.facts import facts as run_facts
@@ -9,7 +10,6 @@ from sparing.report.study_page import Verdict
 from sparing_papers.calculator.page.results import ValueResults
 from sparing_papers.calculator.page.tables import share_text, verdict_of
 
-FEWEST_SEEDS = 5
 UNTRAINED = ("two weights", "linear regression", "always 0", "calculator (text)", "baseline")
 _WORDS = (
     (

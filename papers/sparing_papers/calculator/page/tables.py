@@ -161,7 +161,7 @@ def claims_block(results: ValueResults) -> Block:
         )
     explain = (
         "A claim stands where the whole interval over seeds is above 0 (or what is asked for), and "
-        "falls where it is below; five seeds at least. Intervals are so wide that all claims "
+        "falls where it is below; three seeds at least. Intervals are wide enough that all claims "
         "together err in one study of twenty. The last is a proposal of the text, which did not "
         "try it; the fifth asks a claim of the network that the text describes."
     )

@@ -53,4 +53,8 @@ def _blocks(results: GreenResults) -> list[Block]:
     found += [*stage_blocks(results), *box_blocks(results)]
     if results.groups:
         found += [absolute_block(results), *component_block(results), tests_block(results)]
-    return [*found, blocks.goals_block(run, _EXPLAIN), *blocks.failed_blocks(run)]
+    return [
+        *found,
+        blocks.goals_block(run, f"{_EXPLAIN} {blocks.TOGETHER}"),
+        *blocks.failed_blocks(run),
+    ]

@@ -51,7 +51,8 @@ def build(run: Run) -> Page:
 
 
 def _blocks(results: LongResults) -> list[Block]:
-    claims = claims_block(results, "claims", "The published claims", _CLAIMS, "claim")
+    rule = f"{_CLAIMS} {blocks.TOGETHER}"
+    claims = claims_block(results, "claims", "The published claims", rule, "claim")
     goals = claims_block(results, "goals", "The study's goals", _GOALS, "goal")
     return [
         *(block for block in (claims, goals) if block.rows),

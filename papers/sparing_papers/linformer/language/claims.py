@@ -56,7 +56,8 @@ def _of_perplexity(text: str, arm: str, here: Labels) -> Claim:
         return dense.interval[1] < guess and ahead(records, "loss", here, sign=-1)
 
     difference = recorded("loss_difference", arm=arm, less=DENSE, **here)
-    return Claim(text, _ratio(difference), WORSE, "ratio", at_most=True, guards=(guard,))
+    measure = _ratio(difference)
+    return Claim(text, measure, WORSE, "ratio", True, guards=(guard,), family="masked words")
 
 
 def _ratio(difference: Measure) -> Measure:
@@ -82,4 +83,5 @@ def _of_score(text: str, arm: str, here: Labels, chance: float | None = 0.0) -> 
         return dense.interval[0] >= chance + ABOVE_CHANCE and ahead(records, "score", here)
 
     measure = recorded("score_difference", arm=arm, less=DENSE, **here)
-    return Claim(text, measure, -MARGIN, "share", guards=(guard,))
+    family = str(here["question"])
+    return Claim(text, measure, -MARGIN, "share", guards=(guard,), family=family)

@@ -39,7 +39,7 @@ def build(run: Run) -> Page:
 def _blocks(results: LongResults) -> list[Block]:
     """All tables in their order."""
     return [
-        blocks.goals_block(results.run, words.GOALS),
+        blocks.goals_block(results.run, f"{words.GOALS} {blocks.TOGETHER}"),
         *training_blocks(results),
         *matrix_blocks(results),
         *cost_blocks(results),

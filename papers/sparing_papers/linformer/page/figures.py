@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain
 
 from sparing.core.record import Label, Record
+from sparing.experiment.claims import FEWEST_SEEDS
 from sparing.report.drawing import Plot
 from sparing_papers.linformer.page.tables import SLICED
 from sparing_papers.long_range.page.figures import Lines, Point, Scales, lines_plot, points
@@ -21,7 +22,6 @@ METHODS = {
 }
 PROMISED = {1: "bound of theorem 1", 2: "bound of theorem 2"}
 FULL = "full rank"
-FEWEST_SEEDS = 3
 COSTS = ("latency_ms", "peak_bytes")
 _LAYERS = tuple(f"layer {number}" for number in range(1, 49))
 _METHOD_PLACES = {

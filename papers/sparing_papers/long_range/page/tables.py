@@ -120,7 +120,7 @@ def claims_block(results: LongResults, key: str, title: str, explain: str, kind:
                 words.get(str(goal.get("met")), "undecided"),
             )
         )
-    heads = ("Claim", "Measured by", "Asked for", "Value", "95 % interval", "Verdict")
+    heads = ("Claim", "Measured by", "Asked for", "Value", "Interval", "Verdict")
     return Block(key, title, explain, heads, tuple(rows))
 
 

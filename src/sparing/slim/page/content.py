@@ -157,7 +157,7 @@ def goals(run: Run) -> Block:
         "score its 90 % interval, whose lower end is the one-sided 95 % bound. Met means that the "
         "whole interval is at or above the target, not met that none of it is."
     )
-    return blocks.goals_block(run, explain, "Interval")
+    return blocks.goals_block(run, explain)
 
 
 def saved(results: SlimResults) -> bool:
