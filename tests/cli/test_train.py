@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import sparing
-from sparing.cli.train import _mean
 from sparing.experiment.evaluation import wilson
+from sparing.experiment.training import mean_over_seeds
 from tests.cli.conftest import SMALL
 
 
@@ -83,7 +83,7 @@ def test_the_same_command_on_another_model_is_another_training(command, tmp_path
 
 
 def test_seeds_are_no_more_alike_than_by_steps_of_a_score():
-    found = _mean([0.9, 0.9], 0.01)
+    found = mean_over_seeds([0.9, 0.9], 0.01)
     low, high = found["interval"]
     assert low < 0.9 < high
 

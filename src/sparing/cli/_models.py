@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import DataError, UsageError
-from sparing.core.paths import expanded
-from sparing.core.reading import parse_json, read_plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,16 +14,6 @@ if TYPE_CHECKING:
 
 SHOWN_TEXTS = 64
 TEXTS_A_BATCH = 8
-
-
-def saved_entry(name: str) -> dict[str, Any]:
-    """What a model's folder says of its swap; empty where it is not swapped."""
-    try:
-        content = parse_json(read_plain(expanded(name) / "config.json"), finite=False)
-    except (OSError, ValueError):
-        return {}
-    entry = content.get("sparing") if isinstance(content, dict) else None
-    return entry if isinstance(entry, dict) else {}
 
 
 def random_inputs(
