@@ -65,9 +65,7 @@ def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
         ),
         _claim(adds, "gain_over_int8", shape, 1.0),
         _claim("printed: at most 0.8 of the memory", "memory_ratio", memory, 0.8),
-        _claim(
-            f"ours: {speed}, same engine", "speed_up", ours, MEAN_SPEED, whole("speed_up", ours)
-        ),
+        _claim(same, "speed_up", ours, MEAN_SPEED, whole("speed_up", ours)),
         _claim("ours: loses at most 0.5 points", LOSS, ours, -0.005, whole(LOSS, ours)),
     ]
 
