@@ -43,48 +43,57 @@ ACCURACY = "accuracy"
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take.
+    """What is run, and how long it may take."""
 
-    ``tasks`` empty is sst2 where there is a data folder and digits, which needs none, elsewhere;
-    ``task_options`` are a task's own by its name, and its ``test_examples``. ``model`` is a path or
-    hub name of a pretrained encoder of texts, ``image_model`` of one of images; empty a small one
-    of random weights with ``sizes``. ``arms`` empty is all; tasks outside ``ablations`` (empty: all
-    are inside) get those of Tables I to III alone. ``examples`` and ``max_tokens`` limit tasks that
-    take them, ``test_examples`` the test split, drawn at random (0: no limit); ``timed_examples``
-    the test inputs that are timed. Counts of epochs of 0 and a rate of 0 take the task's defaults;
-    ``trained`` overrides them task by task. What mechanisms bring learns at
-    ``mechanism_rate_factor`` times the rate. ``precision`` is that of training alone; without
-    ``attention_dropout`` the fused kernel of the CPU serves training too. ``lengths`` are those of
-    the speed at BERT-base's shape, which has ``shape_layers`` layers (0: that part is left out).
-    ``needs`` is what a budget makes no sense without: an accelerator, or a pretrained model.
-    """
-
+    # Tasks and models
     tasks: Annotated[tuple[str, ...], distinct] = ()
+    """Empty: sst2 where there is a data folder, else digits, which needs none."""
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Each task's own options, and its ``test_examples``."""
     model: str = ""
     image_model: str = ""
+    """Pretrained encoders of texts and of images: a path or a hub name; empty: a small one."""
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    arms: Annotated[tuple[str, ...], distinct] = ()
-    ablations: Annotated[tuple[str, ...], distinct] = ()
-    seeds: Annotated[tuple[int, ...], some, distinct] = (0,)
+    """Of the small one, whose weights are random."""
     examples: int = 0
-    test_examples: NotNegative = 0
     max_tokens: int = 0
+    """Limits of tasks that take them; 0 for none."""
+    test_examples: NotNegative = 0
+    """Test inputs, sampled; 0 for all."""
+
+    # What is compared
+    arms: Annotated[tuple[str, ...], distinct] = ()
+    """Empty for all."""
+    ablations: Annotated[tuple[str, ...], distinct] = ()
+    """The tasks that run every arm (empty for all); the others run those of Tables I to III."""
+    seeds: Annotated[tuple[int, ...], some, distinct] = (0,)
+
+    # Training
     dense_epochs: int = 0
     epochs: int = 0
     batch_size: int = BATCH
     learning_rate: float = 0.0
-    mechanism_rate_factor: float = 1.0
-    precision: Precision = "auto"
-    attention_dropout: bool = True
-    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For all tasks; 0 takes the task's defaults."""
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By task: the same and the factor below."""
+    mechanism_rate_factor: float = 1.0
+    """What mechanisms bring learns at so many times the rate."""
+    precision: Precision = "auto"
+    """Of training alone."""
+    attention_dropout: bool = True
+    """Without it the fused kernel of the CPU serves training too."""
+
+    # Timing
     timed_examples: Count = 1000
     rounds: Count = 3
+    """Test inputs that are timed, and how often."""
     lengths: Annotated[tuple[Count, ...], distinct] = (16, 32, 48, 64, 128, 197, 256, 384, 512)
     shape_layers: int = 12
     shape_rounds: Count = 15
+    """The speed at BERT-base's shape: tokens, layers (0 leaves the part out), rounds."""
     thread_count: Count = 1
     needs: str = ""
+    """What a budget makes no sense without: an accelerator, or a pretrained model."""
 
     def __post_init__(self) -> None:
         check_fields(self)

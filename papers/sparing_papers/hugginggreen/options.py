@@ -43,68 +43,84 @@ Schedule = Annotated[str, one_of(*SCHEDULES)]
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take.
+    """What is run, and how long it may take."""
 
-    ``tasks`` empty is digits, and fashion-mnist where there is a data folder. ``questions`` are
-    "attention" (RQ1), "patches" (RQ2), "stages" (RQ3) and "boxes" (detection, on ``box_tasks``
-    alone), ``questions_of`` those of a task that is asked fewer. ``width`` and ``heads`` are those
-    of every ViT; RQ2 runs every one of ``depths``, all else the first, unless ``attention_width``,
-    ``attention_heads`` and ``attention_depth`` say otherwise. ``keeps`` below 1 are shares of
-    patches, or counts; 1 is the dense arm, which always runs. The first depth runs every score,
-    way and share, the others the first way and share alone. ``schedules`` are further arms of the
-    first score; ``schedule`` is that
-    of every selecting arm. ``network_width`` is that of the convolutional rival, 0 leaves it out,
-    ``halved`` adds half the layers, distilled. ``pairs`` are the seeds of RQ2; the others have
-    their own. ``trained`` gives a task's epochs, learning rate and batch size; without, its default
-    recipe's. ``unlabelled`` is, by task, the task whose images the stages without labels take (a
-    name with options); else its own images. ``stage_epochs`` are those of masked and contrastive
-    training. ``margin`` is the loss of accuracy that is still called none; ``intensity_g_per_kwh``
-    a stated carbon intensity, ``watts_per_core`` the constant of estimates. ``needs`` is what a
-    budget makes no sense without.
-    """
-
+    # Tasks and questions
     tasks: Annotated[tuple[str, ...], distinct] = ()
+    """Empty: digits, and fashion-mnist where there is a data folder."""
     questions: Annotated[tuple[Question, ...], some, distinct] = QUESTIONS
+    """``attention`` (RQ1), ``patches`` (RQ2), ``stages`` (RQ3), ``boxes`` (detection)."""
     questions_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By task, for tasks that are asked fewer questions."""
     box_tasks: tuple[str, ...] = ("scenes",)
+    """The tasks of detection."""
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Each task's own options."""
+    unlabelled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By task, a task (``name`` and options) whose images the stages without labels take."""
+    validation_examples: int = 1000
+    test_examples: int = 0
+    """Limits of the splits; 0 takes all of the test split."""
+
+    # Sizes of the models
     width: int = 64
     heads: int = 4
     depths: Annotated[tuple[int, ...], some, distinct] = (4,)
+    """Layers: RQ2 runs every depth, all else the first."""
     attention_width: int = 0
     attention_heads: int = 0
     attention_depth: int = 0
+    """Of RQ1's models; 0 takes the width, the heads and the first depth."""
+    network_width: int = 32
+    """Of the convolutional rival; 0 leaves it out."""
+    halved: bool = True
+    """Adds half the layers, distilled."""
+
+    # Selection of patches
     scores: Annotated[tuple[Score, ...], some, distinct] = (
         "contrast",
         "variance",
         "entropy",
         "random",
     )
+    """What patches are chosen by; the first depth runs all, the others the first."""
     ways: Annotated[tuple[Way, ...], some, distinct] = ("top",)
+    """Whether the best patches are kept, or patches are sampled."""
     keeps: Annotated[tuple[float | int, ...], some, distinct] = (0.7,)
+    """Shares of patches below 1, or counts; 1 is the dense arm, which always runs."""
     schedules: Annotated[tuple[Schedule, ...], distinct] = ()
+    """Further arms of the first score."""
     schedule: Annotated[str, one_of(*SCHEDULES, "")] = ""
-    network_width: int = 32
-    halved: bool = True
+    """Of every arm that selects."""
+
+    # Training
     pairs: Count = 10
     attention_pairs: Count = 10
     stage_pairs: Count = 10
     box_pairs: Count = 10
+    """Seeds of each question."""
     epochs: int = 0
     learning_rate: float = 0.0
     batch_size: Count = 64
+    """For all tasks; 0 takes the task's default recipe."""
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    unlabelled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By task: its epochs, learning rate and batch size."""
     stage_epochs: tuple[int, int] = (5, 3)
-    validation_examples: int = 1000
-    test_examples: int = 0
+    """Of masked and of contrastive training."""
     precision: Precision = "auto"
+
+    # Measuring and deciding
     margin: Positive = 0.01
+    """The loss of accuracy that still counts as none."""
     inference_seconds: float = 1.0
+    """How long inference is run for its energy."""
     intensity_g_per_kwh: float = 400.0
+    """A stated carbon intensity."""
     watts_per_core: float = 5.0
+    """The constant of estimates where there is no energy counter."""
     thread_count: Count = 1
     needs: Annotated[str, one_of(*NEEDS)] = ""
+    """What a budget makes no sense without."""
 
     def __post_init__(self) -> None:
         check_fields(self)
