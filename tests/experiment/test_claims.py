@@ -126,6 +126,11 @@ def test_the_least_of_several_fails_only_at_intervals_that_hold_at_once():
     assert at_once(0.95, 5) == pytest.approx(0.99)
 
 
+@pytest.mark.parametrize(("count", "word"), [(4, "undecided"), (5, True), (None, True)])
+def test_an_interval_without_width_needs_five_seeds(count, word):
+    assert met(Claim("a", lambda *_: Estimate(1.0, (1.0, 1.0), count), 0.0)) == [word]
+
+
 def test_a_mean_over_seeds_keeps_its_count_and_a_timing_has_none():
     record = Record("gap", 0.1, "share", "measured", {}, (0.0, 0.2), 3)
     assert of_record(record, 0.95).count == 3

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparing.core.record import Label, Record
-from sparing.experiment.claims import FEWEST_SEEDS, Claim, GoalResult, Guard, decide, recorded
+from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
 from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
 from sparing.tasks import Task
@@ -16,6 +16,7 @@ from sparing_papers.hugginggreen.options import ATTENTION, PATCHES, STAGES, Opti
 from sparing_papers.hugginggreen.stages import MASKED, Longer
 
 SAVED = 0.75
+PAIRS = 10  # declared before the first training: joules of single trainings differ by much
 
 
 Labels = dict[str, Label]
@@ -68,7 +69,7 @@ def _claim(
     guards = (_at_plateau(record, labels),) if plateau else ()
     measure = recorded(record, **labels)
     family = str(labels["question"])
-    claim = Claim(text, measure, bound, unit, at_most, guards=guards, family=family)
+    claim = Claim(text, measure, bound, unit, at_most, PAIRS, guards, family)
     return Declared(claim, record, labels)
 
 
@@ -92,7 +93,7 @@ def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
         return False
     record = newest[0]
     seeds, reached = (int(record.labels[name] or 0) for name in ("of", "reached"))
-    return seeds >= FEWEST_SEEDS and 2 * reached < seeds
+    return seeds >= PAIRS and 2 * reached < seeds
 
 
 def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:

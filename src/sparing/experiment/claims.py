@@ -20,6 +20,7 @@ from scipy.stats import t as student
 
 from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
+from sparing.measure.statistics import FEWEST_WITHOUT_SPREAD
 
 Met = bool | Literal["undecided"]
 Scale = Literal["plain", "log"]
@@ -166,7 +167,10 @@ def _together(claims: Mapping[int, Claim], records: RecordTable) -> dict[int, Go
 def _can_decide(claim: Claim, estimate: Estimate | None) -> bool:
     if estimate is None or estimate.interval is None or estimate.disturbance:
         return False
-    return estimate.count is None or estimate.count >= claim.fewest
+    if estimate.count is None:
+        return True
+    coarse = estimate.interval[0] == estimate.interval[1]  # seeds that agree to the last answer
+    return estimate.count >= (max(claim.fewest, FEWEST_WITHOUT_SPREAD) if coarse else claim.fewest)
 
 
 def _allowed(claim: Claim, records: RecordTable, result: GoalResult) -> bool:
