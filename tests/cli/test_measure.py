@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparing.cli._quantities import _mean_energy, _memory_ratio
 from sparing.cli.measure import _limit, _ratio
+from sparing.experiment.measuring.quantities import _mean_energy, _memory_ratio
 from sparing.measure.energy import Component, Energy
 
 

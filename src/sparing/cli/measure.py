@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._quantities import measure
 from sparing.cli._settings import apply
 from sparing.cli._shared import Json, emit, progress_bar, verb
-from sparing.cli._subject import How, find_subject, require_counts
 from sparing.core.errors import UsageError
+from sparing.experiment.measuring.quantities import measure
+from sparing.experiment.measuring.subject import How, find_subject, require_counts
 
 
 @verb

@@ -5,7 +5,6 @@ With ``--epochs-between`` they go in stages, and what is left is trained on afte
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sparing.cli._shared import KEPT, Json, emit, progress_bar, verb
-from sparing.core.errors import CheckpointError, UsageError, nearest
+from sparing.core.errors import UsageError, nearest
 from sparing.export.saving import require_new, save_model
 
 if TYPE_CHECKING:
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
 
     from sparing.tasks import Task
     from sparing.train import Recipe
-    from sparing.train.evaluation import Evaluation
     from sparing.train.recipe import Precision
     from sparing.transfer.pruning import PruneReport
 
 STAGES = 5
-TIMED_EXAMPLES, TIMED_SECONDS = 8, 30.0
 
 
 @verb
@@ -101,6 +98,7 @@ def _prune(
     as_json: bool,
 ) -> None:
     from sparing.cli._settings import apply
+    from sparing.experiment.before_after import evaluated, latency_beside, scores_beside
     from sparing.experiment.inputs.fit import require_fit, require_head
     from sparing.experiment.inputs.task import load_for
     from sparing.transfer.gradual import drop_pruning
@@ -114,8 +112,8 @@ def _prune(
     stages = folder.with_name(f"{folder.name}.stages")
     with progress_bar(quiet=as_json) as show:
         report = _removed(pruned, loaded, cut, stages, show)
-        before, after = (_judged(each, loaded, model, show) for each in (opened, pruned))
-    scores, latency = _scores(before, after), _latency(opened, pruned, loaded)
+        before, after = (evaluated(each, loaded, model, show) for each in (opened, pruned))
+    scores, latency = scores_beside(before, after), latency_beside(opened, pruned, loaded)
     save_model(pruned, model, folder)
     if cut.recipe is not None:
         drop_pruning(stages)
@@ -175,33 +173,6 @@ def _table(report: PruneReport) -> list[str]:
     return [] if table is None else [table()]
 
 
-def _judged(
-    model: PreTrainedModel, task: Task, name: str, show: Callable[[float, str], None]
-) -> Evaluation:
-    from sparing.train import evaluate
-
-    judged = evaluate(model, task, "test", on_progress=show)
-    if not math.isfinite(judged.loss):
-        raise CheckpointError(f"{name}: the model's answers are not finite; its weights are spoilt")
-    return judged
-
-
-def _scores(before: Evaluation, after: Evaluation) -> dict[str, dict[str, Any]]:
-    """Each metric of both; accuracy with the interval of the paired difference over examples."""
-    from sparing.measure.statistics import mean_difference, with_unseen
-
-    rows: dict[str, dict[str, Any]] = {
-        name: {"before": before.scores[name], "after": value}
-        for name, value in after.scores.items()
-    }
-    if "accuracy" in rows and before.right is not None and after.right is not None:
-        ours, theirs = ([float(each) for each in judged.correct] for judged in (after, before))
-        gap = mean_difference(ours, theirs)
-        interval = gap.interval and with_unseen(gap.interval, gap.count)
-        rows["accuracy"] |= {"difference": gap.value, "interval": interval}
-    return rows
-
-
 def _rows_in_words(rows: dict[str, dict[str, Any]]) -> str:
     lines = []
     for name, row in rows.items():
@@ -211,41 +182,6 @@ def _rows_in_words(rows: dict[str, dict[str, Any]]) -> str:
             told += f" ({row['difference']:+.4f}, 95 % {low:+.4f} to {high:+.4f} over examples)"
         lines.append(told)
     return "\n".join(lines)
-
-
-def _latency(before: PreTrainedModel, after: PreTrainedModel, task: Task) -> dict[str, Any]:
-    """Both models on the same few test examples of all lengths, one at a time, on one thread."""
-    from sparing.cli._models import call_of
-    from sparing.measure.latency import paired_latency
-
-    inputs = [task.collate([task.test[place]]) for place in _spread(task.test.lengths)]
-    for given in inputs:
-        given.pop("labels")
-
-    def all_of(model: PreTrainedModel) -> Callable[[], object]:
-        calls = [call_of(model, given) for given in inputs]
-        return lambda: [call() for call in calls]
-
-    both = {"before": all_of(before), "after": all_of(after)}
-    times = paired_latency(both, baseline="before", budget_s=TIMED_SECONDS)
-    ratio = times["after"].ratio
-    return {
-        "disturbance": times["after"].disturbance,
-        "before_ms": times["before"].p50_ms / len(inputs),
-        "after_ms": times["after"].p50_ms / len(inputs),
-        "ratio": ratio.value,
-        "interval": ratio.interval,
-        "rounds": ratio.count,
-        "threads": times["after"].threads,
-        "batch": 1,
-    }
-
-
-def _spread(lengths: Sequence[int]) -> list[int]:
-    """A few examples, evenly over the lengths."""
-    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
-    count = min(TIMED_EXAMPLES, len(order))
-    return [order[(2 * part + 1) * len(order) // (2 * count)] for part in range(count)]
 
 
 def _in_words(found: dict[str, Any]) -> str:

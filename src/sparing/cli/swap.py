@@ -89,7 +89,7 @@ def _batches(
     name: str, model: PreTrainedModel, texts: Path | None, tokens: int | None
 ) -> tuple[list[dict[str, Any]], str]:
     """What the distance is measured on, and in words."""
-    from sparing.cli._models import random_inputs, text_batches
+    from sparing.experiment.inputs.batches import random_inputs, text_batches
     from sparing.experiment.inputs.fit import token_limit
 
     if texts is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparing.cli._subject import Arm, Call, How, Subject
+from sparing.experiment.measuring.subject import Arm, Call, How, Subject
 
 if TYPE_CHECKING:
     from sparing.measure.energy import Energy

@@ -164,7 +164,7 @@ def models(name: str, against: str, tokens: int | None, how: How) -> Subject:
 
 
 def _model_arm(name: str, model: Any, dense: bool, tokens: int, how: How) -> Arm:
-    from sparing.cli._models import call_of, random_inputs
+    from sparing.experiment.inputs.batches import call_of, random_inputs
     from sparing.measure.flops import model_flops
 
     inputs = random_inputs(model, how.batch, tokens)
@@ -176,7 +176,7 @@ def _model_arm(name: str, model: Any, dense: bool, tokens: int, how: How) -> Arm
     }
     return Arm(
         call_of(model, inputs),
-        "sparing.cli._models:forward_call",
+        "sparing.experiment.inputs.batches:forward_call",
         arguments,
         lambda: asdict(model_flops(model, inputs)),
     )

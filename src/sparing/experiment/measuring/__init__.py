@@ -1,0 +1,1 @@
+"""Every quantity of one mechanism or model beside its dense baseline: what ``measure`` does."""
