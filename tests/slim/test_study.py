@@ -15,14 +15,15 @@ import sparing
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.experiment.registry import find_study
-from sparing.experiment.run import Run
+from sparing.layers.plan import Plan
 from sparing.outcome import finish
-from sparing.slim import aware, cells, engines, saving, study
+from sparing.slim import engines, fixed_width, saving, study
 from sparing.slim import models as slim_models
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
 from sparing.slim.options import LONG_SHARES
-from sparing.slim.search.polish import attempts
+from sparing.slim.search.fine_tune import attempts
+from sparing.slim.state import read_state, served
 from sparing.train import evaluate
 
 SMALL = slim.Options(
@@ -117,7 +118,7 @@ def test_the_front_rises_and_is_beaten_by_none(done):
 
 def test_the_saved_model_runs_what_was_verified(done):
     model = sparing.load(done.folder / "model")
-    assert model.plan == cells.final_plan(Run(done.folder, done.config))
+    assert model.plan == served(read_state(done.folder)).plan
     assert model.budget < 1
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     timed = of_name(done, "score", arm="slim", engine="eager", batch=4)
@@ -130,7 +131,7 @@ def test_the_saved_model_runs_what_was_verified(done):
 def test_the_control_is_fixed_and_no_dearer(done):
     model = sparing.load(done.folder / "models" / "static")
     chosen, fixed = of_name(done, "chosen_plan")[0], of_name(done, "static_plan")[0]
-    plan = cells.Plan.from_dict(json.loads(fixed.labels["plan"]))
+    plan = Plan.from_dict(json.loads(fixed.labels["plan"]))
     assert not plan.stops
     assert fixed.value <= max(
         chosen.value, of_name(done, "polished_plan")[0].labels["allowed_share"]
@@ -149,7 +150,7 @@ def test_the_control_is_fixed_and_no_dearer(done):
 def test_what_was_polished_is_served_at_its_final_widths(done):
     model, tried = sparing.load(done.folder / "model"), of_name(done, "attempted_plan")
     polished = of_name(done, "polished_plan")[0]
-    plan = cells.Plan.from_dict(json.loads(polished.labels["plan"]))
+    plan = Plan.from_dict(json.loads(polished.labels["plan"]))
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
@@ -170,7 +171,7 @@ def test_attempts_end_with_the_first_that_is_good(done):
     assert alone.labels["attempt"] == "alone"
     assert [each.labels["good"] for each in tried[:-1]] == [False] * (len(tried) - 1)
     assert len(of_name(done, "train_time_s", arm="slim polished")) == len(tried)
-    kinds = [attempt.kind for attempt in attempts(Run(done.folder, done.config))]
+    kinds = [attempt.kind for attempt in attempts(read_state(done.folder))]
     assert [each.labels["attempt"] for each in tried] == kinds[: len(tried)]
     assert tried[-1].labels["good"] or len(tried) == len(kinds)
 
@@ -192,12 +193,12 @@ def test_training_on_imitates_int8_only_where_asked(done, tmp_path, monkeypatch,
     def look(*_, objective, **__):
         raise Seen(type(objective).__name__)
 
-    monkeypatch.setattr(aware, "train", look)
+    monkeypatch.setattr(fixed_width, "train", look)
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     models = slim.steps_of(SMALL, task, done.folder).models
-    plan = cells.chosen_plan(Run(done.folder, done.config))
+    plan = read_state(done.folder).chosen.plan
     with pytest.raises(Seen, match="Int8Loss" if rounded else "ElasticLoss"):
-        aware.train_slim(models, models.adaptive(), plan, tmp_path, 1, rounded=rounded)
+        fixed_width.train_slim(models, models.adaptive(), plan, tmp_path, 1, rounded=rounded)
 
 
 def test_plans_of_the_front_are_measured_on_test_inputs(done):

@@ -18,16 +18,6 @@ from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
-LATER = (
-    "int8_epochs",
-    "memory",
-    "learned_confidence",
-    "front_plans",
-    "unlabelled",
-    "unlabelled_examples",
-    "batch_size",
-    "train_tokens",
-)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparing.core.errors import UsageError
@@ -17,19 +17,12 @@ from sparing.experiment.run import Run
 from sparing.export.folder import DESCRIPTION
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
-from sparing.slim.cells import (
-    DENSE,
-    OURS,
-    Steps,
-    chosen_plan,
-    final_plan,
-    front_of,
-    points_of,
-)
 from sparing.slim.engines import has_onnx
 from sparing.slim.int8 import int8_folder
 from sparing.slim.search.exits import dense_flops
-from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.slim.state import State
+from sparing.slim.steps import DENSE, OURS, Steps
+from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
 LOADING = """```python
 import sparing
@@ -71,17 +64,15 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     """Write ``model/`` beside the records, whole or not at all, and return it."""
     target = run.folder / "model"
     with scratch_beside(target) as part:
-        model = steps.models.served()
-        polished = points_of(run, "polished_score")
-        model.set_frontier(polished or front_of(run), _whole_share(steps, model))
-        plan = final_plan(run)
+        state, plan, model = steps.state, steps.served().plan, steps.model()
+        _set_frontier(steps, model, state.thresholds if state.fine_tunes else _front(state))
         if has_onnx():
             steps.engines.exported(model, plan, str(part.resolve() / "onnx"))
-        _keep_int8(int8_folder(steps, run) or target / INT8, part / INT8)
+        _keep_int8(int8_folder(steps) or target / INT8, part / INT8)
         model.plan = plan
         write_pretrained(model, part)
-        if polished:
-            _save_any_budget(steps, run, part / ANY_BUDGET)
+        if state.fine_tunes:
+            _save_any_budget(steps, state, part / ANY_BUDGET)
         if steps.task.tokenizer is not None:
             write_pretrained(steps.task.tokenizer, part)
         write_atomically(part / "README.md", model_card(run, steps, source))
@@ -91,17 +82,23 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     return target
 
 
-def _whole_share(steps: Steps, model: AdaptiveClassifier) -> float:
-    """What all of a model costs, as a share of the dense one, on the chosen inputs."""
-    return float(dense_flops(model, steps.parts[0]).mean()) / steps.dense_flops
+def _front(state: State) -> list[FrontierPoint]:
+    return [point.to_frontier() for point in state.front]
 
 
-def _save_any_budget(steps: Steps, run: Run, place: Path) -> None:
+def _set_frontier(steps: Steps, model: AdaptiveClassifier, points: Sequence[FrontierPoint]) -> None:
+    """Store what plans of a model cost, all of it included, as shares of the dense FLOPs."""
+    whole = float(dense_flops(model, steps.parts[0]).mean()) / steps.dense_flops
+    model.set_frontier(points, whole)
+
+
+def _save_any_budget(steps: Steps, state: State, folder: Path) -> None:
     """The model with all widths, which the chosen plan was cut from."""
     model = steps.models.adaptive()
-    model.set_frontier(front_of(run), _whole_share(steps, model))
-    model.plan = chosen_plan(run)
-    write_pretrained(model, place)
+    _set_frontier(steps, model, _front(state))
+    if state.chosen is not None:
+        model.plan = state.chosen.plan
+    write_pretrained(model, folder)
 
 
 def _keep_int8(source: Path, place: Path) -> None:
@@ -122,7 +119,7 @@ def _leaving(plan: Plan, classes: int) -> str:
 
 def model_card(run: Run, steps: Steps, source: str) -> str:
     """What the model is, how good and how fast, and how to load it, as Markdown."""
-    records, task, plan = run.records(), steps.task, final_plan(run)
+    records, task, plan = run.records(), steps.task, steps.served().plan
     bound = next(record for record in records if record.name == "disagreement_bound")
     width = f"{plan.heads[0]} heads and {plan.neurons[0]} neurons in each of {plan.layers} layers"
     leaves = _leaving(plan, task.classes)
@@ -145,7 +142,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         "",
         _guarantee(bound),
         "",
-        POLISHED_LOADING if points_of(run, "polished_score") else LOADING,
+        POLISHED_LOADING if steps.state.fine_tunes else LOADING,
         "",
         *_int8_lines(records),
         f"Data: {task.source}; licence: {task.licence}.{subset}",
