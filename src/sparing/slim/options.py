@@ -116,9 +116,7 @@ class Options:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.learned_confidence and not self.polish_epochs:
-            raise UsageError(
-                "learned_confidence is fitted to a plan fine-tuned at fixed width: set polish_epochs"
-            )
+            raise UsageError("learned_confidence is fitted to a fine-tuned plan: set polish_epochs")
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """Which shares of tokens are tried: of long inputs, where that may pay, several."""
