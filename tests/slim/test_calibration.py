@@ -13,6 +13,7 @@ from sparing.layers.plan import full_plan
 from sparing.measure.calibration import upper_bound
 from sparing.slim.engines import Engines
 from sparing.slim.models import Models, halves, recipes
+from sparing.slim.options import Options
 from sparing.slim.state import State, Surveyed, read_state, write_state
 from sparing.slim.steps import Steps
 from sparing.slim.verify import calibrate_plan
@@ -62,7 +63,7 @@ def _steps(models, epsilon=0.0, **plan):
     whole = replace(full_plan(models.adaptive().encoder.sizes), **plan)
     write_state(models.folder, State(chosen=Surveyed(whole, 1.0), threshold=0.123))
     engines = Engines(models.task, models.folder / "engines", 1, compiled=False)
-    return Steps(models, engines, (), 1.0, 0.9, epsilon, DELTA, 1, ROWS)
+    return Steps(models, engines, Options(epsilon=epsilon, delta=DELTA))
 
 
 @torch.no_grad()

@@ -131,7 +131,7 @@ def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
         point = Point("depth", Variant(1.0), DEEP, 0.9, attempt.share, 4.0)
         return Trained(form, [point], 0.0, 0)
 
-    def train(steps, attempt, folder, *, learned):
+    def train(steps, attempt, folder):
         seen.append(attempt.kind)
         assert folder == ("polished" if attempt is plans[0] else "polished-2")
         return trained(attempt.kind, attempt, folder)
@@ -143,9 +143,9 @@ def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
     monkeypatch.setattr(tuning, "attempts", lambda state: plans)
     monkeypatch.setattr(tuning, "_trained", train)
     monkeypatch.setattr(tuning, "_alone", alone)
-    steps = steps_of(Options(), load_task("digits", patch_size=4), tmp_path)
+    steps = steps_of(Options(static_control=control), load_task("digits", patch_size=4), tmp_path)
     write_state(tmp_path, State(chosen=DEPTHS[1], fine_tunes=True, threshold=0.5))
-    tuning.fine_tune(steps, control=control)
+    tuning.fine_tune(steps)
     assert seen == done
     state = read_state(tmp_path)
     assert [form.kind for form in (*state.fine_tuned, *state.alone)] == sorted(

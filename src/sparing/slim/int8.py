@@ -79,9 +79,9 @@ class Trial:
         return -self.score, self.source.trained, layers, scales
 
 
-def int8_cells(steps: Steps, epochs: int) -> list[Cell]:
+def int8_cells(steps: Steps) -> list[Cell]:
     """Training for INT8, slim and dense alike, where ``epochs`` are wanted; then the choice."""
-    models = steps.models
+    models, epochs = steps.models, steps.options.int8_epochs
 
     def ours() -> list[Record]:
         plan, path = steps.served().plan, _trained_path(steps, OURS)
@@ -202,7 +202,7 @@ def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
         paths = quantise(source.paths, folder, settings)
         chain = steps.engines.chain(paths, source.threshold)
         logits = logits_one_by_one(steps, logits_of(chain), examples)
-        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.floor)
+        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.options.floor)
         calls[folder.name] = logits_of(chain)
         trials.append(Trial(source, settings, paths, UNTIMED, *judged))
     times = time_inputs(calls, inputs, rounds=ROUNDS, threads=steps.engines.thread_count)
@@ -279,7 +279,7 @@ def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) ->
     runs = {name: logits_of(chain) for name, chain in (forms | int8).items()}
     for name, run in steps.dense_runs().items():
         runs.setdefault(name, run)  # speed is over the fastest of them
-    times, logits = steps.time(runs, steps.timed, 1, steps.rounds)
+    times, logits = steps.time(runs, steps.timed, 1, steps.options.rounds)
     float32 = [name for name in runs if name.startswith(DENSE) and name not in int8]
     reference = fastest(times, float32)
     truth = steps.timed.labels
@@ -308,6 +308,6 @@ def _bound(steps: Steps, chosen: Trial) -> list[Record]:
     both = (logits_of(dense), logits_of(ours))
     answers = [logits_one_by_one(steps, run, held).argmax(-1) for run in both]
     differing, count = int((answers[0] != answers[1]).sum()), len(held)
-    labels: dict[str, Label] = {"delta": steps.delta, "disagreements": differing}
-    bound = upper_bound(differing, count, steps.delta)
+    labels: dict[str, Label] = {"delta": steps.options.delta, "disagreements": differing}
+    bound = upper_bound(differing, count, steps.options.delta)
     return [Record("int8_disagreement_bound", bound, "share", "measured", labels, count=count)]

@@ -16,8 +16,8 @@ from sparing.core.record import Label, Record
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.slim.engines import Engines, Runs
 from sparing.slim.models import Models, halves, inputs_of
+from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
-from sparing.slim.search.frontier import Variant
 from sparing.slim.search.resampling import good_enough, score_difference
 from sparing.slim.state import Form, State, read_state, served, write_state
 from sparing.tasks import Examples, Task
@@ -33,13 +33,7 @@ class Steps:
 
     models: Models
     engines: Engines
-    variants: tuple[Variant, ...]
-    speed: float
-    floor: float
-    epsilon: float
-    delta: float
-    rounds: int
-    timed_examples: int
+    options: Options
 
     @property
     def task(self) -> Task:
@@ -83,10 +77,10 @@ class Steps:
     @cached_property
     def timed(self) -> Examples:
         """The test examples that are timed: all, or as many as are allowed, at random."""
-        test = self.task.test
-        if len(test) <= self.timed_examples:
+        test, most = self.task.test, self.options.timed_examples
+        if len(test) <= most:
             return test
-        return test.subset(sorted(random.Random(0).sample(range(len(test)), self.timed_examples)))
+        return test.subset(sorted(random.Random(0).sample(range(len(test)), most)))
 
     @cached_property
     def dense_flops(self) -> float:
@@ -103,8 +97,8 @@ class Steps:
 
     def keeps_floor(self, logits: Tensor) -> bool:
         """Whether these answers to the inputs that plans are chosen on keep the floor there."""
-        labels = self.parts[0].labels
-        return good_enough(self.task.metric, logits, self.dense_logits, labels, self.floor)[2]
+        labels, floor = self.parts[0].labels, self.options.floor
+        return good_enough(self.task.metric, logits, self.dense_logits, labels, floor)[2]
 
     def dense_runs(self) -> Runs:
         """The dense baseline in every engine, by arm and engine."""

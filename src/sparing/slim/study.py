@@ -7,7 +7,7 @@ the fastest dense form at no more than half a point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -80,8 +80,8 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     refuse_others(options.model)
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
-        asked = "a number" if task.answer == "number" else "a stretch of its text"
-        raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
+        answer = "a number" if task.answer == "number" else "a segment of its text"
+        raise UsageError(f"task {task.name} wants {answer}; early exits need classes")
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
@@ -118,17 +118,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         taught=_taught(options, task, data),
     )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
-    return Steps(
-        models=models,
-        engines=engines,
-        variants=options.variants(task),
-        speed=options.speed,
-        floor=options.floor,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        rounds=options.rounds,
-        timed_examples=options.timed_examples,
-    )
+    return Steps(models, engines, options)
 
 
 def _taught(options: Options, task: Task, data: Path | None) -> Task:
@@ -138,26 +128,22 @@ def _taught(options: Options, task: Task, data: Path | None) -> Task:
 
 
 def _cells_of(steps: Steps, options: Options) -> list[Cell]:
-    def dense() -> list[Record]:
-        return _trained(steps.models.train_dense(), "dense")
+    models = steps.models
 
-    def longer() -> list[Record]:
-        result = steps.models.continue_dense()
-        return _trained(result, "dense continued")
+    def trained(train: Callable[[], TrainResult | None], arm: str) -> Callable[[], list[Record]]:
+        return lambda: _training_records(train(), arm)
 
-    def distil() -> list[Record]:
-        result = steps.models.train_adaptive()
-        return _trained(result, "slim")
-
-    before = [
-        Cell("dense", dense, weight=6.0),
-        *([Cell("dense-continued", longer, weight=6.0)] if options.continue_dense else []),
-        Cell("distil", distil, weight=10.0),
+    longer = Cell("dense-continued", trained(models.continue_dense, "dense continued"), weight=6.0)
+    cells = [
+        Cell("dense", trained(models.train_dense, DENSE), weight=6.0),
+        *([longer] if options.continue_dense else []),
+        Cell("distil", trained(models.train_adaptive, OURS), weight=10.0),
         Cell("rival", partial(score_baseline, steps)),
         Cell("survey", partial(survey_plans, steps)),
         Cell("choose", partial(choose_plan, steps)),
+        *_later_cells(steps, options),
     ]
-    return weighted([*before, *_later_cells(steps, options)], _expected(steps, options))
+    return weighted(cells, _expected(steps, options))
 
 
 def _expected(steps: Steps, options: Options) -> Seconds:
@@ -173,27 +159,26 @@ def _expected(steps: Steps, options: Options) -> Seconds:
         models.shape,
         steps.task,
         epochs=epochs,
-        timed=min(steps.timed_examples, len(steps.task.test)),
-        plans=len(steps.variants),
+        timed=min(options.timed_examples, len(steps.task.test)),
+        plans=len(options.variants(steps.task)),
         front=options.front_plans,
     )
 
 
 def _later_cells(steps: Steps, options: Options) -> list[Cell]:
     """What follows the choice of a plan."""
-    learned, control = options.learned_confidence, options.static_control
-    fine_tuning = partial(fine_tune, steps, learned=learned, control=control)
     verify = {batch: partial(verify_plan, steps, batch) for batch in options.batches}
-    front = partial(measure_front, steps, options.front_plans)
     memory = partial(memory_of, steps, max(options.batches))
+    polish = Cell("polish", partial(fine_tune, steps), weight=2.0)
+    static = Cell("static", partial(train_static, steps), weight=8.0)
     return [
-        *([Cell("polish", fine_tuning, weight=2.0)] if options.polish_epochs else []),
+        *([polish] if options.polish_epochs else []),
         Cell("calibrate", partial(calibrate_plan, steps)),
-        *([Cell("static", partial(train_static, steps), weight=8.0)] if control else []),
+        *([static] if options.static_control else []),
         *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),
         Cell("leavers", partial(early_exits, steps)),
-        *([Cell("front", front)] if options.front_plans else []),
-        *(int8_cells(steps, options.int8_epochs) if options.int8 and has_onnx() else []),
+        *([Cell("front", partial(measure_front, steps))] if options.front_plans else []),
+        *(int8_cells(steps) if options.int8 and has_onnx() else []),
         Cell("answers", partial(answer_all, steps)),
         *([Cell("memory", memory)] if options.memory else []),
     ]
@@ -217,7 +202,7 @@ def _require_held_out(task: Task, options: Options) -> None:
         )
 
 
-def _trained(result: TrainResult | None, arm: str) -> list[Record]:
+def _training_records(result: TrainResult | None, arm: str) -> list[Record]:
     if result is None:
         return []
     return [

@@ -57,15 +57,15 @@ def calibrate_plan(steps: Steps) -> list[Record]:
     answers = [decide(seen, t, first, plan.layers).answers for t in thresholds]
     losses = torch.stack([given != dense for given in answers], 1).numpy()
     setting = len(thresholds) - 1
-    labels: dict[str, Label] = {"delta": steps.delta, "epsilon": steps.epsilon}
-    if steps.epsilon:
-        promise = calibrate(losses, epsilon=steps.epsilon, delta=steps.delta)
+    labels: dict[str, Label] = {"delta": steps.options.delta, "epsilon": steps.options.epsilon}
+    if steps.options.epsilon:
+        promise = calibrate(losses, epsilon=steps.options.epsilon, delta=steps.options.delta)
         labels |= {"promise": str(promise), "kept": promise.setting is not None}
         setting = promise.setting if promise.setting is not None else 0
     steps.keep(threshold=thresholds[setting])
     count, differing = len(held), int(losses[:, setting].sum())
     labels |= {"disagreements": differing, "plan": json.dumps(steps.served().plan.to_dict())}
-    bound = upper_bound(differing, count, steps.delta)
+    bound = upper_bound(differing, count, steps.options.delta)
     return [
         Record("disagreement", differing / count, "share", "measured", labels, count=count),
         Record("disagreement_bound", bound, "share", "measured", labels, count=count),
@@ -100,7 +100,7 @@ def verify_plan(steps: Steps, batch: int) -> list[Record]:
     if static is not None:
         fixed = steps.engines.ours(static, static.plan, "static")
         runs |= {f"{STATIC} {name}": run for name, run in fixed.items()}
-    times, logits = steps.time(runs, examples, batch, steps.rounds)
+    times, logits = steps.time(runs, examples, batch, steps.options.rounds)
     reference = fastest(times, [name for name in runs if name.startswith(DENSE)])
     records: list[Record] = []
     for name, taken in times.items():
@@ -146,13 +146,17 @@ def early_exits(steps: Steps) -> list[Record]:
     return records
 
 
-def measure_front(steps: Steps, most: int) -> list[Record]:
-    """Speed and score of up to ``most`` plans of the front, one input at a time.
+def measure_front(steps: Steps) -> list[Record]:
+    """Speed and score of some plans of the front, one input at a time.
 
     They are the adaptive model's, not fine-tuned, each in one engine. Speed is over the fastest
     dense form; score differences are to the same calls of it.
     """
-    points, model, runs = _spread(steps.state.front, most), steps.models.adaptive(), {}
+    points, model, runs = (
+        _spread(steps.state.front, steps.options.front_plans),
+        steps.models.adaptive(),
+        {},
+    )
     dense = steps.dense_runs()
     for number, point in enumerate(points):
         engines = steps.engines.ours(model, point.plan, f"plan-{number}")

@@ -40,10 +40,11 @@ MOST_TRIALS = 6
 def survey_plans(steps: Steps) -> list[Record]:
     """Every plan's cost and score on the first half of validation, with the random control."""
     model, examples, whole = steps.models.adaptive(), steps.parts[0], steps.dense_flops
+    variants = steps.options.variants(steps.task)
     points: list[Point] = []
     controls: list[Point] = []
     seen: dict[Variant, Outcomes] = {}
-    for variant, outcomes, its_points in survey(model, steps.task, examples, steps.variants, whole):
+    for variant, outcomes, its_points in survey(model, steps.task, examples, variants, whole):
         points += its_points
         seen[variant] = outcomes
         leaving = [point for point in best(its_points) if point.kind == "exits"]
@@ -89,7 +90,7 @@ def choose_plan(steps: Steps) -> list[Record]:
             trials[number] = _trial(steps, front[number].plan, dense, inputs)
         return trials[number].value
 
-    number, safe, reached = choose(front, speed_of, steps.speed, fine_tunes=fine_tunes)
+    number, safe, reached = choose(front, speed_of, steps.options.speed, fine_tunes=fine_tunes)
     for needed in {number, number if reached else safe}:
         speed_of(needed)
     chosen, fallback = front[number], None if reached or number == safe else front[safe]

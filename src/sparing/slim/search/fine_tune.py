@@ -72,14 +72,14 @@ def attempts(state: State) -> list[Attempt]:
     return tries
 
 
-def fine_tune(steps: Steps, *, learned: bool = False, control: bool = False) -> list[Record]:
+def fine_tune(steps: Steps) -> list[Record]:
     """Train plans by themselves until one is good enough, and set its threshold anew.
 
-    ``learned`` fits confidence heads too; of both kinds the one with the better score is taken.
-    With ``control`` the fixed plan that is distilled alone is a candidate too. It is tried before a
-    plan that is not fast. ``served`` decides between them.
+    With ``learned_confidence`` confidence heads are fitted too; of both kinds the one with the
+    better score is taken. With ``static_control`` the fixed plan that is distilled alone is a
+    candidate too. It is tried before a plan that is not fast. ``served`` decides between them.
     """
-    tried, alone = _tried(steps, learned=learned, control=control)
+    tried, alone = _tried(steps)
     state = replace(
         steps.state,
         fine_tuned=tuple(trained.form for trained in tried),
@@ -98,16 +98,17 @@ def fine_tune(steps: Steps, *, learned: bool = False, control: bool = False) -> 
     ]
 
 
-def _tried(steps: Steps, *, learned: bool, control: bool) -> tuple[list[Trained], list[Trained]]:
+def _tried(steps: Steps) -> tuple[list[Trained], list[Trained]]:
     """The plans fine-tuned up to the first good one, and the fixed ones distilled beside them."""
     tried: list[Trained] = []
     alone: list[Trained] = []
+    control = steps.options.static_control
     for attempt in attempts(steps.state):
         if control and attempt.kind == FALLBACK:
             alone.append(_alone(steps, tried[-1].form.allowed_share, len(alone)))
             if alone[-1].form.good:
                 return tried, alone
-        tried.append(_trained(steps, attempt, _numbered("polished", len(tried)), learned=learned))
+        tried.append(_trained(steps, attempt, _numbered("polished", len(tried))))
         if tried[-1].form.good:
             break
     if control:
@@ -133,13 +134,13 @@ def _alone(steps: Steps, share: float, before: int) -> Trained:
     return Trained(form, points, result.train_time_s, result.examples_seen)
 
 
-def _trained(steps: Steps, attempt: Attempt, folder: str, *, learned: bool) -> Trained:
+def _trained(steps: Steps, attempt: Attempt, folder: str) -> Trained:
     """Fine-tune one plan at fixed width, survey what it has become, and choose its threshold."""
     models, plan = steps.models, attempt.plan
     path = models.folder / "models" / folder
     epochs, rate = models.polish_epochs, models.recipe.learning_rate
     result = train_slim(models, models.adaptive(), plan, path, epochs, rate, rounded=False)
-    if learned and plan.stops:
+    if steps.options.learned_confidence and plan.stops:
         _fit(steps, folder)
     model = models.opened(folder)
     points: list[Point] = []
