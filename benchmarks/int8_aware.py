@@ -26,18 +26,18 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.core.progress import told_to
+from sparing.core.writing import write_atomically
 from sparing.experiment.inputs.task import load_for
-from sparing.experiment.run import Run, write_atomically
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
 from sparing.export.rivals import dense_segment
 from sparing.slim import study as slim
-from sparing.slim.aware import train_dense, train_slim, trained_dense, trained_slim
-from sparing.slim.cells import Steps, final_plan
 from sparing.slim.engines import Engines
+from sparing.slim.fixed_width import train_dense, train_slim, trained_dense, trained_slim
 from sparing.slim.models import inputs_of
 from sparing.slim.search.resampling import score_difference
+from sparing.slim.steps import Steps
 from sparing.tasks import Examples
 from sparing.tasks.shared.scores import metric
 
@@ -72,8 +72,8 @@ class Exported:
     threshold: float
 
 
-def opened(folder: Path, data: Path | None) -> tuple[slim.Options, Steps, Run]:
-    """A finished run's options, its models, and its records."""
+def opened(folder: Path, data: Path | None) -> tuple[slim.Options, Steps]:
+    """A finished run's options, and its models with its state."""
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} is not a run of sparing slim")
     config = json.loads((folder / "config.json").read_text())
@@ -84,7 +84,7 @@ def opened(folder: Path, data: Path | None) -> tuple[slim.Options, Steps, Run]:
     lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     options = slim.Options(**{**given, **lists})
     task, _ = load_for(options.task, options.task_options, options.model, data)
-    return options, slim.steps_of(options, task, folder), Run(folder, config)
+    return options, slim.steps_of(options, task, folder)
 
 
 def exported(engines: Engines, plan: Any, models: dict[str, Any]) -> dict[str, Exported]:
@@ -183,12 +183,13 @@ def main() -> None:
     parser.add_argument("--precision", default="fast", help="of training")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    options, steps, run = opened(given.run, given.data)
+    options, steps = opened(given.run, given.data)
     seed = options.seed if given.seed is None else given.seed
     recipe = replace(steps.models.recipe, precision=given.precision, seed=seed)
+    plan = steps.served().plan
     models = replace(steps.models, recipe=recipe, seed=seed)
     steps = replace(steps, models=models, engines=replace(steps.engines, folder=given.output_dir))
-    plan, place = final_plan(run), given.output_dir / "models"
+    place = given.output_dir / "models"
     with Progress() as bar:
         for name in ("slim", "control", "dense"):
             line = bar.add_task(name, total=1.0)
@@ -201,12 +202,14 @@ def main() -> None:
                     train_dense(models, place / name, given.epochs, given.rate)
                     continue
                 rounded = name == "slim"
-                trained, where = models.served(), place / name
-                train_slim(models, trained, plan, where, given.epochs, given.rate, rounded=rounded)
+                where = place / name
+                train_slim(
+                    models, steps.model(), plan, where, given.epochs, given.rate, rounded=rounded
+                )
     built = {
         "dense": models.rival(),
         f"dense{TRAINED}": trained_dense(place / "dense"),
-        "slim": models.served(),
+        "slim": steps.model(),
         f"slim{CONTROL}": trained_slim(place / "control"),
         f"slim{TRAINED}": trained_slim(place / "slim"),
     }

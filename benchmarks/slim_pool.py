@@ -30,8 +30,8 @@ from sparing.experiment.run import write_atomically
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
 from sparing.report.wording import count_of
-from sparing.slim.answers import FILE
-from sparing.slim.cells import DENSE
+from sparing.slim.steps import DENSE
+from sparing.slim.verify import ANSWERS
 
 OURS, INT8, STATIC = "slim", "slim int8", "static"
 ARMS = (OURS, INT8, STATIC)
@@ -94,7 +94,7 @@ def rows_of(records: Sequence[Record], task: str, seed: int) -> list[dict[str, A
 
 def gaps_of(folder: Path, arm: str, to: str = DENSE) -> NDArray[np.float64] | None:
     """By test example: 1 where only this arm is right, -1 where only the other is, else 0."""
-    answers = load_file(folder / FILE)
+    answers = load_file(folder / ANSWERS)
     if not {arm, to} <= answers.keys():
         return None
     right = {name: answers[name].argmax(-1) == answers["labels"] for name in (arm, to)}
@@ -226,7 +226,7 @@ def recorded(root: Path, task: str, seed: int, prefix: str = "slim") -> Path:
     found = sorted(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
     if len(found) != 1:
         raise SystemExit(f"{root} holds {len(found)} runs of {task} with seed {seed}")
-    for name in (RECORDS, FILE):
+    for name in (RECORDS, ANSWERS):
         if not (found[0] / name).is_file():
             raise SystemExit(f"{found[0]} has no {name}: the run has not ended, or was cut")
     return found[0]

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparing.core.record import Record, RecordLog
-from sparing.slim.answers import FILE
+from sparing.slim.verify import ANSWERS
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def answers(folder, right):
     for arm, told in right.items():
         classes = torch.where(torch.tensor(told), labels, 1 - labels)
         tensors[arm] = torch.nn.functional.one_hot(classes, 2).float()
-    save_file(tensors, folder / FILE)
+    save_file(tensors, folder / ANSWERS)
     return folder
 
 
@@ -128,7 +128,7 @@ def test_recorded_runs_are_pooled_without_running_anything(
     slim_pool.main()
     assert told in page.read_text()
     place = again.rename(place)
-    (place / FILE).unlink()
+    (place / ANSWERS).unlink()
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
         slim_pool.main()

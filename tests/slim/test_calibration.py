@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from sparing.core.errors import UsageError
-from sparing.core.record import Record
-from sparing.experiment.run import Run
 from sparing.layers.plan import full_plan
 from sparing.measure.calibration import upper_bound
-from sparing.slim.cells import Steps, calibrate_plan
 from sparing.slim.engines import Engines
 from sparing.slim.models import Models, halves, recipes
+from sparing.slim.options import Options
+from sparing.slim.state import State, Surveyed, read_state, write_state
+from sparing.slim.steps import Steps
+from sparing.slim.verify import calibrate_plan
 from sparing.tasks import Examples, Task
 from sparing.train.elastic import Draw
 from sparing.transfer.adaptive import adapt
@@ -56,27 +58,22 @@ def models(task, tmp_path_factory):
     return Models(source, task, folder, *recipes("digits", source, 1, 1, 0), Draw(), 0)
 
 
-def _steps(models, epsilon=0.0):
+def _steps(models, epsilon=0.0, **plan):
+    """The steps, in a folder where a plan is chosen and was calibrated before, by mistake."""
+    whole = replace(full_plan(models.adaptive().encoder.sizes), **plan)
+    write_state(models.folder, State(chosen=Surveyed(whole, 1.0), threshold=0.123))
     engines = Engines(models.task, models.folder / "engines", 1, compiled=False)
-    return Steps(models, engines, (), 1.0, 0.9, epsilon, DELTA, 1, ROWS)
-
-
-def _run(models, folder):
-    plan = full_plan(models.served().encoder.sizes)
-    chosen = Record("chosen_plan", 1.0, "share", "modelled", {"plan": json.dumps(plan.to_dict())})
-    run = Run(folder, {"machine_id": "here", "commit": "none"})
-    run.keep("choose", [chosen])
-    return run
+    return Steps(models, engines, Options(epsilon=epsilon, delta=DELTA))
 
 
 @torch.no_grad()
 def _disagreements(models, examples):
     given = {"pixel_values": examples.inputs}
-    answers = [model(**given).logits.argmax(-1) for model in (models.served(), models.rival())]
+    answers = [model(**given).logits.argmax(-1) for model in (models.adaptive(), models.rival())]
     return int((answers[0] != answers[1]).sum())
 
 
-def test_the_halves_are_disjoint_and_calibration_reads_the_second(models, tmp_path):
+def test_the_halves_are_disjoint_and_calibration_reads_the_second(models):
     first, second = halves(models.task.validation)
     rows = [set(half.inputs[:, 0, 0, 0].tolist()) for half in (first, second)]
     assert not rows[0] & rows[1]
@@ -84,7 +81,7 @@ def test_the_halves_are_disjoint_and_calibration_reads_the_second(models, tmp_pa
     assert (len(first), len(second)) == (21, 20)
     counts = [_disagreements(models, half) for half in (first, second)]
     assert counts[0] != counts[1], "these rows could not show which half was read"
-    share, bound = calibrate_plan(_steps(models), _run(models, tmp_path))
+    share, bound = calibrate_plan(_steps(models))
     assert share.count == bound.count == len(second)
     assert share.labels["disagreements"] == counts[1]
     assert share.value == counts[1] / len(second)
@@ -97,6 +94,13 @@ def test_the_half_that_chose_is_the_first(models):
         assert torch.equal(half.inputs, expected.inputs)
 
 
-def test_a_rate_is_promised_only_from_enough_rows_of_the_second_half(models, tmp_path):
+def test_a_rate_is_promised_only_from_enough_rows_of_the_second_half(models):
     with pytest.raises(UsageError, match=r"^20 held-out inputs are too few"):
-        calibrate_plan(_steps(models, epsilon=0.1), _run(models, tmp_path))
+        calibrate_plan(_steps(models, epsilon=0.1))
+
+
+def test_a_calibration_that_is_done_again_does_not_begin_from_its_old_threshold(models):
+    steps = _steps(models, exits=(1,), threshold=0.6)
+    bound = calibrate_plan(steps)[1]
+    assert read_state(models.folder).threshold == steps.served().plan.threshold == 0.6
+    assert json.loads(bound.labels["plan"]) == steps.served().plan.to_dict()

@@ -16,7 +16,7 @@ from sparing.export.folder import open_chain
 from sparing.export.int8 import Int8Settings
 from sparing.measure.inputs import InputTimes
 from sparing.measure.load import Load
-from sparing.slim import aware, int8, models
+from sparing.slim import fixed_width, int8, models
 from sparing.slim import study as slim
 from sparing.slim.int8 import (
     ROUNDS,
@@ -192,7 +192,7 @@ def test_a_finished_run_reads_all_of_it_back(done, monkeypatch):
     def never(*_, **__):
         raise AssertionError("it was done again")
 
-    for module, name in ((models, "train"), (aware, "train"), (int8, "quantise")):
+    for module, name in ((models, "train"), (fixed_width, "train"), (int8, "quantise")):
         monkeypatch.setattr(module, name, never)
     again = find_study("slim").run(SMALL, done.folder)
     assert again.failures == []

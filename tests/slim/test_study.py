@@ -9,20 +9,23 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub.repocard import metadata_load
 from safetensors.torch import load_file
 
 import sparing
 from sparing.core.errors import UsageError
-from sparing.core.record import Record
+from sparing.core.rounding import rounded_up
+from sparing.experiment.owned import drop_run
 from sparing.experiment.registry import find_study
-from sparing.experiment.run import Run
+from sparing.layers.plan import Plan
 from sparing.outcome import finish
-from sparing.slim import aware, cells, engines, saving, study
+from sparing.slim import engines, fixed_width, saving, study
 from sparing.slim import models as slim_models
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
 from sparing.slim.options import LONG_SHARES
-from sparing.slim.search.polish import attempts
+from sparing.slim.search.fine_tune import attempts
+from sparing.slim.state import State, read_state, served, write_state
 from sparing.train import evaluate
 
 SMALL = slim.Options(
@@ -117,7 +120,7 @@ def test_the_front_rises_and_is_beaten_by_none(done):
 
 def test_the_saved_model_runs_what_was_verified(done):
     model = sparing.load(done.folder / "model")
-    assert model.plan == cells.final_plan(Run(done.folder, done.config))
+    assert model.plan == served(read_state(done.folder)).plan
     assert model.budget < 1
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     timed = of_name(done, "score", arm="slim", engine="eager", batch=4)
@@ -130,7 +133,7 @@ def test_the_saved_model_runs_what_was_verified(done):
 def test_the_control_is_fixed_and_no_dearer(done):
     model = sparing.load(done.folder / "models" / "static")
     chosen, fixed = of_name(done, "chosen_plan")[0], of_name(done, "static_plan")[0]
-    plan = cells.Plan.from_dict(json.loads(fixed.labels["plan"]))
+    plan = Plan.from_dict(json.loads(fixed.labels["plan"]))
     assert not plan.stops
     assert fixed.value <= max(
         chosen.value, of_name(done, "polished_plan")[0].labels["allowed_share"]
@@ -149,7 +152,7 @@ def test_the_control_is_fixed_and_no_dearer(done):
 def test_what_was_polished_is_served_at_its_final_widths(done):
     model, tried = sparing.load(done.folder / "model"), of_name(done, "attempted_plan")
     polished = of_name(done, "polished_plan")[0]
-    plan = cells.Plan.from_dict(json.loads(polished.labels["plan"]))
+    plan = Plan.from_dict(json.loads(polished.labels["plan"]))
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
@@ -170,7 +173,7 @@ def test_attempts_end_with_the_first_that_is_good(done):
     assert alone.labels["attempt"] == "alone"
     assert [each.labels["good"] for each in tried[:-1]] == [False] * (len(tried) - 1)
     assert len(of_name(done, "train_time_s", arm="slim polished")) == len(tried)
-    kinds = [attempt.kind for attempt in attempts(Run(done.folder, done.config))]
+    kinds = [attempt.kind for attempt in attempts(read_state(done.folder))]
     assert [each.labels["attempt"] for each in tried] == kinds[: len(tried)]
     assert tried[-1].labels["good"] or len(tried) == len(kinds)
 
@@ -192,12 +195,12 @@ def test_training_on_imitates_int8_only_where_asked(done, tmp_path, monkeypatch,
     def look(*_, objective, **__):
         raise Seen(type(objective).__name__)
 
-    monkeypatch.setattr(aware, "train", look)
+    monkeypatch.setattr(fixed_width, "train", look)
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     models = slim.steps_of(SMALL, task, done.folder).models
-    plan = cells.chosen_plan(Run(done.folder, done.config))
+    plan = read_state(done.folder).chosen.plan
     with pytest.raises(Seen, match="Int8Loss" if rounded else "ElasticLoss"):
-        aware.train_slim(models, models.adaptive(), plan, tmp_path, 1, rounded=rounded)
+        fixed_width.train_slim(models, models.adaptive(), plan, tmp_path, 1, rounded=rounded)
 
 
 def test_plans_of_the_front_are_measured_on_test_inputs(done):
@@ -233,40 +236,53 @@ def test_the_shares_of_leavers_add_up(done):
     assert sum(r.value for r in of_name(done, "leavers")) == pytest.approx(1)
 
 
-def test_the_card_tells_speed_score_and_guarantee(done):
+def test_the_card_shows_what_was_recorded(done):
     card = (done.folder / "model" / "README.md").read_text()
     bound = of_name(done, "disagreement_bound")[0]
-    assert f"{bound.value:.1%}" in card
-    assert "| slim | eager | 1 |" in card
-    assert "sparing.load" in card
-
-
-def test_the_card_scores_all_forms_on_the_same_inputs(done):
-    card = (done.folder / "model" / "README.md").read_text()
+    assert f"{100 * rounded_up(bound.value, 3):g}%" in card
     whole = of_name(done, "whole_score", arm="slim", judged=True)[0]
-    timed = of_name(done, "score", arm="slim", batch=1)[0]
-    assert timed.count < whole.count
-    assert f"(all {whole.count} test inputs)" in card
-    row = next(line for line in card.splitlines() if line.startswith("| slim | eager | 1 |"))
-    assert row.split("|")[-2].strip() == f"{whole.value:.4f}"
+    assert f"## Scores on all {whole.count} test inputs" in card
     gap = of_name(done, "whole_difference", arm="slim", judged=True)[0]
-    assert f"{100 * gap.value:+.1f} points" in card
+    assert f"| slim | {whole.value:.4f} | {100 * gap.value:+.1f} (" in card
+    for batch in SMALL.batches:
+        mean = of_name(done, "latency_ms", arm="slim", batch=batch, of="mean")[0]
+        table = card.partition(f"## Speed, batch {batch}\n")[2].partition("\n## ")[0]
+        assert f"| slim | eager | {mean.value:.3g} | " in table
     assert str(done.config["machine"]["cpu"]) in card
     assert done.config["machine_id"] not in card
+    head = metadata_load(done.folder / "model" / "README.md")
+    (result,) = head["model-index"][0]["results"]
+    assert result["metrics"][0] == {"type": "accuracy", "value": whole.value}
+    assert str(done.folder.parent) not in card
 
 
-def _latency(arm, batch, cell):
-    labels = {"arm": arm, "engine": "onnxruntime", "batch": batch, "of": "mean"}
-    return Record("latency_ms", 3.0, "ms", "measured", labels, cell=cell)
+def test_a_step_that_was_killed_before_its_mark_is_done_again(done, tmp_path, monkeypatch):
+    """Its state was written: done again, it overwrites that with the same."""
+    folder = tmp_path / "run"
+    shutil.copytree(done.folder, folder)
+    before, log = read_state(folder), folder / "records.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if '"cell": "calibrate"' not in line))
+    assert log.read_text().count("\n") < len(lines)
+    write_state(folder, replace(before, threshold=0.123))
+
+    def never(*_, **__):
+        raise AssertionError("it was trained again")
+
+    monkeypatch.setattr(slim_models, "train", never)
+    again = find_study("slim").run(SMALL, folder)
+    assert again.failures == []
+    assert read_state(folder) == before
+    bound, once = (of_name(run, "disagreement_bound")[0] for run in (again, done))
+    assert (bound.value, bound.labels) == (once.value, once.labels)
+    assert sparing.load(folder / "model").plan == served(before).plan
 
 
-def test_the_card_gives_no_milliseconds_of_another_step():
-    records = [_latency(arm, 1, "verify/batch-1") for arm in ("dense", "slim")]
-    rows = [*records, _latency("slim int8", 1, "int8")]
-    shown = [line.split("|")[4].strip() for line in saving._rows(rows)]
-    assert shown == ["3", "3", ""]
-    assert saving._has_later(rows)
-    assert not saving._has_later(records)
+def test_a_run_begun_anew_forgets_its_state(done, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(done.folder, folder)
+    drop_run(folder)
+    assert read_state(folder) == State()
 
 
 def test_a_finished_run_keeps_no_engines(done, tmp_path):

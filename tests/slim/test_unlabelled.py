@@ -7,7 +7,7 @@ from transformers import BertTokenizer
 
 from sparing.core.errors import UsageError
 from sparing.experiment.registry import find_study
-from sparing.slim import aware
+from sparing.slim import fixed_width
 from sparing.slim import models as slim_models
 from sparing.slim import study as slim
 from sparing.tasks.shared.unlabelled import UNLABELLED
@@ -65,13 +65,13 @@ def test_ours_is_distilled_on_them_and_the_rival_is_not(place, monkeypatch, name
     task, found = steps(place)
     models = found.models
     monkeypatch.setattr(slim_models, "train", look)
-    monkeypatch.setattr(aware, "train", look)
+    monkeypatch.setattr(fixed_width, "train", look)
     model = models.ordered(models.dense())
 
     calls = {
         "train_adaptive": lambda: models.train_adaptive(),
-        "train_static": lambda: models.train_static(model.plan),
-        "train_slim": lambda: aware.train_slim(
+        "train_static": lambda: models.train_static(model.plan, "static"),
+        "train_slim": lambda: fixed_width.train_slim(
             models, model, model.plan, place / "polished", 1, rounded=False
         ),
         "continue_dense": lambda: models.continue_dense(),

@@ -13,6 +13,7 @@ from sparing.core.scratch import MARK
 
 FILES = (
     "records.jsonl",
+    "state.json",
     "answers.safetensors",
     "goals.json",
     "failed.json",

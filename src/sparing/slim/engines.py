@@ -55,14 +55,14 @@ class Engines:
     def dense(self, model: PreTrainedModel) -> Runs:
         """The dense model in every engine, by the engine's name."""
         segment = dense_segment(model).eval()
-        chains = {"eager": self._chain([segment])}
+        chains = {"eager": self.chain([segment])}
         if self.compiled:
-            chains["compiled"] = self._chain([compiled_segment(segment, self.example())])
+            chains["compiled"] = self.chain([compiled_segment(segment, self.example())])
         if has_onnx():
             path = self.folder / "dense" / "dense.onnx"
             if not path.is_file():
                 export_onnx(segment, self.example(), path)
-            chains["onnxruntime"] = self._chain([path])
+            chains["onnxruntime"] = self.chain([path])
         return {name: logits_of(chain) for name, chain in chains.items()}
 
     def ours(self, model: AdaptiveClassifier, plan: Plan, name: str) -> Runs:
@@ -72,7 +72,7 @@ class Engines:
         found: Runs = {"eager": packed(frozen)}
         if has_onnx():
             paths = self.exported(model, plan, name)
-            found["onnxruntime"] = logits_of(self._chain(paths, plan.threshold))
+            found["onnxruntime"] = logits_of(self.chain(paths, plan.threshold))
         return found
 
     def exported(self, model: AdaptiveClassifier, plan: Plan, name: str) -> list[Path]:
@@ -106,7 +106,8 @@ class Engines:
         """The most tokens that the task's model takes."""
         return self.task.tokens if self.task.kind == "tokens" else None
 
-    def _chain(self, parts: Any, threshold: float = 1.0) -> Chain:
+    def chain(self, parts: Any, threshold: float = 1.0) -> Chain:
+        """Segments, files or modules, that run one after the other."""
         return Chain(parts, threshold, thread_count=self.thread_count, longest=self.longest)
 
 

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from sparing.core.record import Label, Record
-from sparing.experiment.run import Cell, Run
-from sparing.export.engine import Chain
+from sparing.experiment.run import Cell
 from sparing.export.folder import describe_chain
 from sparing.export.int8 import Int8Settings, quantise, quantise_module, sensitivities
 from sparing.export.onnx import export_onnx
 from sparing.export.rivals import dense_segment
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
-from sparing.slim.aware import train_dense, train_slim, trained_dense, trained_slim
-from sparing.slim.cells import (
-    DENSE,
-    OURS,
-    Steps,
-    final_plan,
-    in_order,
-    records_of,
-    timed,
-)
 from sparing.slim.engines import Runs, logits_of
+from sparing.slim.fixed_width import train_dense, train_slim, trained_dense, trained_slim
 from sparing.slim.models import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.resampling import good_enough
-from sparing.tasks import Examples
+from sparing.slim.state import Int8Form
+from sparing.slim.steps import DENSE, OURS, Steps, logits_one_by_one, records_of, speed_record
 from sparing.train import TrainResult
 
 SCALES = ("tensor", "channel", "blocks")
@@ -77,6 +64,11 @@ class Trial:
     slower: bool = False
 
     @property
+    def folder(self) -> Path:
+        """Where its segments are."""
+        return self.paths[0].parent
+
+    @property
     def preference(self) -> tuple[float, bool, int, int]:
         """What decides where time does not: the best score first, then the simplest form.
 
@@ -87,41 +79,42 @@ class Trial:
         return -self.score, self.source.trained, layers, scales
 
 
-def int8_cells(steps: Steps, run: Run, epochs: int) -> list[Cell]:
-    """Training for INT8, ours and dense alike, where ``epochs`` are asked for; then the choice."""
-    models = steps.models
+def int8_cells(steps: Steps) -> list[Cell]:
+    """Training for INT8, slim and dense alike, where ``epochs`` are wanted; then the choice."""
+    models, epochs = steps.models, steps.options.int8_epochs
 
     def ours() -> list[Record]:
-        plan, place = final_plan(run), _trained_place(steps, OURS)
-        result = train_slim(models, models.served(), plan, place, epochs, rounded=True)
-        return _time_records(result, OURS)
+        plan, path = steps.served().plan, _trained_path(steps, OURS)
+        result = train_slim(models, steps.model(), plan, path, epochs, rounded=True)
+        return _train_records(result, OURS)
 
     def dense() -> list[Record]:
-        return _time_records(train_dense(models, _trained_place(steps, DENSE), epochs), DENSE)
+        return _train_records(train_dense(models, _trained_path(steps, DENSE), epochs), DENSE)
 
     aware = [Cell(f"int8/train-{OURS}", ours, 3.0), Cell(f"int8/train-{DENSE}", dense, 4.0)]
-    return [*(aware if epochs else []), Cell("int8", lambda: int8_plan(steps, run))]
+    return [*(aware if epochs else []), Cell("int8", lambda: int8_plan(steps))]
 
 
-def int8_plan(steps: Steps, run: Run) -> list[Record]:
-    """Try settings on the first half of validation, then judge the best of each arm on the test.
+def int8_plan(steps: Steps) -> list[Record]:
+    """Try settings on the first half of validation, then evaluate the best of each arm on the test.
 
     The dense model gets the same choice among the same settings, so that the comparison is fair.
     """
-    plan = final_plan(run)
     records: list[Record] = []
     chosen: dict[str, Trial] = {}
-    sources = {DENSE: _dense_sources(steps), OURS: _our_sources(steps, run)}
-    for arm, found in sources.items():
-        trials = _trials(steps, arm, found)
+    sources = {DENSE: _dense_sources(steps), OURS: _our_sources(steps)}
+    for arm, of_arm in sources.items():
+        trials = _trials(steps, arm, of_arm)
         best = chosen[arm] = best_trial(trials)
         alike = len(alike_trials(trials))
         records += [_trial_record(arm, trial, trial is best, alike) for trial in trials]
-        folder = best.paths[0].parent
-        threshold = plan.threshold if arm == OURS else 1.0
-        describe_chain(folder, best.paths, threshold=threshold, longest=steps.engines.longest)
-    plain = {arm: found[0] for arm, found in sources.items()}
-    return records + _verify(steps, chosen, plain) + _bound(steps, chosen[OURS])
+        longest = steps.engines.longest
+        threshold = best.source.threshold
+        describe_chain(best.folder, best.paths, threshold=threshold, longest=longest)
+    plain = {arm: of_arm[0] for arm, of_arm in sources.items()}
+    records += _verify(steps, chosen, plain) + _bound(steps, chosen[OURS])
+    steps.keep(int8=tuple(Int8Form(arm, trial.folder.name) for arm, trial in chosen.items()))
+    return records
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
@@ -138,35 +131,28 @@ def alike_trials(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.good and not trial.slower]
 
 
-def int8_folder(steps: Steps, run: Run) -> Path | None:
-    """Where the chosen INT8 form of ours lies, as a chain; None where INT8 was not tried."""
-    for record in run.records():
-        if record.name == "int8_trial" and record.labels["chosen"]:
-            folder = steps.engines.folder / str(record.labels["folder"])
-            if record.labels["arm"] == f"{OURS} int8" and folder.is_dir():
-                return folder
-    return None
+def int8_folder(steps: Steps) -> Path | None:
+    """The folder of slim's chosen INT8 form, a chain; None where there is none any more."""
+    folders = [steps.engines.folder / form.folder for form in steps.state.int8 if form.arm == OURS]
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
-def chosen_int8(steps: Steps, run: Run) -> Runs:
+def int8_runs(steps: Steps) -> Runs:
     """The INT8 forms that were chosen, by arm; none where INT8 was not tried."""
-    found: Runs = {}
-    for record in run.records():
-        if record.name != "int8_trial" or not record.labels["chosen"]:
-            continue
-        arm = str(record.labels["arm"])
-        threshold = final_plan(run).threshold if arm.startswith(OURS) else 1.0
-        files = (steps.engines.folder / str(record.labels["folder"])).glob("*.onnx")
+    runs: Runs = {}
+    for form in steps.state.int8:
+        threshold = steps.served().plan.threshold if form.arm == OURS else 1.0
+        files = (steps.engines.folder / form.folder).glob("*.onnx")
         paths = sorted(files, key=lambda path: (len(path.name), path.name))
-        found[arm] = logits_of(_chain(steps, paths, threshold))
-    return found
+        runs[f"{form.arm} int8"] = logits_of(steps.engines.chain(paths, threshold))
+    return runs
 
 
-def _trained_place(steps: Steps, arm: str) -> Path:
+def _trained_path(steps: Steps, arm: str) -> Path:
     return steps.models.folder / "models" / f"{arm}-int8"
 
 
-def _time_records(result: TrainResult, arm: str) -> list[Record]:
+def _train_records(result: TrainResult, arm: str) -> list[Record]:
     labels: dict[str, Label] = {"arm": f"{arm} int8"}
     return [
         Record("train_time_s", result.train_time_s, "s", "measured", labels),
@@ -175,48 +161,48 @@ def _time_records(result: TrainResult, arm: str) -> list[Record]:
 
 
 def _is_trained(steps: Steps, arm: str) -> bool:
-    return (_trained_place(steps, arm) / "result.json").is_file()
+    return (_trained_path(steps, arm) / "result.json").is_file()
 
 
 def _dense_sources(steps: Steps) -> list[Source]:
     engines = steps.engines
-    place = engines.folder / "dense" / "dense.onnx"
-    if not place.is_file():
-        export_onnx(dense_segment(steps.models.rival()).eval(), engines.example(), place)
-    found = [Source([place], 1.0)]
+    path = engines.folder / "dense" / "dense.onnx"
+    if not path.is_file():
+        export_onnx(dense_segment(steps.models.rival()).eval(), engines.example(), path)
+    sources = [Source([path], 1.0)]
     if _is_trained(steps, DENSE):
-        segment = dense_segment(trained_dense(_trained_place(steps, DENSE))).eval()
+        segment = dense_segment(trained_dense(_trained_path(steps, DENSE))).eval()
         path = engines.folder / "dense-trained" / "dense.onnx"
-        found.append(Source([export_onnx(segment, engines.example(), path)], 1.0, trained=True))
-    return found
+        sources.append(Source([export_onnx(segment, engines.example(), path)], 1.0, trained=True))
+    return sources
 
 
-def _our_sources(steps: Steps, run: Run) -> list[Source]:
-    plan = final_plan(run)
-    paths = steps.engines.exported(steps.models.served(), plan, "int8-from")
-    found = [Source(paths, plan.threshold)]
+def _our_sources(steps: Steps) -> list[Source]:
+    plan = steps.served().plan
+    paths = steps.engines.exported(steps.model(), plan, "int8-from")
+    sources = [Source(paths, plan.threshold)]
     if _is_trained(steps, OURS):
-        model = trained_slim(_trained_place(steps, OURS))
+        model = trained_slim(_trained_path(steps, OURS))
         paths = steps.engines.exported(model, model.plan, "int8-from-trained")
-        found.append(Source(paths, plan.threshold, trained=True))
-    return found
+        sources.append(Source(paths, plan.threshold, trained=True))
+    return sources
 
 
 def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
     """Every source with every settings, against the first source in float32."""
     examples = steps.parts[0]
     inputs = sample(steps, examples, SAMPLE)
-    float32 = _chain(steps, sources[0].paths, sources[0].threshold)
-    own = _logits(steps, float32, examples)
+    float32 = steps.engines.chain(sources[0].paths, sources[0].threshold)
+    own = logits_one_by_one(steps, logits_of(float32), examples)
     pairs = [(source, each) for source in sources for each in _candidates(steps, source.paths)]
     trials = []
     calls: Runs = {FLOAT32: logits_of(float32)}
     for number, (source, settings) in enumerate(pairs):
         folder = steps.engines.folder / f"{arm}-int8-{number}"
         paths = quantise(source.paths, folder, settings)
-        chain = _chain(steps, paths, source.threshold)
-        logits = _logits(steps, chain, examples)
-        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.floor)
+        chain = steps.engines.chain(paths, source.threshold)
+        logits = logits_one_by_one(steps, logits_of(chain), examples)
+        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.options.floor)
         calls[folder.name] = logits_of(chain)
         trials.append(Trial(source, settings, paths, UNTIMED, *judged))
     times = time_inputs(calls, inputs, rounds=ROUNDS, threads=steps.engines.thread_count)
@@ -228,7 +214,7 @@ def with_times(trials: Sequence[Trial], times: Mapping[str, InputTimes[Any]]) ->
 
     None is where the machine was busy: such times tell no form from another.
     """
-    names = [trial.paths[0].parent.name for trial in trials]
+    names = [trial.folder.name for trial in trials]
     gains = [speed_up(times[name], times[FLOAT32]) for name in names]
     good = [name for name, trial in zip(names, trials, strict=True) if trial.good]
     top = fastest(times, good) if good else ""
@@ -256,7 +242,7 @@ def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
         "trained": trial.source.trained,
         "score": trial.score,
         "float32_score": trial.own,
-        "folder": trial.paths[0].parent.name,
+        "folder": trial.folder.name,
         "good": trial.good,
         "slower": trial.slower,
         "alike": alike,
@@ -275,63 +261,40 @@ def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
     return [*found, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
 
 
-def _chain(steps: Steps, parts: Sequence[Any], threshold: float) -> Chain:
-    return Chain(
-        list(parts),
-        threshold,
-        thread_count=steps.engines.thread_count,
-        longest=steps.engines.longest,
-    )
-
-
-def _logits(steps: Steps, chain: Chain, examples: Examples) -> Tensor:
-    """One by one, as scales that a whole batch shares would let neighbours decide."""
-    logits = torch.zeros(len(examples), steps.task.classes)
-    for indices, inputs in inputs_of(steps.task, examples, 1):
-        logits[indices] = chain(inputs)[0]
-    return logits
-
-
 def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) -> list[Record]:
     """Dense and ours, float32 and INT8, on the same test inputs one by one.
 
     Dense runs in PyTorch's own INT8 too, the form that most users know.
     """
     forms = {
-        f"{arm} onnxruntime": _chain(steps, form.paths, form.threshold)
+        f"{arm} onnxruntime": steps.engines.chain(form.paths, form.threshold)
         for arm, form in plain.items()
     }
     int8 = {
-        f"{arm} int8 onnxruntime": _chain(steps, form.paths, form.source.threshold)
+        f"{arm} int8 onnxruntime": steps.engines.chain(form.paths, form.source.threshold)
         for arm, form in chosen.items()
     }
     eager = quantise_module(dense_segment(steps.models.rival()).eval())
-    int8[f"{DENSE} int8 torch.ao"] = _chain(steps, [eager], 1.0)
-    calls: dict[str, Any] = {name: logits_of(chain) for name, chain in (forms | int8).items()}
-    for engine, call in steps.engines.dense(steps.models.rival()).items():
-        calls.setdefault(f"{DENSE} {engine}", call)  # the fastest of them is what speed is over
-    examples = timed(steps)
-    batches = inputs_of(steps.task, examples, 1)
-    random.Random(0).shuffle(batches)
-    inputs = [inputs for _, inputs in batches]
-    times = time_inputs(calls, inputs, rounds=steps.rounds, threads=steps.engines.thread_count)
-    logits: dict[str, Tensor] = {n: in_order(batches, t, examples) for n, t in times.items()}
-    plainly = [name for name in calls if name.startswith(DENSE) and name not in int8]
-    reference = fastest(times, plainly)
+    int8[f"{DENSE} int8 torch.ao"] = steps.engines.chain([eager], 1.0)
+    runs = {name: logits_of(chain) for name, chain in (forms | int8).items()}
+    for name, run in steps.dense_runs().items():
+        runs.setdefault(name, run)  # speed is over the fastest of them
+    times, logits = steps.time(runs, steps.timed, 1, steps.options.rounds)
+    float32 = [name for name in runs if name.startswith(DENSE) and name not in int8]
+    reference = fastest(times, float32)
+    truth = steps.timed.labels
     records = []
     for name in int8:
         arm, _, engine = name.rpartition(" ")
         labels: dict[str, Label] = {"arm": arm, "engine": engine, "batch": 1}
-        pair = (logits[name], logits[reference])
-        records += records_of(steps.task, times[name], times[reference], pair, examples, labels)
+        pair, taken = (logits[name], logits[reference]), times[name]
+        metric = steps.task.metric
+        records += records_of(metric, taken, times[reference], pair, truth, labels)
     rival = fastest(times, [name for name in int8 if name.startswith(DENSE)])
-    both = speed_up(times[f"{OURS} int8 onnxruntime"], times[rival])
     labels = {"arm": f"{OURS} int8", "engine": "onnxruntime", "batch": 1}
     labels["against"] = rival.rpartition(" ")[2]
-    records.append(
-        Record("int8_speed_up", both.value, "ratio", "measured", labels, both.interval, both.inputs)
-    )
-    return records
+    ours = times[f"{OURS} int8 onnxruntime"]
+    return [*records, speed_record("int8_speed_up", ours, times[rival], labels)]
 
 
 def _bound(steps: Steps, chosen: Trial) -> list[Record]:
@@ -340,10 +303,11 @@ def _bound(steps: Steps, chosen: Trial) -> list[Record]:
     It is judged on the second half of validation, which had no part in choosing it.
     """
     held = steps.parts[1]
-    dense = _chain(steps, [dense_segment(steps.models.rival()).eval()], 1.0)
-    ours = _chain(steps, chosen.paths, chosen.source.threshold)
-    answers = [_logits(steps, chain, held).argmax(-1) for chain in (dense, ours)]
+    dense = steps.engines.chain([dense_segment(steps.models.rival()).eval()], 1.0)
+    ours = steps.engines.chain(chosen.paths, chosen.source.threshold)
+    both = (logits_of(dense), logits_of(ours))
+    answers = [logits_one_by_one(steps, run, held).argmax(-1) for run in both]
     differing, count = int((answers[0] != answers[1]).sum()), len(held)
-    labels: dict[str, Label] = {"delta": steps.delta, "disagreements": differing}
-    bound = upper_bound(differing, count, steps.delta)
+    labels: dict[str, Label] = {"delta": steps.options.delta, "disagreements": differing}
+    bound = upper_bound(differing, count, steps.options.delta)
     return [Record("int8_disagreement_bound", bound, "share", "measured", labels, count=count)]

@@ -12,15 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparing.core.record import Label, Record
-from sparing.experiment.run import Run
 from sparing.export.engine import Chain
 from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.measure.memory import peak_memory
-from sparing.slim.cells import Steps, final_plan
 from sparing.slim.engines import Engines, has_onnx, logits_of, packed
 from sparing.slim.models import inputs_of
+from sparing.slim.steps import Steps
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.freezing import freeze
 from sparing.transfer.opening import open_model
@@ -85,11 +84,11 @@ def form_peaks(
         return peaks(forms, inputs, engines.thread_count)
 
 
-def memory_of(steps: Steps, run: Run, batch: int) -> list[Record]:
-    """The peak of every form on the longest test batch, where the exported files lie already."""
-    models = steps.models
+def memory_of(steps: Steps, batch: int) -> list[Record]:
+    """The peak of every form on the longest test batch, from files that are exported already."""
     _, inputs = inputs_of(steps.task, steps.task.test, batch)[-1]
-    return form_peaks(steps.engines, models.rival(), models.served(), final_plan(run), inputs)
+    plan = steps.served().plan
+    return form_peaks(steps.engines, steps.models.rival(), steps.model(), plan, inputs)
 
 
 def _number(path: Path) -> int:

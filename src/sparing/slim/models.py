@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparing.core.errors import UsageError
-from sparing.core.scratch import scratch_beside
 from sparing.experiment.cells.probe import Shape, shape_of
 from sparing.experiment.inputs.fit import configuration, is_classifier, require_kind, require_reads
 from sparing.layers.plan import Plan
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 IMPORTANCE_EXAMPLES = 512
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
-# The polished model with its learned confidence, beside the one that was trained.
+# A fine-tuned model with its learned confidence, inside the folder of its training.
 SURE = "with-confidence"
 
 
@@ -155,60 +153,23 @@ class Models:
 
     def adaptive(self) -> AdaptiveClassifier:
         """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
-        model = open_model(str(self._trained("adaptive")))
-        assert isinstance(model, AdaptiveClassifier)
-        return model
+        return self.opened("adaptive")
 
-    def served(self) -> AdaptiveClassifier:
-        """What runs the chosen plan: its own model where it was polished, else the adaptive one."""
-        place = _last(self.polishing_place)
-        return self.adaptive() if place is None else self.polished(place)
+    def opened(self, folder: str) -> AdaptiveClassifier:
+        """A model of this run by the folder of its training, with its learned confidence, if any.
 
-    def polished(self, place: Path) -> AdaptiveClassifier:
-        """A plan that was trained on alone, with its learned confidence where it has one."""
-        sure = place / SURE
-        model = open_model(str(sure if sure.is_dir() else place))
-        assert isinstance(model, AdaptiveClassifier)
-        return model
-
-    def polishing_place(self, number: int) -> Path:
-        """Where the plan of an attempt, counted from 0, is trained on alone.
-
-        An attempt is made only where those before it were not good enough: the last is served.
+        Raises ``UsageError`` before it has been trained.
         """
-        return self.folder / "models" / (f"polished-{number + 1}" if number else "polished")
-
-    def serve_static(self, number: int) -> None:
-        """Let the fixed control be what is served: a copy of it, as if polished last."""
-        place = self.polishing_place(number)
-        with scratch_beside(place) as part:
-            shutil.copytree(self._static(), part, dirs_exist_ok=True)
-            shutil.rmtree(place, ignore_errors=True)
-            part.replace(place)
+        path = self._trained(folder)
+        sure = path / SURE
+        model = open_model(str(sure if sure.is_dir() else path))
+        assert isinstance(model, AdaptiveClassifier)
+        return model
 
     @property
     def whole_recipe(self) -> Recipe:
-        """For who is held against ours: as long as ours is distilled and polished together."""
+        """For the baselines: as long as slim's model is distilled and fine-tuned together."""
         return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
-
-    def static(self, number: int | None = None) -> AdaptiveClassifier | None:
-        """The control of one fixed plan; None where there is none.
-
-        ``number`` counts such plans; unless given it is the last one that was tried.
-        """
-        if _last(self.static_place) is None:
-            return None
-        place = self._static() if number is None else self.static_place(number)
-        model = open_model(str(place))
-        assert isinstance(model, AdaptiveClassifier)
-        return model
-
-    def static_place(self, number: int) -> Path:
-        """Where a fixed plan, counted from 0, is distilled alone: one for each arithmetic."""
-        return self.folder / "models" / (f"static-{number + 1}" if number else "static")
-
-    def _static(self) -> Path:
-        return _last(self.static_place) or self._trained("static")
 
     def train_dense(self) -> TrainResult | None:
         """Fine-tune the source where it does not answer the task yet."""
@@ -239,19 +200,16 @@ class Models:
         model.plan = self.draw.typical(model)
         return self._distil(model, self.draw, self.recipe, "adaptive")
 
-    def train_static(self, plan: Plan, number: int | None = None) -> TrainResult:
+    def train_static(self, plan: Plan, folder: str) -> TrainResult:
         """Distil one plan alone: cut from the dense model in the same order, trained as long.
 
-        ``number`` counts such plans; unless given it is the last one's, which is read back.
+        A training that has ended is read back.
         """
-        place = _last(self.static_place) if number is None else self.static_place(number)
-        dense = self.dense()
         fixed = replace(plan, exits=(), threshold=1.0)
-        model = freeze(self.ordered(dense, exits=[plan.layers]), fixed)
+        model = freeze(self.ordered(self.dense(), exits=[plan.layers]), fixed)
         model.embeddings.requires_grad_(False)
         draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
-        name = "static" if place is None else place.name
-        return self._distil(model, draw, self.whole_recipe, name)
+        return self._distil(model, draw, self.whole_recipe, folder)
 
     def _distil(
         self,
@@ -294,14 +252,6 @@ class Models:
         if not (place / "result.json").is_file():
             raise UsageError(f"the {name} model of this run has not been trained to its end yet")
         return place
-
-
-def _last(place_of: Callable[[int], Path]) -> Path | None:
-    """The last of several trainings that have ended; None where the first has not."""
-    place, number = None, 0
-    while (place_of(number) / "result.json").is_file():
-        place, number = place_of(number), number + 1
-    return place
 
 
 def recipes(

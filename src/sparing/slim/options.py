@@ -1,4 +1,4 @@
-"""What ``sparing slim`` is asked for: its options and its budgets."""
+"""The options of ``sparing slim`` and its budgets."""
 
 from __future__ import annotations
 
@@ -18,91 +18,108 @@ from sparing.train.recipe import Precision
 
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
-LATER = (
-    "int8_epochs",
-    "memory",
-    "learned_confidence",
-    "front_plans",
-    "unlabelled",
-    "unlabelled_examples",
-    "batch_size",
-    "train_tokens",
-)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is wanted, and how much work it may take.
+    """What is wanted of a slim model, and how much work it may take.
 
-    ``speed`` is the factor over the fastest dense form on the task's own texts, ``floor`` the share
-    of the dense score to keep. ``epsilon`` asks for a threshold at which, with confidence 1 -
-    ``delta``, no more than this share of answers differs from the dense model's; 0 takes what comes
-    and bounds it. ``epochs`` are those of distillation, ``dense_epochs`` those of fine-tuning where
-    the model does not answer the task yet, ``batch_size`` the rows of a training step (0 takes
-    defaults). ``widths`` are shares of heads
-    and neurons, ``tokens`` shares of tokens kept after layer ``tokens_after`` (none given: all,
-    and for long inputs fewer too). ``int8`` tries INT8 where ONNX Runtime is installed, after
-    ``int8_epochs`` of training for it, of the chosen plan and of the dense rival;
-    ``front_plans`` of the frontier are timed and scored on test inputs;
-    ``memory`` measures every form's peak on the longest test batch, each in a fresh process;
-    ``compiled`` adds ``torch.compile`` to the rivals; ``timed_examples`` limits the test inputs.
-    ``polish_epochs`` train the chosen plan on by itself, at its final widths, and with
-    ``learned_confidence`` inputs may then leave by a learned confidence, where that is better;
-    ``continue_dense`` trains the dense rival on as long as ours is trained; ``static_control``
-    also trains the best fixed plan of no more arithmetic by itself, with the same steps, and where
-    plans were polished serves it if it is the better one;
-    ``choose_on`` is the held-out split that plans are chosen and calibrated on; ``head_dims`` is
-    the share of every head's coordinates to keep. ``precision`` is that of training; without
-    ``attention_dropout`` training drops no attention weights: the fused kernel of the CPU cannot,
-    so that long inputs train several times faster. ``unlabelled`` names further tasks, or files of
-    texts, that ours is distilled on too, without their labels: ``unlabelled_examples`` of each at
-    most (0: all). ``train_tokens`` limits the inputs that are trained on, drawn at random, to so
-    many tokens (0: all).
+    ``--set NAME=VALUE`` and ``sparing.slim(model, task, NAME=VALUE)`` set these fields.
     """
 
+    # The model and its task
+    # A folder of a BERT or ViT classifier, or "bert" or "vit" for a new one.
     model: str = "vit"
+    # A name, such as "sst2", or the path of a data set.
     task: str = "digits"
-    speed: Positive = 2.0
-    floor: Annotated[float, within(0, 1, ends="(]")] = 0.995
-    epsilon: Annotated[float, within(0, 1, ends="[)")] = 0.0
-    delta: Annotated[float, within(0, 1, ends="()")] = 0.05
-    epochs: NotNegative = 0
-    dense_epochs: NotNegative = 0
-    batch_size: NotNegative = 0
-    widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
-    width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
-    tokens: tuple[float, ...] = ()
-    tokens_after: int = 2
-    batches: tuple[int, ...] = (1, 8)
-    rounds: Count = 3
-    timed_examples: Count = 2000
-    compiled: bool = False
-    polish_epochs: NotNegative = 3
-    learned_confidence: bool = False
-    continue_dense: bool = False
-    static_control: bool = False
-    choose_on: str = "validation"
-    head_dims: Annotated[float, within(0, 1, ends="(]")] = 1.0
-    front_plans: NotNegative = 5
-    memory: bool = True
-    int8: bool = True
-    int8_epochs: NotNegative = 0
-    precision: Precision = "auto"
-    attention_dropout: bool = True
-    unlabelled: tuple[str, ...] = ()
-    unlabelled_examples: NotNegative = 10000
-    train_tokens: NotNegative = 0
-    thread_count: Count = 1
-    seed: int = 0
+    # The task's own options, such as {"examples": 20000}.
     task_options: Mapping[str, Any] = field(default_factory=dict)
+    # Decides everything that is sampled.
+    seed: int = 0
+
+    # The target
+    # Times as fast as the fastest dense form, on the task's own texts.
+    speed: Positive = 2.0
+    # The share of the dense score to keep.
+    floor: Annotated[float, within(0, 1, ends="(]")] = 0.995
+    # The share of answers that may differ from the dense model's; 0 takes what comes and bounds it.
+    epsilon: Annotated[float, within(0, 1, ends="[)")] = 0.0
+    # The guarantee on these answers fails with this probability.
+    delta: Annotated[float, within(0, 1, ends="()")] = 0.05
+
+    # Which plans are tried
+    # Shares of each layer's heads and neurons.
+    widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
+    # How often training samples each width.
+    width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
+    # Shares of tokens to keep; none given: all, and for long inputs fewer too.
+    tokens: tuple[float, ...] = ()
+    # The layer after which tokens are dropped.
+    tokens_after: int = 2
+    # The share of every head's coordinates to keep.
+    head_dims: Annotated[float, within(0, 1, ends="(]")] = 1.0
+    # The held-out split that plans are chosen and calibrated on, one half each.
+    choose_on: str = "validation"
+
+    # Training
+    # Epochs of distillation; 0 takes a default.
+    epochs: NotNegative = 0
+    # Epochs of fine-tuning, where the model does not answer the task yet; 0 takes a default.
+    dense_epochs: NotNegative = 0
+    # Epochs of fine-tuning at fixed width, after a plan is chosen; 0 leaves it out.
+    polish_epochs: NotNegative = 3
+    # Rows of a training step; 0 takes a default.
+    batch_size: NotNegative = 0
+    # Number format of training.
+    precision: Precision = "auto"
+    # Without it no attention weights are dropped in training. The fused kernel of the CPU cannot
+    # drop them, so that long inputs train several times faster.
+    attention_dropout: bool = True
+    # Inputs that are trained on, sampled up to so many tokens; 0 takes all.
+    train_tokens: NotNegative = 0
+    # Further tasks, or files of texts, to distil on too, without their labels.
+    unlabelled: tuple[str, ...] = ()
+    # At most so many inputs of each of these; 0 takes all.
+    unlabelled_examples: NotNegative = 10000
+    # Lets inputs exit by a learned confidence where that scores better.
+    learned_confidence: bool = False
+
+    # What the slim model is compared with
+    # Trains the dense baseline on for as long as the slim model is trained.
+    continue_dense: bool = False
+    # Also distils the best fixed plan of no more FLOPs alone, as long. It is timed as a control,
+    # and served where it is the better one.
+    static_control: bool = False
+    # Adds torch.compile to the engines of the dense baseline.
+    compiled: bool = False
+
+    # What is measured
+    # Batch sizes; the first one decides.
+    batches: tuple[int, ...] = (1, 8)
+    # Times that every form is timed on every input.
+    rounds: Count = 3
+    # At most so many test inputs are timed.
+    timed_examples: Count = 2000
+    # Plans of the front that are timed and scored on test inputs.
+    front_plans: NotNegative = 5
+    # Measures every form's peak on the longest test batch, each in a fresh process.
+    memory: bool = True
+    # Threads of one process.
+    thread_count: Count = 1
+
+    # INT8
+    # Tries INT8 of the served form and of the dense baseline, where ONNX Runtime is installed.
+    int8: bool = True
+    # Epochs of training for INT8 before that, of both; 0 quantises them as they are.
+    int8_epochs: NotNegative = 0
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.learned_confidence and not self.polish_epochs:
-            raise UsageError("learned_confidence is fitted to the polished plan: set polish_epochs")
+            raise UsageError("learned_confidence is fitted to a fine-tuned plan: set polish_epochs")
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
-        """Which shares of tokens are looked at: of long inputs, where that may pay, several."""
+        """Which shares of tokens are tried: of long inputs, where that may pay, several."""
         if self.tokens:
             return self.tokens
         lengths = task.validation.lengths
@@ -116,7 +133,7 @@ class Options:
         return tuple(Variant(w, kept, self.tokens_after) for w in self.widths for kept in shares)
 
     def draw(self, task: Task) -> Draw:
-        """Which plans training draws."""
+        """Which plans training samples."""
         return Draw(self.widths, self.width_chances, self.token_shares(task), self.tokens_after)
 
 

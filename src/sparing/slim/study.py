@@ -7,7 +7,7 @@ the fastest dense form at no more than half a point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,19 +25,25 @@ from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
 from sparing.measure.load import disturbances
-from sparing.slim import cells
-from sparing.slim.answers import answer_all
 from sparing.slim.engines import Engines, has_onnx
 from sparing.slim.int8 import int8_cells
 from sparing.slim.memory import memory_of
 from sparing.slim.models import Models, recipes
 from sparing.slim.options import BUDGETS as BUDGETS
-from sparing.slim.options import LATER, Options, with_fewer
+from sparing.slim.options import Options, with_fewer
 from sparing.slim.saving import refuse_model_folder, save
-from sparing.slim.search.choose import choose_plan
-from sparing.slim.search.front import measure_front
-from sparing.slim.search.polish import polish
-from sparing.slim.search.static import train_static
+from sparing.slim.search.choose import choose_plan, survey_plans
+from sparing.slim.search.fine_tune import fine_tune
+from sparing.slim.steps import DENSE, OURS, Steps
+from sparing.slim.verify import (
+    answer_all,
+    calibrate_plan,
+    early_exits,
+    measure_front,
+    score_baseline,
+    train_static,
+    verify_plan,
+)
 from sparing.tasks import Task
 from sparing.tasks.shared.unlabelled import with_unlabelled
 from sparing.train import TrainResult
@@ -59,7 +65,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     return Experiment(
         "slim",
         config,
-        lambda opened: _cells_of(steps, opened, options),
+        lambda opened: _cells_of(steps, options),
         lambda records: _judge(records, options),
         finish=finish,
         estimate=partial(plan_by_kind, parts=3),
@@ -67,21 +73,18 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     )
 
 
-def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], cells.Steps]:
+def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], Steps]:
     """The run's configuration, and what its steps work on."""
     refuse_model_folder(options.model, folder)
     require_openable_model(options.model)
     refuse_others(options.model)
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
-        asked = "a number" if task.answer == "number" else "a stretch of its text"
-        raise UsageError(f"task {task.name} asks for {asked}; inputs leave early only by classes")
+        answer = "a number" if task.answer == "number" else "a segment of its text"
+        raise UsageError(f"task {task.name} wants {answer}; early exits need classes")
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
-    identity = {**asdict(options), "task_options": resolved, "held_out_halves": "drawn"}
-    for name in LATER:
-        if identity[name] == getattr(Options, name):
-            del identity[name]  # so that runs from before there was this option go on
+    identity = {**asdict(options), "task_options": resolved}
     steps = steps_of(options, task, folder, data)
     steps.models.require_source()
     config = base_config("slim", plain(identity), [task], [options.model])
@@ -89,7 +92,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     return config, steps
 
 
-def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> cells.Steps:
+def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:
     """What the steps of a run in this folder work on."""
     dense, ours = recipes(
         options.task,
@@ -115,17 +118,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         taught=_taught(options, task, data),
     )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
-    return cells.Steps(
-        models=models,
-        engines=engines,
-        variants=options.variants(task),
-        speed=options.speed,
-        floor=options.floor,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        rounds=options.rounds,
-        timed_examples=options.timed_examples,
-    )
+    return Steps(models, engines, options)
 
 
 def _taught(options: Options, task: Task, data: Path | None) -> Task:
@@ -134,30 +127,26 @@ def _taught(options: Options, task: Task, data: Path | None) -> Task:
     return with_unlabelled(task, options.unlabelled, most=most, seed=seed, data=data)
 
 
-def _cells_of(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
-    def dense() -> list[Record]:
-        return _trained(steps.models.train_dense(), "dense")
+def _cells_of(steps: Steps, options: Options) -> list[Cell]:
+    models = steps.models
 
-    def longer() -> list[Record]:
-        result = steps.models.continue_dense()
-        return _trained(result, "dense continued")
+    def trained(train: Callable[[], TrainResult | None], arm: str) -> Callable[[], list[Record]]:
+        return lambda: _training_records(train(), arm)
 
-    def distil() -> list[Record]:
-        result = steps.models.train_adaptive()
-        return _trained(result, "slim")
-
-    found = [
-        Cell("dense", dense, weight=6.0),
-        *([Cell("dense-continued", longer, weight=6.0)] if options.continue_dense else []),
-        Cell("distil", distil, weight=10.0),
-        Cell("rival", lambda: cells.dense_records(steps)),
-        Cell("survey", lambda: cells.survey_plans(steps)),
-        Cell("choose", lambda: choose_plan(steps, opened)),
+    longer = Cell("dense-continued", trained(models.continue_dense, "dense continued"), weight=6.0)
+    cells = [
+        Cell("dense", trained(models.train_dense, DENSE), weight=6.0),
+        *([longer] if options.continue_dense else []),
+        Cell("distil", trained(models.train_adaptive, OURS), weight=10.0),
+        Cell("rival", partial(score_baseline, steps)),
+        Cell("survey", partial(survey_plans, steps)),
+        Cell("choose", partial(choose_plan, steps)),
+        *_later_cells(steps, options),
     ]
-    return weighted([*found, *_later_cells(steps, opened, options)], _expected(steps, options))
+    return weighted(cells, _expected(steps, options))
 
 
-def _expected(steps: cells.Steps, options: Options) -> Seconds:
+def _expected(steps: Steps, options: Options) -> Seconds:
     """How long the steps may take."""
     models = steps.models
     epochs = {
@@ -170,36 +159,29 @@ def _expected(steps: cells.Steps, options: Options) -> Seconds:
         models.shape,
         steps.task,
         epochs=epochs,
-        timed=min(steps.timed_examples, len(steps.task.test)),
-        plans=len(steps.variants),
+        timed=min(options.timed_examples, len(steps.task.test)),
+        plans=len(options.variants(steps.task)),
         front=options.front_plans,
     )
 
 
-def _later_cells(steps: cells.Steps, opened: Run, options: Options) -> list[Cell]:
+def _later_cells(steps: Steps, options: Options) -> list[Cell]:
     """What follows the choice of a plan."""
-    found = []
-    if options.polish_epochs:
-        learned = options.learned_confidence
-        control = options.static_control
-        work = partial(polish, steps, opened, learned=learned, control=control)
-        found.append(Cell("polish", work, weight=2.0))
-    found.append(Cell("calibrate", lambda: cells.calibrate_plan(steps, opened)))
-    if options.static_control:
-        found.append(Cell("static", partial(train_static, steps, opened), weight=8.0))
-    for batch in options.batches:
-        verify = partial(cells.verify_plan, steps, opened, batch)
-        found.append(Cell(f"verify/batch-{batch}", verify))
-    found.append(Cell("leavers", lambda: cells.leavers(steps, opened)))
-    if options.front_plans:
-        most = options.front_plans
-        found.append(Cell("front", lambda: measure_front(steps, opened, most)))
-    if options.int8 and has_onnx():
-        found += int8_cells(steps, opened, options.int8_epochs)
-    found.append(Cell("answers", lambda: answer_all(steps, opened)))
-    if options.memory:
-        found.append(Cell("memory", lambda: memory_of(steps, opened, max(options.batches))))
-    return found
+    verify = {batch: partial(verify_plan, steps, batch) for batch in options.batches}
+    memory = partial(memory_of, steps, max(options.batches))
+    polish = Cell("polish", partial(fine_tune, steps), weight=2.0)
+    static = Cell("static", partial(train_static, steps), weight=8.0)
+    return [
+        *([polish] if options.polish_epochs else []),
+        Cell("calibrate", partial(calibrate_plan, steps)),
+        *([static] if options.static_control else []),
+        *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),
+        Cell("leavers", partial(early_exits, steps)),
+        *([Cell("front", partial(measure_front, steps))] if options.front_plans else []),
+        *(int8_cells(steps) if options.int8 and has_onnx() else []),
+        Cell("answers", partial(answer_all, steps)),
+        *([Cell("memory", memory)] if options.memory else []),
+    ]
 
 
 def _require_held_out(task: Task, options: Options) -> None:
@@ -220,7 +202,7 @@ def _require_held_out(task: Task, options: Options) -> None:
         )
 
 
-def _trained(result: TrainResult | None, arm: str) -> list[Record]:
+def _training_records(result: TrainResult | None, arm: str) -> list[Record]:
     if result is None:
         return []
     return [
@@ -232,7 +214,7 @@ def _trained(result: TrainResult | None, arm: str) -> list[Record]:
 def _judge(records: Sequence[Record], options: Options) -> list[GoalResult]:
     """Fast enough at the first batch size, and good enough by the one-sided 95 % bound."""
     first = options.batches[0]
-    ours = [r for r in records if r.labels.get("arm") == cells.OURS]
+    ours = [r for r in records if r.labels.get("arm") == OURS]
     speeds = [r for r in ours if r.name == "speed_up" and r.labels["batch"] == first]
     fastest = max(speeds, key=lambda record: record.value or 0.0, default=None)
     goal = Goal(f"speed over the fastest dense form, batch {first}", options.speed, "ratio")
@@ -249,7 +231,7 @@ def _kept(
     found = {
         record.name: record
         for record in records
-        if record.name.startswith("whole_") and record.labels["arm"] == cells.OURS
+        if record.name.startswith("whole_") and record.labels["arm"] == OURS
         if record.labels["judged"]
     }
     if fastest is None or len(found) < 2:
@@ -266,7 +248,7 @@ def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | N
     return (None, None) if record is None else (record.value, record.interval)
 
 
-def _described(options: Options, steps: cells.Steps, folder: Path) -> dict[str, Any]:
+def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
     """What a reader of the page wants to know beside the numbers."""
     task, taught = steps.task, steps.models.taught
     return {
@@ -285,8 +267,8 @@ def _described(options: Options, steps: cells.Steps, folder: Path) -> dict[str, 
             "examples": {name: len(split) for name, split in task.splits.items()},
         },
         "model": {"name": Path(options.model).name},
-        "arms": [cells.DENSE, cells.OURS],
-        "baseline": cells.DENSE,
+        "arms": [DENSE, OURS],
+        "baseline": DENSE,
         "threads": options.thread_count,
         "onnxruntime": has_onnx(),
     }

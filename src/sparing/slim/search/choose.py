@@ -1,90 +1,167 @@
-"""Which plan of the frontier is taken: by time on real texts, not by arithmetic."""
+"""Which plan is built on: all plans are scored once, and a few are timed on real texts."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
-from sparing.experiment.run import Run
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
-from sparing.slim.cells import DENSE, OURS, Steps, contenders_of, front_of, good_points
 from sparing.slim.engines import Runs
 from sparing.slim.models import inputs_of
+from sparing.slim.search.exits import Outcomes
+from sparing.slim.search.frontier import (
+    NEAR,
+    Point,
+    Variant,
+    best,
+    contenders,
+    decided,
+    random_control,
+    survey,
+)
+from sparing.slim.state import State, Surveyed, write_state
+from sparing.slim.steps import DENSE, OURS, Steps
 from sparing.tasks import Examples
+from sparing.tasks.shared.scores import metric
 from sparing.transfer.adaptive import FrontierPoint
 
 SAMPLE = 60
 MOST_TRIALS = 6
 
 
-def choose_plan(steps: Steps, run: Run) -> list[Record]:
-    """The best plan of the front that is fast enough, by time on real texts, not by arithmetic.
+def survey_plans(steps: Steps) -> list[Record]:
+    """Every plan's cost and score on the first half of validation, with the random control."""
+    model, examples, whole = steps.models.adaptive(), steps.parts[0], steps.dense_flops
+    variants = steps.options.variants(steps.task)
+    points: list[Point] = []
+    controls: list[Point] = []
+    seen: dict[Variant, Outcomes] = {}
+    for variant, outcomes, its_points in survey(model, steps.task, examples, variants, whole):
+        points += its_points
+        seen[variant] = outcomes
+        leaving = [point for point in best(its_points) if point.kind == "exits"]
+        controls += [random_control(steps.task, outcomes, point, whole) for point in leaving]
+    cut = [point for point in points if point.cost_share < 1]
+    front, candidates = best(cut), contenders(cut)
+    good = [p for p in candidates if steps.keeps_floor(decided(seen[p.variant], p).logits)]
+    surveyed = tuple(
+        Surveyed(
+            *(point.plan, point.cost_share, point.score),
+            fixed=point.kind == "depth",
+            on_front=point in front,
+            contender=point in candidates,
+            good=point in good,
+        )
+        for point in points
+        if point in candidates or point.kind == "depth"
+    )
+    write_state(steps.models.folder, State(survey=surveyed))
+    records = []
+    for point in [*points, *controls]:
+        record = point.record(on_front=point in front)
+        marks = {"contender": True, "good": point in good} if point in candidates else {}
+        records.append(replace(record, labels={**record.labels, **marks}))
+    score = metric(steps.task.metric).score(steps.dense_logits, examples.labels)
+    return [*records, Record("dense_score", score, "score", "measured", {"split": "choosing"})]
 
-    The front is searched by halves: the dearer a plan, the better it was and the slower it is.
-    Where none is fast enough, the fastest that is good enough is taken, and where none is that, the
-    best. Good enough is what loses no more than the floor allows, or more by no more than one
-    standard error of the paired difference. A plan that is fast but not good enough yet is chosen
-    where it will be trained on; what is good enough already is then recorded beside it. Where plans
-    are trained on, the front has those too that only much cheaper plans beat.
-    """
-    front = contenders_of(run) if steps.models.polish_epochs else front_of(run)
-    good = good_points(run, front)
+
+def choose_plan(steps: Steps) -> list[Record]:
+    """Time plans of the front on real texts, choose one by ``choose``, and record all of them."""
+    state, fine_tunes = steps.state, steps.models.polish_epochs > 0
+    front = state.contenders if fine_tunes else state.front
     if not front:
         raise UsageError(
             "no surveyed plan is cheaper than the dense model: there is nothing to cut"
         )
     inputs = sample(steps, steps.parts[0], SAMPLE)
     dense = steps.engines.dense(steps.models.rival())
+    trials: dict[int, SpeedUp] = {}
 
-    def timed(number: int) -> SpeedUp:
-        return _trial(steps, front[number].plan, dense, inputs)
+    def speed_of(number: int) -> float:
+        if number not in trials:
+            trials[number] = _trial(steps, front[number].plan, dense, inputs)
+        return trials[number].value
 
-    trials = _searched(len(front), timed, steps.speed)
-    fast = [place for place, found in trials.items() if found.value >= steps.speed]
-    place, safe = max(fast, default=0), front.index(good[0]) if good else len(front) - 1
-    reached = bool(fast) and front[place] in good
-    if not reached and not (fast and steps.models.polish_epochs):
-        both = [number for number in fast if front[number] in good]
-        place, reached = max(both, default=safe), bool(both)
-    for number in {place, place if reached else safe} - trials.keys():
-        trials[number] = timed(number)
-    records = [_record("trial_speed", front[n], found) for n, found in trials.items()]
-    records.append(_record("chosen_plan", front[place], reached=reached, good_plans=len(good)))
-    if not reached and place != safe:
-        records.append(_record("fallback_plan", front[safe]))
+    number, safe, reached = choose(front, speed_of, steps.options.speed, fine_tunes=fine_tunes)
+    for needed in {number, number if reached else safe}:
+        speed_of(needed)
+    chosen, fallback = front[number], None if reached or number == safe else front[safe]
+    steps.keep(chosen=chosen, fallback=fallback, fine_tunes=fine_tunes)
+    count = sum(point.good for point in front)
+    records = [_record("trial_speed", front[n], trial) for n, trial in trials.items()]
+    records.append(_record("chosen_plan", chosen, reached=reached, good_plans=count))
+    if fallback is not None:
+        records.append(_record("fallback_plan", fallback))
     return records
 
 
-def _searched(plans: int, timed: Callable[[int], SpeedUp], speed: float) -> dict[int, SpeedUp]:
-    """The plans that were timed on the way to the dearest one that is fast enough."""
-    trials: dict[int, SpeedUp] = {}
+def choose(
+    front: Sequence[Surveyed], speed_of: Callable[[int], float], speed: float, *, fine_tunes: bool
+) -> tuple[int, int, bool]:
+    """The positions in the front of the plan to build on and of the safe one, and success.
+
+    The front is searched by halves: the dearer a plan, the better it was and the slower it is. The
+    dearest plan that is fast enough is chosen, if it keeps the floor. If it does not, it is chosen
+    only where it is fine-tuned afterwards; else the dearest of those that are both fast and good.
+    If no plan is both, the safe one is chosen: the fastest that keeps the floor, or the best one.
+    """
+    speeds = _searched(len(front), speed_of, speed)
+    fast = [number for number, value in speeds.items() if value >= speed]
+    good = [number for number, point in enumerate(front) if point.good]
+    safe = good[0] if good else len(front) - 1
+    dearest = max(fast, default=0)
+    if fast and (front[dearest].good or fine_tunes):
+        return dearest, safe, front[dearest].good
+    both = [number for number in fast if front[number].good]
+    return max(both, default=safe), safe, bool(both)
+
+
+def _searched(plans: int, speed_of: Callable[[int], float], speed: float) -> dict[int, float]:
+    """The speeds of the plans that were timed on the way to the dearest that is fast enough."""
+    speeds: dict[int, float] = {}
     low, high = 0, plans - 1
-    while low <= high and len(trials) < MOST_TRIALS:
+    while low <= high and len(speeds) < MOST_TRIALS:
         middle = (low + high) // 2
-        trials[middle] = timed(middle)
-        if trials[middle].value >= speed:
+        speeds[middle] = speed_of(middle)
+        if speeds[middle] >= speed:
             low = middle + 1
         else:
             high = middle - 1
-    return trials
+    return speeds
+
+
+def best_fixed(state: State, most: float) -> Surveyed:
+    """The best surveyed plan without exits that costs nearly ``most`` and no more.
+
+    Where none is near, it is the best that costs no more, and where none is, the cheapest. Raises
+    ``UsageError`` where nothing was surveyed.
+    """
+    if not state.fixed:
+        raise UsageError("no plan without exits was surveyed: an earlier step has failed")
+    affordable = [point for point in state.fixed if point.cost_share <= most]
+    if not affordable:
+        return min(state.fixed, key=lambda point: point.cost_share)
+    near = [point for point in affordable if point.cost_share >= NEAR * most] or affordable
+    return max(near, key=lambda point: (point.score or 0.0, -point.cost_share))
 
 
 def _trial(steps: Steps, plan: Plan, dense: Runs, inputs: Sequence[Any]) -> SpeedUp:
     """How much faster a plan is than the fastest dense form, each in its fastest engine."""
     ours = steps.engines.ours(steps.models.adaptive(), plan, "trial")
-    calls = {f"{DENSE} {name}": call for name, call in dense.items()}
-    calls |= {f"{OURS} {name}": call for name, call in ours.items()}
-    times = time_inputs(calls, inputs, rounds=3, threads=steps.engines.thread_count)
-    mine = fastest(times, [name for name in calls if name.startswith(OURS)])
-    theirs = fastest(times, [name for name in calls if name.startswith(DENSE)])
-    return speed_up(times[mine], times[theirs])
+    runs = {f"{DENSE} {name}": run for name, run in dense.items()}
+    runs |= {f"{OURS} {name}": run for name, run in ours.items()}
+    times = time_inputs(runs, inputs, rounds=3, threads=steps.engines.thread_count)
+    candidate = fastest(times, [name for name in runs if name.startswith(OURS)])
+    baseline = fastest(times, [name for name in runs if name.startswith(DENSE)])
+    return speed_up(times[candidate], times[baseline])
 
 
 def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
@@ -94,7 +171,7 @@ def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Te
 
 
 def _record(name: str, point: FrontierPoint, trial: SpeedUp | None = None, **more: Label) -> Record:
-    """A plan with its speed, where it was timed, else its share of the arithmetic."""
+    """A plan with its speed, where it was timed, else its share of the dense FLOPs."""
     labels: dict[str, Label] = {
         "plan": json.dumps(point.plan.to_dict()),
         "cost_share": point.cost_share,

@@ -20,7 +20,7 @@ from sparing.slim.search.exits import (
     score,
 )
 from sparing.tasks import Examples, Task
-from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
+from sparing.transfer.adaptive import AdaptiveClassifier
 
 Kind = Literal["exits", "depth", "random"]
 # Plans of at least this share of another's arithmetic are near it.
@@ -71,10 +71,6 @@ class Point:
     score: float
     cost_share: float
     layers: float
-
-    def to_frontier(self) -> FrontierPoint:
-        """For the model's own memory."""
-        return FrontierPoint(self.plan, self.cost_share, self.score)
 
     def record(self, on_front: bool) -> Record:
         """For the study's records."""
@@ -140,13 +136,18 @@ def random_control(
     task: Task, found: Outcomes, point: Point, whole: float, draws: int = 20
 ) -> Point:
     """The mean over draws of leaving, and going on narrower, at random as often as the point."""
-    plan = point.plan
-    first = min(plan.stops, default=1)
-    decision = decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
+    decision = decided(found, point)
     drawn = [left_at_random(found, decision, seed) for seed in range(draws)]
     mean = sum(score(task, each, found.labels) for each in drawn) / draws
     control = _point(task, "random", point.variant, found, drawn[0], whole)
     return replace(control, score=mean)
+
+
+def decided(found: Outcomes, point: Point) -> Decision:
+    """What the inputs of a survey do under one of its points."""
+    plan = point.plan
+    first = min(plan.stops, default=1)
+    return decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
 
 
 def best(points: Sequence[Point]) -> list[Point]:

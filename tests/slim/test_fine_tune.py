@@ -1,56 +1,35 @@
-"""Which plans are trained on by themselves, and where inputs then leave."""
+"""Which plans are fine-tuned at fixed width, and where inputs then leave."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 
-from sparing.core.record import Record
-from sparing.experiment.run import Run
 from sparing.layers.plan import Plan, full_plan
-from sparing.slim.cells import survey_plans
-from sparing.slim.search import polish as polishing
+from sparing.slim.search import fine_tune as tuning
+from sparing.slim.search.choose import best_fixed, survey_plans
 from sparing.slim.search.exits import Outcomes, dense_flops
+from sparing.slim.search.fine_tune import Attempt, Trained, attempts, boldest_alike
 from sparing.slim.search.frontier import Point, Variant, best, contenders, points_of
-from sparing.slim.search.polish import Attempt, Trained, attempts, better, boldest_alike
-from sparing.slim.search.static import fixed_plan
+from sparing.slim.state import Form, State, Surveyed, read_state, write_state
 from sparing.slim.study import Options, steps_of
 from sparing.tasks import load_task
 from sparing.transfer.families import layer_sizes
 
-
-def plan_record(name, plan, cost, **labels):
-    given = {"plan": json.dumps(plan.to_dict()), "cost_share": cost, **labels}
-    return Record(name, labels.get("score", cost), "score", "measured", given)
-
-
-class Recorded(Run):
-    """A run of which only the records are asked for."""
-
-    def __init__(self, *found):
-        self.found = list(found)
-
-    def records(self):
-        """What was given."""
-        return self.found
-
-
 DEEP = Plan((2,) * 4, (8,) * 4, exits=(1, 2, 3), threshold=0.7)
-DEPTHS = [
-    plan_record("frontier_score", DEEP.shortened(n).without_choice, 0.2 * n, kind="depth", depth=n)
-    for n in (1, 2, 3, 4)
-]
+DEPTHS = tuple(
+    Surveyed(DEEP.shortened(n).without_choice, 0.2 * n, 0.2 * n, fixed=True) for n in (1, 2, 3, 4)
+)
 
 
-def chosen(cost, plan=DEEP):
-    return plan_record("chosen_plan", plan, cost, score=cost)
+def surveyed(cost, plan=DEEP, fallback=None):
+    return State(DEPTHS, chosen=Surveyed(plan, cost, cost), fallback=fallback)
 
 
 def test_a_shallow_plan_of_no_more_arithmetic_is_tried_first():
-    first, second = attempts(Recorded(*DEPTHS, chosen(0.65)))
+    first, second = attempts(surveyed(0.65))
     assert (first.kind, second.kind) == ("shallow", "chosen")
     assert (first.plan.layers, first.plan.stops) == (3, (1, 2))
     assert first.plan.threshold == DEEP.threshold
@@ -64,8 +43,8 @@ def test_a_shallow_plan_of_no_more_arithmetic_is_tried_first():
 )
 def test_a_fixed_plan_is_the_best_of_those_that_cost_nearly_as_much(most, depth):
     lucky = [0.7, 0.9, 0.8]  # the second is the best by chance, at two thirds of the third's cost
-    found = [replace(r, value=score) for r, score in zip(DEPTHS[:3], lucky, strict=True)]
-    assert fixed_plan(Recorded(*found, chosen(0.65)), most).labels["depth"] == depth
+    points = [replace(p, score=score) for p, score in zip(DEPTHS[:3], lucky, strict=True)]
+    assert best_fixed(State(tuple(points)), most).plan.layers == depth
 
 
 @pytest.mark.parametrize(
@@ -89,22 +68,21 @@ def test_contenders_are_what_no_plan_of_nearly_the_arithmetic_beats(costs, score
 
 
 def test_a_shallow_plan_may_cost_what_its_exits_save():
-    first, _ = attempts(Recorded(*DEPTHS, chosen(0.56)))
+    first, _ = attempts(surveyed(0.56))
     assert first.plan.layers == 3  # 0.6 of the arithmetic, to be brought down to 0.56
     late = replace(DEEP, exits=(3,))
-    first, _ = attempts(Recorded(*DEPTHS, chosen(0.56, late)))
+    first, _ = attempts(surveyed(0.56, late))
     assert first.plan.stops == (1, 2)  # all the model has, not those of the chosen plan alone
 
 
 def test_without_a_depth_to_leave_before_there_is_nothing_shallow():
-    assert [each.kind for each in attempts(Recorded(*DEPTHS, chosen(0.25)))] == ["chosen"]
+    assert [each.kind for each in attempts(surveyed(0.25))] == ["chosen"]
     fixed = DEEP.shortened(3).without_choice
-    assert [each.kind for each in attempts(Recorded(*DEPTHS, chosen(0.65, fixed)))] == ["chosen"]
+    assert [each.kind for each in attempts(surveyed(0.65, fixed))] == ["chosen"]
 
 
 def test_what_was_good_already_is_tried_last():
-    safe = plan_record("fallback_plan", DEEP, 0.9, score=0.9)
-    found = attempts(Recorded(*DEPTHS, chosen(0.65), safe))
+    found = attempts(surveyed(0.65, fallback=Surveyed(DEEP, 0.9, 0.9)))
     assert [(each.kind, each.share) for each in found[1:]] == [("chosen", 0.65), ("fallback", 0.9)]
 
 
@@ -132,29 +110,6 @@ def test_the_threshold_is_the_boldest_that_answers_alike():
     assert threshold(0.1, 0.0) == 0.5
 
 
-def trained(cost, score, good):
-    point = Point("depth", Variant(1.0), DEEP, score, cost, 4.0)
-    return Trained(Attempt(DEEP, 1.0, "chosen"), point, [point], good, 0.0, 0)
-
-
-@pytest.mark.parametrize(
-    ("polished", "alone", "winner"),
-    [
-        ((0.7, 0.9, True), (0.4, 0.8, True), "polished"),  # both good: the better
-        ((0.2, 0.8, True), (0.3, 0.9, True), "alone"),
-        ((0.4, 0.9, True), (0.3, 0.9, True), "alone"),  # as good: the cheaper
-        ((0.3, 0.9, True), (0.4, 0.9, True), "polished"),
-        ((0.4, 0.9, True), (0.4, 0.9, True), "polished"),
-        ((0.2, 0.8, False), (0.6, 0.9, True), "alone"),
-        ((0.6, 0.9, True), (0.2, 0.8, False), "polished"),
-        ((0.2, 0.8, False), (0.9, 0.9, False), "alone"),
-    ],
-)
-def test_the_control_is_served_where_it_is_better(polished, alone, winner):
-    ours, theirs = trained(*polished), trained(*alone)
-    assert better(ours, theirs) is {"polished": ours, "alone": theirs}[winner]
-
-
 @pytest.mark.parametrize(
     ("good", "control", "done"),
     [
@@ -168,46 +123,49 @@ def test_the_control_is_served_where_it_is_better(polished, alone, winner):
 def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
     tmp_path, monkeypatch, good, control, done
 ):
-    plans = [Attempt(DEEP, 0.4, "chosen"), Attempt(DEEP, 0.8, polishing.FALLBACK)]
+    plans = [Attempt(DEEP, 0.4, "chosen"), Attempt(DEEP, 0.8, "fallback")]
     seen = []
 
-    def told(name, attempt):
-        return replace(trained(attempt.share, 0.9, name in good), attempt=attempt)
+    def trained(name, attempt, folder):
+        form = Form(attempt.kind, folder, DEEP, attempt.share, attempt.share, 0.9, name in good)
+        point = Point("depth", Variant(1.0), DEEP, 0.9, attempt.share, 4.0)
+        return Trained(form, [point], 0.0, 0)
 
-    def train(steps, attempt, place, *, learned):
+    def train(steps, attempt, folder):
         seen.append(attempt.kind)
-        assert place.name == ("polished" if attempt is plans[0] else "polished-2")
-        return told(attempt.kind, attempt)
+        assert folder == ("polished" if attempt is plans[0] else "polished-2")
+        return trained(attempt.kind, attempt, folder)
 
-    def alone(steps, run, share, number):
-        seen.append(f"alone {number} of {share}")
-        return told(f"alone {number}", Attempt(DEEP, share, "alone"))
+    def alone(steps, share, before):
+        seen.append(f"alone {before} of {share}")
+        return trained(f"alone {before}", Attempt(DEEP, share, "alone"), f"static {before}")
 
-    monkeypatch.setattr(polishing, "attempts", lambda run: plans)
-    monkeypatch.setattr(polishing, "_trained", train)
-    monkeypatch.setattr(polishing, "_alone", alone)
-    options = Options(model="vit", task="digits")
-    steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
-    polishing._tried(steps, Recorded(), learned=False, control=control)
+    monkeypatch.setattr(tuning, "attempts", lambda state: plans)
+    monkeypatch.setattr(tuning, "_trained", train)
+    monkeypatch.setattr(tuning, "_alone", alone)
+    steps = steps_of(Options(static_control=control), load_task("digits", patch_size=4), tmp_path)
+    write_state(tmp_path, State(chosen=DEPTHS[1], fine_tunes=True, threshold=0.5))
+    tuning.fine_tune(steps)
     assert seen == done
+    state = read_state(tmp_path)
+    assert [form.kind for form in (*state.fine_tuned, *state.alone)] == sorted(
+        (name.split()[0] for name in seen), key=lambda kind: kind == "alone"
+    )
+    assert state.threshold is None  # it was calibrated for what was served before
 
 
-def test_each_fixed_plan_has_a_place_and_the_last_one_counts(tmp_path):
+def test_a_fixed_plan_is_distilled_in_a_folder_of_its_own_and_read_back(tmp_path):
     options = Options(model="vit", task="digits", dense_epochs=1, epochs=1)
     models = steps_of(options, load_task("digits", patch_size=4), tmp_path).models
     models.train_dense()
-    assert models.static() is None
-    depth = len(layer_sizes(models.dense().config))
     whole = full_plan(layer_sizes(models.dense().config))
-    for number, layers in enumerate((depth, 1)):
-        models.train_static(whole.shortened(layers), number)
-        assert models.static().plan.layers == layers
-    assert {place.name for place in (tmp_path / "models").glob("static*")} == {"static", "static-2"}
-    assert models.static(0).plan.layers == depth  # a run that goes on asks for each by its number
-    again = models.train_static(whole.shortened(1))  # read back
-    assert again.steps == models.train_static(whole.shortened(1), 1).steps
-    models.serve_static(0)
-    assert models.served().plan.layers == 1
+    first = models.train_static(whole, "static")
+    models.train_static(whole.shortened(1), "static-2")
+    assert {path.name for path in (tmp_path / "models").glob("static*")} == {"static", "static-2"}
+    assert models.opened("static").plan.layers == whole.layers
+    assert models.opened("static-2").plan.layers == 1
+    again = models.train_static(whole, "static")
+    assert (again.steps, again.train_time_s) == (first.steps, first.train_time_s)
 
 
 def test_costs_are_shares_of_the_dense_model_also_where_heads_were_narrowed(tmp_path):

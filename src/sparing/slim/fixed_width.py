@@ -1,4 +1,4 @@
-"""Training at final widths, once the plan is chosen: on in float32, or for INT8 (dense too)."""
+"""Training at fixed width, once a plan is chosen: in float32, or for INT8 (dense too)."""
 
 from __future__ import annotations
 

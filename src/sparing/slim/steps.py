@@ -1,0 +1,189 @@
+"""What the steps of ``slim`` share: models, engines, data, aims, and the state of the run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Label, Record
+from sparing.measure.inputs import InputTimes, speed_up, time_inputs
+from sparing.slim.engines import Engines, Runs
+from sparing.slim.models import Models, halves, inputs_of
+from sparing.slim.options import Options
+from sparing.slim.search.exits import dense_flops
+from sparing.slim.search.resampling import good_enough, score_difference
+from sparing.slim.state import Form, State, read_state, served, write_state
+from sparing.tasks import Examples, Task
+from sparing.tasks.shared.scores import metric
+from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+
+DENSE, OURS, STATIC = "dense", "slim", "static"
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What the steps work on, and what they aim for."""
+
+    models: Models
+    engines: Engines
+    options: Options
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.models.task
+
+    @property
+    def state(self) -> State:
+        """What the steps so far have left in the run's folder."""
+        return read_state(self.models.folder)
+
+    def keep(self, **results: Any) -> None:
+        """Add a step's results to the state; a step calls it once, when it has them all."""
+        write_state(self.models.folder, replace(self.state, **results))
+
+    def served(self, *, calibrated: bool = True) -> Form:
+        """The form that is served; raises ``UsageError`` where an earlier step has failed.
+
+        Without ``calibrated`` it is the form before its threshold was calibrated.
+        """
+        state = self.state
+        form = served(state if calibrated else replace(state, threshold=None))
+        if form is None or (calibrated and state.threshold is None):
+            raise UsageError("no calibrated plan is served yet: an earlier step has failed")
+        return form
+
+    def model(self) -> AdaptiveClassifier:
+        """The model that is served."""
+        return self.models.opened(self.served(calibrated=False).folder)
+
+    def static(self) -> AdaptiveClassifier | None:
+        """The static pruned model that the served one is timed beside, where there is one."""
+        folder = self.state.static
+        return self.models.opened(folder) if folder else None
+
+    @cached_property
+    def parts(self) -> tuple[Examples, Examples]:
+        """The held-out split, halved: to choose on, to calibrate on."""
+        return halves(self.task.split(self.models.choose_on))
+
+    @cached_property
+    def timed(self) -> Examples:
+        """The test examples that are timed: all, or as many as are allowed, at random."""
+        test, most = self.task.test, self.options.timed_examples
+        if len(test) <= most:
+            return test
+        return test.subset(sorted(random.Random(0).sample(range(len(test)), most)))
+
+    @cached_property
+    def dense_flops(self) -> float:
+        """The mean FLOPs of the dense model for the inputs that plans are chosen on.
+
+        Not those of all of the adaptive model, which has fewer where its heads were narrowed.
+        """
+        return float(dense_flops(adapt(self.models.dense()), self.parts[0]).mean())
+
+    @cached_property
+    def dense_logits(self) -> Tensor:
+        """The answers of the dense baseline to the inputs that plans are chosen on."""
+        return all_logits(self, self.parts[0], self.models.rival())
+
+    def keeps_floor(self, logits: Tensor) -> bool:
+        """Whether these answers to the inputs that plans are chosen on keep the floor there."""
+        labels, floor = self.parts[0].labels, self.options.floor
+        return good_enough(self.task.metric, logits, self.dense_logits, labels, floor)[2]
+
+    def dense_runs(self) -> Runs:
+        """The dense baseline in every engine, by arm and engine."""
+        runs = self.engines.dense(self.models.rival())
+        return {f"{DENSE} {engine}": run for engine, run in runs.items()}
+
+    def time(
+        self, runs: Runs, examples: Examples, batch: int, rounds: int
+    ) -> tuple[dict[str, InputTimes[Tensor]], dict[str, Tensor]]:
+        """Times of every run on the examples, and its answers in the examples' order."""
+        batches = inputs_of(self.task, examples, batch)
+        random.Random(0).shuffle(batches)
+        inputs = [inputs for _, inputs in batches]
+        times = time_inputs(runs, inputs, rounds=rounds, threads=self.engines.thread_count)
+        return times, {name: _in_order(batches, taken, examples) for name, taken in times.items()}
+
+
+@torch.inference_mode()
+def all_logits(steps: Steps, examples: Examples, model: Any) -> Tensor:
+    """A model's answers to a split, in its order."""
+    logits = torch.zeros(len(examples), steps.task.classes)
+    for indices, inputs in inputs_of(steps.task, examples, 64):
+        logits[indices] = model(**inputs).logits.float()
+    return logits
+
+
+def logits_one_by_one(steps: Steps, run: Any, examples: Examples) -> Tensor:
+    """The answers of a run to each input alone, in their order.
+
+    INT8 scales that a whole batch shares would make an answer depend on its neighbours.
+    """
+    logits = torch.zeros(len(examples), steps.task.classes)
+    for indices, inputs in inputs_of(steps.task, examples, 1):
+        logits[indices] = run(inputs).float()
+    return logits
+
+
+def _in_order(
+    batches: Sequence[tuple[list[int], Any]], taken: InputTimes[Any], examples: Examples
+) -> Tensor:
+    """The answers of the timed calls in the order of the examples."""
+    logits = torch.zeros(len(examples), taken.answers[0].shape[-1])
+    for (indices, _), answer in zip(batches, taken.answers, strict=True):
+        logits[indices] = answer.float()
+    return logits
+
+
+def records_of(
+    name: str,
+    taken: InputTimes[Any],
+    reference: InputTimes[Any] | None,
+    logits: tuple[Tensor, Tensor],
+    truth: Tensor,
+    labels: dict[str, Label],
+) -> list[Record]:
+    """Time, speed, score and difference of one form; ``logits`` are its and the reference's.
+
+    ``name`` is the metric; without ``reference`` the form is what the others are compared with.
+    """
+    count = taken.times_ms.shape[1]
+    values = {"mean": float(taken.typical_ms.mean())}
+    values |= {f"p{share:g}": taken.percentile_ms(share) for share in (50.0, 99.0)}
+    records = [
+        Record("latency_ms", value, "ms", "measured", {**labels, "of": of}, count=count)
+        for of, value in values.items()
+    ]
+    if reference is not None:
+        records.append(speed_record("speed_up", taken, reference, labels))
+    scored: dict[str, Label] = {**labels, "metric": name, "split": "test"}
+    score = metric(name).score(logits[0], truth)
+    records.append(Record("score", score, "score", "measured", scored, count=len(truth)))
+    return [*records, gap_record("score_difference", name, logits, truth, scored)]
+
+
+def speed_record(
+    record: str, taken: InputTimes[Any], reference: InputTimes[Any], labels: dict[str, Label]
+) -> Record:
+    """How many times faster a form is than another, with its interval over inputs."""
+    ratio = speed_up(taken, reference)
+    return Record(record, ratio.value, "ratio", "measured", labels, ratio.interval, ratio.inputs)
+
+
+def gap_record(
+    record: str, name: str, logits: tuple[Tensor, Tensor], truth: Tensor, labels: dict[str, Label]
+) -> Record:
+    """The difference of a metric between two forms, the first less the second."""
+    gap = score_difference(name, *logits, truth)
+    return Record(record, gap.value, "score", "measured", labels, gap.interval, gap.count)

@@ -1,0 +1,230 @@
+"""The served form on rows that had no part in choosing it: calibration, time, score, exits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparing.core.record import Label, Record
+from sparing.experiment.run import save_tensors
+from sparing.measure.calibration import calibrate, upper_bound
+from sparing.measure.inputs import InputTimes, fastest
+from sparing.slim.engines import Runs
+from sparing.slim.int8 import int8_runs
+from sparing.slim.search.choose import best_fixed
+from sparing.slim.search.exits import THRESHOLDS, decide, outcomes
+from sparing.slim.state import Surveyed
+from sparing.slim.steps import (
+    DENSE,
+    OURS,
+    STATIC,
+    Steps,
+    all_logits,
+    gap_record,
+    logits_one_by_one,
+    records_of,
+    speed_record,
+)
+from sparing.tasks.shared.scores import metric
+from sparing.train import evaluate
+
+ANSWERS = "answers.safetensors"
+
+
+def score_baseline(steps: Steps) -> list[Record]:
+    """The dense baseline on validation; on test rows it is evaluated beside all other forms."""
+    result = evaluate(steps.models.rival(), steps.task, "validation")
+    labels: dict[str, Label] = {"arm": DENSE, "split": "validation", "metric": steps.task.metric}
+    return [Record("score", result.score, "score", "measured", labels, count=result.count)]
+
+
+def calibrate_plan(steps: Steps) -> list[Record]:
+    """How often the served plan may answer otherwise than the dense model, with a guarantee.
+
+    It is evaluated on the second half of validation, which had no part in choosing it: the bound of
+    the plan as it is, or, where a rate ``epsilon`` is wanted, the boldest threshold, up to the
+    chosen one, that keeps it.
+    """
+    held, plan = steps.parts[1], steps.served(calibrated=False).plan
+    seen = outcomes(steps.model(), steps.task, held, plan)
+    dense = all_logits(steps, held, steps.models.rival()).argmax(-1)
+    thresholds = [1.0, *(t for t in reversed(THRESHOLDS) if t > plan.threshold), plan.threshold]
+    first = min(plan.stops, default=1)
+    answers = [decide(seen, t, first, plan.layers).answers for t in thresholds]
+    losses = torch.stack([given != dense for given in answers], 1).numpy()
+    setting = len(thresholds) - 1
+    labels: dict[str, Label] = {"delta": steps.options.delta, "epsilon": steps.options.epsilon}
+    if steps.options.epsilon:
+        promise = calibrate(losses, epsilon=steps.options.epsilon, delta=steps.options.delta)
+        labels |= {"promise": str(promise), "kept": promise.setting is not None}
+        setting = promise.setting if promise.setting is not None else 0
+    steps.keep(threshold=thresholds[setting])
+    count, differing = len(held), int(losses[:, setting].sum())
+    labels |= {"disagreements": differing, "plan": json.dumps(steps.served().plan.to_dict())}
+    bound = upper_bound(differing, count, steps.options.delta)
+    return [
+        Record("disagreement", differing / count, "share", "measured", labels, count=count),
+        Record("disagreement_bound", bound, "share", "measured", labels, count=count),
+    ]
+
+
+def train_static(steps: Steps) -> list[Record]:
+    """Distil one fixed plan by itself, with the same steps as the adaptive model.
+
+    It is the control that adapting must beat: the best surveyed plan without exits of no more FLOPs
+    than the served form was allowed. The last one that was a candidate is read back.
+    """
+    state, form = steps.state, steps.served(calibrated=False)
+    point = best_fixed(state, form.allowed_share)
+    folder = state.alone[-1].folder if state.alone else "static"
+    result = steps.models.train_static(point.plan, folder)
+    steps.keep(static=folder)
+    labels: dict[str, Label] = {"arm": STATIC, "plan": json.dumps(point.plan.to_dict())}
+    return [
+        Record("static_plan", point.cost_share, "share", "measured", labels),
+        Record("train_time_s", result.train_time_s, "s", "measured", {"arm": STATIC}),
+        Record("train_examples", result.examples_seen, "examples", "measured", {"arm": STATIC}),
+    ]
+
+
+def verify_plan(steps: Steps, batch: int) -> list[Record]:
+    """Time and score of dense, slim and static on the same test inputs, from the same calls."""
+    examples, runs = steps.timed, steps.dense_runs()
+    ours = steps.engines.ours(steps.model(), steps.served().plan, "chosen")
+    runs |= {f"{OURS} {name}": run for name, run in ours.items()}
+    static = steps.static()
+    if static is not None:
+        fixed = steps.engines.ours(static, static.plan, "static")
+        runs |= {f"{STATIC} {name}": run for name, run in fixed.items()}
+    times, logits = steps.time(runs, examples, batch, steps.options.rounds)
+    reference = fastest(times, [name for name in runs if name.startswith(DENSE)])
+    records: list[Record] = []
+    for name, taken in times.items():
+        arm, _, engine = name.partition(" ")
+        labels: dict[str, Label] = {"arm": arm, "engine": engine, "batch": batch}
+        pair = (logits[name], logits[reference])
+        compared = times[reference] if name != reference else None
+        records += records_of(steps.task.metric, taken, compared, pair, examples.labels, labels)
+    if static is not None:
+        records += _beside_static(steps, times, logits, batch)
+    return records
+
+
+def _beside_static(
+    steps: Steps, times: Mapping[str, InputTimes[Any]], logits: Mapping[str, Tensor], batch: int
+) -> list[Record]:
+    """Slim against the static pruned model, each in its fastest engine."""
+    ours, static = (
+        fastest(times, [name for name in times if name.startswith(arm)]) for arm in (OURS, STATIC)
+    )
+    name, truth = steps.task.metric, steps.timed.labels
+    labels: dict[str, Label] = {"arm": OURS, "batch": batch, "metric": name}
+    return [
+        speed_record("static_speed_up", times[ours], times[static], labels),
+        gap_record("static_difference", name, (logits[ours], logits[static]), truth, labels),
+    ]
+
+
+def early_exits(steps: Steps) -> list[Record]:
+    """The share of test inputs that exit after each layer, and the accuracy of these."""
+    test, plan = steps.timed, steps.served().plan
+    seen = outcomes(steps.model(), steps.task, test, plan)
+    decision = decide(seen, plan.threshold, min(plan.stops, default=1), plan.layers)
+    right = (decision.answers == test.labels).double()
+    records = []
+    for layer in sorted({*plan.stops, plan.layers}):
+        here = decision.layers == layer
+        count = int(here.sum())
+        labels: dict[str, Label] = {"layer": layer, "split": "test"}
+        labels["accuracy"] = float(right[here].mean()) if count else None
+        share = count / len(test)
+        records.append(Record("leavers", share, "share", "measured", labels, count=len(test)))
+    return records
+
+
+def measure_front(steps: Steps) -> list[Record]:
+    """Speed and score of some plans of the front, one input at a time.
+
+    They are the adaptive model's, not fine-tuned, each in one engine. Speed is over the fastest
+    dense form; score differences are to the same calls of it.
+    """
+    points, model, runs = (
+        _spread(steps.state.front, steps.options.front_plans),
+        steps.models.adaptive(),
+        {},
+    )
+    dense = steps.dense_runs()
+    for number, point in enumerate(points):
+        engines = steps.engines.ours(model, point.plan, f"plan-{number}")
+        runs[f"plan {number}"] = engines.get("onnxruntime", engines["eager"])
+    times, logits = steps.time(dense | runs, steps.timed, batch=1, rounds=2)
+    baseline = fastest(times, list(dense))
+    name, truth = steps.task.metric, steps.timed.labels
+    records = []
+    for run, point in zip(runs, points, strict=True):
+        labels: dict[str, Label] = {
+            "plan": json.dumps(point.plan.to_dict()),
+            "cost_share": point.cost_share,
+            "metric": name,
+            "split": "test",
+        }
+        score = metric(name).score(logits[run], truth)
+        records += [
+            speed_record("front_speed_up", times[run], times[baseline], labels),
+            Record("front_score", score, "score", "measured", labels, count=len(truth)),
+            gap_record("front_difference", name, (logits[run], logits[baseline]), truth, labels),
+        ]
+    return records
+
+
+def _spread(points: list[Surveyed], most: int) -> list[Surveyed]:
+    """Up to ``most`` of them, the cheapest and the dearest among them, by even steps of cost."""
+    if len(points) <= most:
+        return points
+    low, high = points[0].cost_share, points[-1].cost_share
+    chosen: list[Surveyed] = []
+    for number in range(most):
+        aim = low + (high - low) * number / max(1, most - 1)
+        nearest = min(points, key=lambda point: abs(point.cost_share - aim))
+        if nearest not in chosen:
+            chosen.append(nearest)
+    return chosen
+
+
+def answer_all(steps: Steps) -> list[Record]:
+    """Score dense, slim and static, and INT8 where it was tried, on all of the test split.
+
+    Timing may have used only some of it. The logits go to ``answers.safetensors`` under the arms'
+    names, beside ``labels``, so that runs can be pooled example by example.
+    """
+    test = steps.task.test
+    logits = {arm: logits_one_by_one(steps, run, test) for arm, run in _one_engine(steps).items()}
+    save_tensors(steps.models.folder / ANSWERS, {**logits, "labels": test.labels})
+    records: list[Record] = []
+    for arm, answers in logits.items():
+        for name in dict.fromkeys((steps.task.metric, "accuracy")):
+            labels: dict[str, Label] = {"arm": arm, "metric": name, "split": "test"}
+            labels["judged"] = name == steps.task.metric
+            score = metric(name).score(answers, test.labels)
+            count = len(test)
+            records.append(Record("whole_score", score, "score", "measured", labels, count=count))
+            if arm != DENSE:
+                pair = (answers, logits[DENSE])
+                records.append(gap_record("whole_difference", name, pair, test.labels, labels))
+    return records
+
+
+def _one_engine(steps: Steps) -> Runs:
+    """Each arm in one engine: ONNX Runtime where it is installed, else PyTorch."""
+    dense = steps.engines.dense(steps.models.rival())
+    engine = "onnxruntime" if "onnxruntime" in dense else "eager"
+    runs = {DENSE: dense[engine]}
+    runs[OURS] = steps.engines.ours(steps.model(), steps.served().plan, "answers")[engine]
+    static = steps.static()
+    if static is not None:
+        runs[STATIC] = steps.engines.ours(static, static.plan, "answers-static")[engine]
+    return runs | int8_runs(steps)
