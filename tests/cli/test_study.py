@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sparing.experiment.installed import installed
+
 SMALL = (
     *("study", "adaattention", "--set", "tasks=digits", "--set", "shape_layers=0"),
     *("--set", "arms=adaptive", "--set", "sizes.layers=1", "--set", "sizes.width=16"),
@@ -57,3 +59,17 @@ def test_a_data_folder_that_is_not_there_is_told_at_once(command, tmp_path):
     ended = command(*SMALL, "--plan", "--data", tmp_path / "nowhere")
     assert ended.code == 2
     assert "nowhere does not exist" in ended.error
+
+
+@pytest.mark.parametrize("papers", [True, False])
+def test_an_unknown_study_says_how_to_install_those_of_papers(command, monkeypatch, papers):
+    known = installed()
+    kept = {name: known[name] for name in known if papers or name in ("compare", "slim")}
+    assert papers == ("kerformer" in kept)
+    for module in ("installed", "registry"):
+        monkeypatch.setattr(f"sparing.experiment.{module}.installed", lambda: kept)
+    for name in ("nosuch", "comparee", *(() if papers else ("kerformer",))):
+        ended = command("study", name)
+        assert (ended.code, name in ended.error) == (2, True)
+        assert ("pip install sparing-papers" in ended.error) is not papers
+    assert "did you mean 'compare'" in command("study", "comparee").error

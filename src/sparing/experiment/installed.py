@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sparing.studies"
+PAPERS = "sparing-papers"  # the distribution with the studies of papers
 
 
 @cache
@@ -17,3 +18,8 @@ def installed() -> dict[str, EntryPoint]:
 def study_names() -> list[str]:
     """The names of all installed studies, sorted."""
     return sorted(installed())
+
+
+def has_papers() -> bool:
+    """Whether the distribution with the studies of papers is installed."""
+    return any(entry.dist and entry.dist.name == PAPERS for entry in installed().values())

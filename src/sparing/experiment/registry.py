@@ -15,14 +15,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest
-from sparing.experiment.installed import installed, study_names
+from sparing.experiment.installed import PAPERS, has_papers, installed, study_names
 
 if TYPE_CHECKING:
     from sparing.experiment.plan import Plan
     from sparing.experiment.study import StudyResult
 
 GENERAL = "compare"  # its page shows any run of arms
-PAPERS = "the studies of papers are in the distribution sparing-papers: pip install sparing-papers"
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,15 @@ class Study:
 def find_study(name: str) -> Study:
     """The study that a person names: an installed one, or the ``STUDY`` of a dotted module.
 
-    Raises ``UsageError`` with the nearest names where there is none.
+    Raises ``UsageError`` where there is none, with the nearest names and, where sparing-papers is
+    not installed, how to install it.
     """
     if name in installed():
         study: Study = installed()[name].load()
         return study
     if "." not in name.strip(".") or name.startswith("."):
-        hint = nearest(name, study_names())
-        raise UsageError(f"unknown study {name[:40]!r}{hint or f'; {PAPERS}'}")
+        missing = "" if has_papers() else f"; the studies of papers need: pip install {PAPERS}"
+        raise UsageError(f"unknown study {name[:40]!r}{nearest(name, study_names())}{missing}")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:

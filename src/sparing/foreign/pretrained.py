@@ -92,9 +92,33 @@ def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
         config = copy.deepcopy(options["config"])
         build = kind if concrete else kind.from_config
         require_room(lambda: build(config), weight_shapes(folder), place)
-    opened = kind.from_pretrained(place, trust_remote_code=False, **options)
-    require_finite(opened[0] if isinstance(opened, tuple) else opened, place)
-    return opened
+    wants_info = options.pop("output_loading_info", False)
+    options |= {"trust_remote_code": False, "output_loading_info": True}
+    opened, info = kind.from_pretrained(place, **options)
+    _read_base(opened, info, place, options)
+    require_finite(opened, place)
+    return (opened, info) if wants_info else opened
+
+
+def _read_base(
+    opened: PreTrainedModel, info: dict[str, Any], place: str, options: dict[str, Any]
+) -> None:
+    """Fill in the encoder where transformers missed it: some releases read a ViT without head so.
+
+    They draw its weights at random in silence. The encoder by itself they do read.
+    """
+    start = f"{opened.base_model_prefix}."
+    lost = {name for name in info["missing_keys"] if name.startswith(start)}
+    if not lost or not info["unexpected_keys"] or opened.base_model is opened:
+        return
+    base, found = type(opened.base_model).from_pretrained(place, **options)
+    gained = lost - {start + name for name in found["missing_keys"]}
+    if not gained:
+        return
+    # the encoder by itself may have a pooler that the head goes without
+    opened.base_model.load_state_dict(base.state_dict(), strict=False)
+    info["missing_keys"] = {*info["missing_keys"]} - gained
+    info["unexpected_keys"] = found["unexpected_keys"]
 
 
 def _require_sizes(folder: Path, shapes: Shapes, place: str) -> None:

@@ -55,6 +55,8 @@ ENTRY_VERSION = 1
 class AdaptiveOutput(SequenceClassifierOutput):  # type: ignore[misc]  # transformers is untyped
     """transformers' output with ``layers``: after which of them each input left."""
 
+    loss: Tensor | None = None  # older transformers claims float32 of both
+    logits: Tensor | None = None
     layers: Int[Tensor, " batch"] | None = None
 
 

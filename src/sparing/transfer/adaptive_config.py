@@ -16,7 +16,12 @@ from transformers.configuration_utils import PreTrainedConfig
 from sparing.core.errors import Unsupported
 
 MODEL_TYPE = "sparing-adaptive"
-_COMMON = {field.name for field in dataclasses.fields(PreTrainedConfig)}
+# Older transformers has a plain class here, whose values an instance shows.
+_COMMON = (
+    {field.name for field in dataclasses.fields(PreTrainedConfig)}
+    if dataclasses.is_dataclass(PreTrainedConfig)
+    else set(vars(PreTrainedConfig()))
+)
 
 
 class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is untyped
