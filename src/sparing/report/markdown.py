@@ -1,34 +1,150 @@
-"""The Markdown twin of a page, for GitHub: text as it is, tables, figures linked."""
+"""The Markdown writer of a page, for GitHub: text as it is, tables, figures linked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import singledispatch
 
-from sparing.report.blocks import Block
-from sparing.report.cells import Cell, Column, Row
+from sparing.report.blocks import Block, name_of
 from sparing.report.drawing import Plot
-from sparing.report.run import Run
+from sparing.report.sections import (
+    Bar,
+    Comparison,
+    Document,
+    Listing,
+    Only,
+    Pair,
+    Part,
+    Raw,
+    Section,
+    Snippet,
+    Table,
+    Text,
+)
 
 
-def block_parts(block: Block) -> list[str]:
-    """A block's title, explanation and table."""
-    table = folded(block.summary, plain_table(block.heads, block.rows)) if block.rows else ""
-    return [f"## {escape(block.title)}", escape(block.explain), table]
-
-
-def closing(
-    run: Run, facts: Sequence[tuple[str, str]], meanings: Sequence[tuple[str, str]]
-) -> list[str]:
-    """What every report ends with: facts, words, and the command."""
-    command = str(run.config.get("command") or "")
-    return [
+def page_markdown(page: Document) -> str:
+    """The whole page; every text from outside is escaped."""
+    verdict = page.verdict
+    notices = [f"> {escape(notice)}" for notice in page.notices]
+    second = [escape(sentence) for sentence in verdict.second]
+    parts = [
+        f"# {escape(name_of(page.run))}",
+        escape(" · ".join(page.headline)),
+        f"**{escape(verdict.lead)}**{escape(verdict.because)}",
+        *(notices + second if page.notices_first else second + notices),
+        *map(_part, page.sections),
         "## Task, machine and versions",
-        "\n".join(f"- {escape(key)}: {escape(value)}" for key, value in facts),
+        "\n".join(f"- {escape(key)}: {escape(value)}" for key, value in page.facts),
         "## What the words mean",
-        "\n".join(f"- **{escape(word)}**: {escape(text)}" for word, text in meanings),
-        *(["## Repeat it", fenced(command, "sh")] if command else []),
+        "\n".join(f"- **{escape(word)}**: {escape(text)}" for word, text in page.words),
+        *(["## Repeat it", fenced(page.command, "sh")] if page.command else []),
     ]
+    return _joined(parts) + "\n"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+@singledispatch
+def _part(part: Part) -> str:
+    """A part of the page; empty where this form has nothing of it."""
+    raise TypeError(f"no Markdown for a {type(part).__name__}")
+
+
+@_part.register
+def _(part: Section) -> str:
+    title = f"## {escape(part.title)}" if part.title else ""
+    return _joined([title, *map(_part, part.parts)])
+
+
+@_part.register
+def _(part: Pair) -> str:
+    return _joined([_part(section) for section in part.sections])
+
+
+@_part.register
+def _(part: Only) -> str:
+    return _part(part.part) if part.form == "markdown" else ""
+
+
+@_part.register
+def _(part: Raw) -> str:
+    return part.markdown
+
+
+@_part.register
+def _(part: Text) -> str:
+    return escape(part.text)
+
+
+@_part.register
+def _(part: Block) -> str:
+    table = Table(part.heads, part.rows, part.summary)
+    return _part(Section(part.key, part.title, (Text(part.explain), table)))
+
+
+@_part.register
+def _(part: Listing) -> str:
+    return "\n".join(f"- {escape(name)}: {escape(text)}" for name, text in part.items)
+
+
+@_part.register
+def _(part: Snippet) -> str:
+    return f"{escape(part.words)}\n\n{fenced(part.code, part.language)}"
+
+
+@_part.register
+def _(part: Table) -> str:
+    if not part.rows:
+        return ""
+    texts = [[cell.text if isinstance(cell, Bar) else cell for cell in row] for row in part.rows]
+    padded = [[*row, *[""] * (len(part.heads) - len(row))] for row in texts]
+    escaped = [[escape(text) for text in line] for line in (part.heads, *padded)]
+    table = _rows([escaped[0], ["---"] * len(part.heads), *escaped[1:]])
+    if not part.fold:
+        return table
+    return f"<details><summary>{escape(part.fold)}</summary>\n\n{table}\n\n</details>"
+
+
+@_part.register
+def _(part: Comparison) -> str:
+    if not part.rows:
+        return ""
+    heads = [part.head, *(_stacked(column.title, (column.note,)) for column in part.columns)]
+    lines = []
+    for row in part.rows:
+        cells = [row.cells[column.key] for column in part.columns]
+        beaten = f"beaten by {row.beaten_by}" if row.beaten_by else ""
+        name = _stacked(row.arm, (row.family, row.note, beaten))
+        lines.append([name, *(_stacked(cell.text, cell.notes) for cell in cells)])
+    return _joined([_rows([heads, ["---"] * len(heads), *lines]), escape(part.caption)])
+
+
+@_part.register
+def _(part: Plot) -> str:
+    """A figure's title, description and its file in the colours of the reader."""
+    if part.draw is None:
+        return f"## {escape(part.title)}\n\n{escape(part.missing)}"
+    alt = escape(part.title).replace('"', "&quot;").replace("\\", "")
+    picture = (
+        "<picture>"
+        f'<source media="(prefers-color-scheme: dark)" srcset="figures/{part.name}-dark.png">'
+        f'<img src="figures/{part.name}.png" alt="{alt}">'
+        "</picture>"
+    )
+    return f"## {escape(part.title)}\n\n{escape(part.description)}\n\n{picture}"
+
+
+def _stacked(text: str, notes: Sequence[str]) -> str:
+    small = "".join(f"<br><sub>{escape(note)}</sub>" for note in notes if note)
+    return escape(text) + small
+
+
+def _rows(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def escape(text: str) -> str:
@@ -38,63 +154,6 @@ def escape(text: str) -> str:
     text = re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text)
     text = re.sub(r"(?i)\b(https?|www)([:.])", r"\1<!-- -->\2", text).replace("@", "&#64;")
     return re.sub(r"^([-+]|\d+[.)])(?=\s)", r"\\\1", text)
-
-
-def picture(plot: Plot) -> str:
-    """A figure's title, description and its file in the colours of the reader."""
-    if plot.draw is None:
-        return f"## {escape(plot.title)}\n\n{escape(plot.missing)}"
-    picture = (
-        "<picture>"
-        f'<source media="(prefers-color-scheme: dark)" srcset="figures/{plot.name}-dark.png">'
-        f'<img src="figures/{plot.name}.png" alt="{_attribute(plot.title)}">'
-        "</picture>"
-    )
-    return f"## {escape(plot.title)}\n\n{escape(plot.description)}\n\n{picture}"
-
-
-def _attribute(text: str) -> str:
-    return escape(text).replace('"', "&quot;").replace("\\", "")
-
-
-def comparison(
-    columns: Sequence[Column], rows: Sequence[Row], caption: str, head: str = "Arm"
-) -> str:
-    """A table of arms; ``head`` is what its first column holds."""
-    heads = [head, *(_stacked(column.title, (column.note,)) for column in columns)]
-    lines = []
-    for row in rows:
-        cells = [_cell(row.cells[column.key]) for column in columns]
-        beaten = f"beaten by {row.beaten_by}" if row.beaten_by else ""
-        lines.append([_stacked(row.arm, (row.family, row.note, beaten)), *cells])
-    text = _rows([heads, ["---"] * len(heads), *lines])
-    return f"{text}\n\n{escape(caption)}" if caption else text
-
-
-def _cell(cell: Cell) -> str:
-    return _stacked(cell.text, cell.notes)
-
-
-def _stacked(text: str, notes: Sequence[str]) -> str:
-    small = "".join(f"<br><sub>{escape(note)}</sub>" for note in notes if note)
-    return escape(text) + small
-
-
-def plain_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table of plain texts, escaped."""
-    escaped = [[escape(text) for text in line] for line in (heads, *lines)]
-    return _rows([escaped[0], ["---"] * len(heads), *escaped[1:]])
-
-
-def folded(summary: str, table: str) -> str:
-    """A table under a line that sums it up; as it is without one."""
-    if not summary:
-        return table
-    return f"<details><summary>{escape(summary)}</summary>\n\n{table}\n\n</details>"
-
-
-def _rows(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def fenced(text: str, language: str) -> str:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparing.experiment.registry import shown_as
-from sparing.report.drawing import Plot
-from sparing.report.rendering import pictures, replace_file
+from sparing.report.markdown import page_markdown
+from sparing.report.rendering import page_html, pictures, replace_file
 from sparing.report.run import read_run
+from sparing.report.sections import Document
 
 
 @dataclass(frozen=True)
-class Page:
-    """What a study makes of its run: figures, one HTML file with all in it, and Markdown."""
+class Page(Document):
+    """What a study makes of its run, as one HTML file with all in it and as Markdown."""
 
-    figures: Sequence[Plot]
-    html: str
-    markdown: str
+    @property
+    def html(self) -> str:
+        """The page as one file that fetches nothing."""
+        return page_html(self)
+
+    @property
+    def markdown(self) -> str:
+        """The same as GitHub Markdown."""
+        return page_markdown(self)
 
 
 def write_report(folder: Path) -> dict[str, Path]:

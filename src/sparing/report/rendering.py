@@ -1,8 +1,9 @@
-"""What every page shares: its templates, its style variables, and its drawings as markup."""
+"""The HTML writer of a page, and its drawings as files."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
@@ -10,46 +11,62 @@ from markupsafe import Markup
 
 from sparing.core.errors import DataError
 from sparing.core.writing import write_atomically
+from sparing.report.blocks import Block, name_of
 from sparing.report.drawing import Plot, to_png, to_svg
 from sparing.report.palette import DARK, LIGHT, Look, marker_outline, variables
+from sparing.report.sections import Document, Only, Part, Raw, Section, Table, Text
 
 
-def environment(*folders: Path) -> jinja2.Environment:
-    """The templates of the kit and of ``folders``; texts are escaped.
-
-    What a page forgets to give its template is an error.
-    """
+def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
+    """The templates of a folder; texts are escaped, and a text that is missing is an error."""
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([Path(__file__).parent, *folders]),
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals.update(variables=_style_variables, light=LIGHT, dark=DARK)
     found.filters["tight"] = _tight
     return found
 
 
-def inline(plot: Plot) -> dict[str, object]:
-    """A plot for the template; its drawings are escaped by the SVG writer, so they are markup."""
-    drawing = {"wide": Markup(), "narrow": Markup()}
-    if plot.draw is not None:
-        for form in drawing:
-            narrow = form == "narrow"
-            drawing[form] = Markup(to_svg(plot.draw, f"{plot.name}-{form}", narrow=narrow))
-    return {
-        "title": plot.title,
-        "description": plot.description,
-        "legend": plot.legend,
-        "missing": plot.missing,
-        **drawing,
-    }
+def page_html(page: Document) -> str:
+    """The page as one file."""
+    chips = {name: _chip(position, name in page.faded) for name, position in page.positions.items()}
+    template = _writer(chips).get_template("base.html.jinja")
+    return template.render(page=page, name=name_of(page.run))
 
 
-def chip(position: int, *, faded: bool = False) -> dict[str, object]:
-    """A sign beside a name: the marker's outline and the name of its colour's variable."""
-    return {"outline": marker_outline(position), "colour": _chip_colour(position, faded=faded)}
+def part_html(part: Part) -> str:
+    """One part without signs, for a place of its own."""
+    return str(_writer({}).filters["markup"](part))
+
+
+def _writer(chips: Mapping[str, Mapping[str, str]]) -> jinja2.Environment:
+    """The kit's templates with the filter that writes any part by the macro of its kind."""
+    found = environment()
+
+    def markup(part: Part) -> Markup:
+        if isinstance(part, Raw):
+            return part.html
+        if isinstance(part, Only):
+            return markup(part.part) if part.form == "html" else Markup()
+        if isinstance(part, Block):
+            table = Table(part.heads, part.rows, part.summary)
+            part = Section(part.key, part.title, (Text(part.explain), table))
+        return Markup(getattr(macros, type(part).__name__.lower())(part))
+
+    found.globals.update(variables=_style_variables, light=LIGHT, dark=DARK)
+    found.filters.update(markup=markup, drawing=_drawing)
+    macros = found.get_template("parts.html.jinja").make_module({"chips": chips})
+    return found
+
+
+def _drawing(plot: Plot, narrow: bool) -> Markup:
+    """A plot's drawing; the SVG writer escapes its texts, so it is markup."""
+    form = "narrow" if narrow else "wide"
+    name = f"{plot.name}-{form}"
+    return Markup(to_svg(plot.draw, name, narrow=narrow) if plot.draw else "")
 
 
 def pictures(plot: Plot, folder: Path) -> dict[str, tuple[Path, bytes]]:
@@ -78,8 +95,7 @@ def _style_variables(look: Look) -> Markup:
     return Markup(" ".join(f"--{name}: {value};" for name, value in variables(look).items()))
 
 
-def _chip_colour(position: int, *, faded: bool) -> str:
-    """The name of the page's variable."""
-    if faded:
-        return "muted"
-    return "ink" if position == 0 else f"arm-{(position - 1) % len(LIGHT.arms)}"
+def _chip(position: int, faded: bool) -> dict[str, str]:
+    """A sign beside a name: the marker's outline and the name of its colour's variable."""
+    colour = "ink" if position == 0 else f"arm-{(position - 1) % len(LIGHT.arms)}"
+    return {"outline": marker_outline(position), "colour": "muted" if faded else colour}

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from sparing.report import wording
-from sparing.report.blocks import TOGETHER, Block, failed_blocks, goals_block, name_of
-from sparing.report.drawing import Plot
-from sparing.report.markdown import (
-    block_parts,
-    closing,
-    comparison,
-    escape,
-    folded,
-    picture,
-    plain_table,
-)
+from sparing.report.blocks import TOGETHER, Block, failed_blocks, goals_block
+from sparing.report.markdown import escape
 from sparing.report.page import Page
-from sparing.report.rendering import chip, environment, inline
+from sparing.report.rendering import environment
 from sparing.report.run import Run
+from sparing.report.sections import Comparison, Only, Part, Raw, Section, Table, Text, figure
 from sparing_papers.adaattention.page import content as words
 from sparing_papers.adaattention.page.arms import arm_columns, arm_rows
 from sparing_papers.adaattention.page.curves import blocks as curve_blocks
@@ -37,12 +32,6 @@ from sparing_papers.adaattention.page.tables import (
     shape_block,
 )
 
-_TITLES = {
-    "arms": "Every arm on the tasks' own texts",
-    "patterns": "Where the compute goes",
-    "steps": "What the skipping arm keeps, example by example",
-    "rest": "Tables I to III",
-}
 _ARM_WORDS = (
     "On {tasks}: one dense model, its attention changed in each way, trained on with one recipe; "
     "then whole models on the same test inputs, one by one and unpadded. Arms were timed in "
@@ -56,110 +45,101 @@ _STEP_WORDS = (
 )
 
 
+_GOAL_WORDS = f"Declared before the run; the paper's claims are goals like ours. {TOGETHER}"
+
+
 def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone.
 
     Raises ``DataError`` where a record is damaged.
     """
     results = AdaResults(run)
-    drawn = [speeds(results)]
-    return Page(drawn, _page(results, drawn), _markdown(results, drawn))
-
-
-def _arm_words(results: AdaResults) -> str:
-    """How arms came to be, and on which tasks their means are taken."""
-    return _ARM_WORDS.format(tasks=wording.listing(results.ablations))
-
-
-def _blocks(results: AdaResults) -> list[Block]:
-    run = results.run
-    explain = f"Declared before the run; the paper's claims are goals like ours. {TOGETHER}"
-    return [goals_block(run, explain), *failed_blocks(run)]
-
-
-def _page(results: AdaResults, drawn: Sequence[Plot]) -> str:
-    run = results.run
-    template = environment(Path(__file__).parent).get_template("adaattention.html.jinja")
-    certificate = certificate_block(results)
-    return template.render(
-        title=f"{name_of(run)}: AdaAttention, printed and measured",
-        name=name_of(run),
-        headline=words.headline(results),
-        verdict=words.verdict(results),
-        notices=words.notices(results),
-        figures={plot.name: inline(plot) for plot in drawn},
-        chips={name: chip(position) for name, position in positions().items()},
-        titles=_TITLES,
-        columns=arm_columns(),
-        rows=arm_rows(results),
-        arm_words=_arm_words(results),
-        shape=shape_block(results),
-        lengths=length_block(results),
-        curves=curve_blocks(results),
-        printed=printed_blocks(results, MAIN),
-        rest=printed_blocks(results, REST),
-        impossible=impossible_block(results),
-        maps=maps(results),
-        pattern_words=_PATTERN_WORDS,
-        steps=steps(results),
-        step_words=_STEP_WORDS,
-        certificate=certificate if certificate.rows else None,
-        blocks=_blocks(results),
-        facts=words.facts(results),
-        words=glossary(),
-        command=str(run.config.get("command") or ""),
+    examples = steps(results)
+    return Page(
+        run,
+        "AdaAttention, printed and measured",
+        words.headline(results),
+        words.verdict(results),
+        words.notices(results),
+        [
+            *_tables(results),
+            *_spending(results, examples),
+            *_rest(results),
+        ],
+        words.facts(results),
+        glossary(),
+        positions(),
+        style=_written("adaattention.css", steps=examples),
     )
 
 
-def _markdown(results: AdaResults, drawn: Sequence[Plot]) -> str:
-    run, decided = results.run, words.verdict(results)
-    parts = [
-        f"# {escape(name_of(run))}",
-        escape(" · ".join(words.headline(results))),
-        f"**{escape(decided.lead)}**{escape(decided.because)}",
-        *(escape(sentence) for sentence in decided.second),
-        *(f"> {escape(notice)}" for notice in words.notices(results)),
-        *(picture(plot) for plot in drawn),
-        *block_parts(shape_block(results)),
-        f"## {_TITLES['arms']}",
-        escape(_arm_words(results)),
-        comparison(arm_columns(), rows, "") if (rows := arm_rows(results)) else "",
+def _tables(results: AdaResults) -> list[Part]:
+    """Speeds at the printed shape, every arm, and the printed tables beside ours."""
+    shape, lengths = shape_block(results), length_block(results)
+    arm_words = _ARM_WORDS.format(tasks=wording.listing(results.ablations))
+    arms = Comparison(arm_columns(), arm_rows(results), signs=False)
+    return [
+        figure(speeds(results)),
+        shape if shape.rows else Only("markdown", shape),
+        Section("arms", "Every arm on the tasks' own texts", (Text(arm_words), arms)),
+        *([lengths] if lengths.rows else []),
+        *curve_blocks(results),
+        *printed_blocks(results, MAIN),
+        impossible_block(results),
     ]
-    certificate = certificate_block(results)
-    lengths = length_block(results)
-    blocks = [lengths] if lengths.rows else []
-    blocks += curve_blocks(results)
-    blocks += [*printed_blocks(results, MAIN), impossible_block(results)]
-    for block in blocks:
-        parts += block_parts(block)
-    parts += [_map_text(each) for each in maps(results)]
-    parts += _step_texts(steps(results))
-    parts += block_parts(certificate) if certificate.rows else []
-    for block in printed_blocks(results, REST):
-        table = plain_table(block.heads, block.rows)
-        parts += [f"## {escape(block.title)}", escape(block.explain), folded("figures", table)]
-    for block in _blocks(results):
-        parts += block_parts(block)
-    parts += closing(run, words.facts(results), glossary())
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _map_text(each: Map) -> str:
-    lines = [(name, *(spot.text for spot in spots)) for name, spots in each.rows]
-    table = plain_table(("", *each.heads), lines)
-    return f"## {escape(each.title)}\n\n{escape(each.explain)}\n\n{table}"
+def _spending(results: AdaResults, examples: Sequence[Step]) -> list[Part]:
+    """Where the compute goes: maps of the scores, and examples to step through."""
+    found = maps(results)
+    shown: list[Part] = []
+    if found:
+        drawn = Raw(_written("patterns.html.jinja", "maps", found), "")
+        title, tables = "Where the compute goes", [Only("markdown", _map(map_)) for map_ in found]
+        parts = (Text(_PATTERN_WORDS), drawn)
+        shown += [Only("html", Section("patterns", title, parts)), *tables]
+    if examples:
+        drawn = Raw(_written("patterns.html.jinja", "stepper", examples), _step_lines(examples))
+        title = "What the skipping arm keeps, example by example"
+        section = Section("steps", title, (Text(_STEP_WORDS), drawn))
+        shown.append(section if drawn.markdown else Only("html", section))
+    return shown
 
 
-def _step_texts(found: Sequence[Step]) -> list[str]:
-    """Texts alone: pictures of patches are for the page."""
-    texts = [each for each in found if not each.columns]
-    if not texts:
-        return []
-    parts = [f"## {_TITLES['steps']}", escape(_STEP_WORDS)]
-    for each in texts:
-        pieces = [
-            escape(piece.text) if piece.kept else f"~~{escape(piece.text)}~~"
-            for piece in each.pieces
-        ]
-        parts.append(f"- {' '.join(pieces)} ({escape(each.words)})")
-    return parts
+def _map(shown: Map) -> Section:
+    rows = [(name, *(spot.text for spot in spots)) for name, spots in shown.rows]
+    return Section("", shown.title, (Text(shown.explain), Table(("", *shown.heads), rows)))
+
+
+def _step_lines(examples: Sequence[Step]) -> str:
+    """Texts alone: pictures of patches are for the HTML form."""
+    lines = []
+    for step in examples:
+        texts = [(escape(piece.text), piece.kept) for piece in step.pieces]
+        pieces = " ".join(text if kept else f"~~{text}~~" for text, kept in texts)
+        lines += [] if step.columns else [f"- {pieces} ({escape(step.words)})"]
+    return "\n\n".join(lines)
+
+
+def _rest(results: AdaResults) -> list[Part]:
+    """The certificate, the tables of a smaller part of the study, goals and failures."""
+    run, certificate = results.run, certificate_block(results)
+    return [
+        *([certificate] if certificate.rows else []),
+        *map(_folded, printed_blocks(results, REST)),
+        goals_block(run, _GOAL_WORDS),
+        *failed_blocks(run),
+    ]
+
+
+def _folded(block: Block) -> Section:
+    table = Table(block.heads, block.rows, "figures")
+    return Section(block.key, block.title, (Text(block.explain), table))
+
+
+def _written(name: str, macro: str = "", *values: Any, **context: Any) -> Markup:
+    """A template of this page, or one macro of it, as markup; texts in it are escaped."""
+    template = environment(Path(__file__).parent).get_template(name)
+    if macro:
+        return Markup(getattr(template.module, macro)(*values))
+    return Markup(template.render(**context))

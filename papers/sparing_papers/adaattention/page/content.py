@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sparing.core.record import Record
 from sparing.report import blocks, wording
 from sparing.report.facts import facts as run_facts
 from sparing.report.run import Config
+from sparing.report.sections import Verdict
 from sparing_papers.adaattention.page.results import (
     ADAPTIVE,
     AS_PRINTED,
@@ -25,15 +25,6 @@ _FEW_EXAMPLES = 3000
 _CONTROLS = ("random", "global", "uniform")
 _COUNTS = {1: "one comparison", 2: "two comparisons", 3: "three comparisons"}
 _NO_HEADS = 0.005
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The page's first sentences."""
-
-    lead: str
-    because: str
-    second: tuple[str, ...]
 
 
 def verdict(results: AdaResults) -> Verdict:

@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.study_page import StudyPage
+from sparing.report.sections import Section
 from sparing_papers.calculator.page import content as words
 from sparing_papers.calculator.page.figures import POSITIONS, TUNING_POSITIONS, figures
 from sparing_papers.calculator.page.results import ValueResults
@@ -24,18 +24,18 @@ def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone."""
     results = ValueResults(run)
     drawn = figures(results)
-    return StudyPage(
+    return Page(
         run,
         "networks that predict sums",
         words.headline(results),
         words.verdict(results),
         words.notices(results),
-        drawn,
-        POSITIONS | TUNING_POSITIONS,
-        _blocks(results),
+        [*(Section("", "", (plot,)) for plot in drawn), *_blocks(results)],
         words.facts(results),
         words.words(),
-    ).page()
+        POSITIONS | TUNING_POSITIONS,
+        notices_first=True,
+    )
 
 
 def _blocks(results: ValueResults) -> list[Block]:

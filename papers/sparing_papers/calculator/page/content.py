@@ -6,7 +6,7 @@ from sparing.experiment.claims import FEWEST_SEEDS
 from sparing.measure.statistics import mean_difference
 from sparing.report import blocks, wording
 from sparing.report.facts import facts as run_facts
-from sparing.report.study_page import Verdict
+from sparing.report.sections import Verdict
 from sparing_papers.calculator.page.results import ValueResults
 from sparing_papers.calculator.page.tables import share_text, verdict_of
 

@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.study_page import StudyPage
+from sparing.report.sections import Section
 from sparing_papers.hugginggreen.page import content as words
 from sparing_papers.hugginggreen.page.figures import POSITIONS, figures
 from sparing_papers.hugginggreen.page.results import ATTENTION, PATCHES, GreenResults
@@ -31,18 +31,18 @@ def build(run: Run) -> Page:
     """
     results = GreenResults(run)
     drawn = figures(results)
-    return StudyPage(
+    return Page(
         run,
         "patches, attention and stages by energy",
         words.headline(results),
         words.verdict(results),
         words.notices(results),
-        drawn,
-        POSITIONS,
-        _blocks(results),
+        [*(Section("", "", (plot,)) for plot in drawn), *_blocks(results)],
         words.facts(results),
         words.words(),
-    ).page()
+        POSITIONS,
+        notices_first=True,
+    )
 
 
 def _blocks(results: GreenResults) -> list[Block]:

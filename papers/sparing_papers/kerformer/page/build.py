@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.study_page import StudyPage
+from sparing.report.sections import Section
 from sparing_papers.kerformer.page import content as words
 from sparing_papers.kerformer.page import published
 from sparing_papers.kerformer.page.figures import figures, places_of
@@ -36,18 +36,18 @@ def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone."""
     results = LongResults(run)
     drawn = figures(results)
-    return StudyPage(
+    return Page(
         run,
         "Kerformer's tables, measured",
         words.headline(results),
         words.verdict(results),
         words.notices(results),
-        drawn,
-        places_of(results),
-        _blocks(results),
+        [*(Section("", "", (plot,)) for plot in drawn), *_blocks(results)],
         words.facts(results),
         words.words(),
-    ).page()
+        places_of(results),
+        notices_first=True,
+    )
 
 
 def _blocks(results: LongResults) -> list[Block]:

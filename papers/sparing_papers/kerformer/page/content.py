@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparing.experiment.claims import FEWEST_SEEDS
 from sparing.report import blocks, wording
 from sparing.report.facts import facts as run_facts
-from sparing.report.study_page import Verdict
+from sparing.report.sections import Verdict
 from sparing_papers.long_range.page.results import LongResults
 
 ASKED = ("arena", "vision")

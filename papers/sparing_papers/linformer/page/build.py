@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.study_page import StudyPage
+from sparing.report.sections import Section
 from sparing_papers.linformer.page import content as words
 from sparing_papers.linformer.page.figures import all_positions, figures
 from sparing_papers.linformer.page.language import (
@@ -22,18 +22,18 @@ def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone."""
     results = LongResults(run)
     drawn = [*figures(results), *language_figures(results)]
-    return StudyPage(
+    return Page(
         run,
         "Linformer's open questions",
         words.headline(results),
         words.verdict(results),
         words.notices(results),
-        drawn,
-        all_positions(results),
-        _blocks(results),
+        [*(Section("", "", (plot,)) for plot in drawn), *_blocks(results)],
         words.facts(results),
         words.words(),
-    ).page()
+        all_positions(results),
+        notices_first=True,
+    )
 
 
 def _blocks(results: LongResults) -> list[Block]:

@@ -9,7 +9,7 @@ from typing import Any
 from sparing.core.record import Label, Record
 from sparing.report import blocks, wording
 from sparing.report.facts import facts as run_facts
-from sparing.report.study_page import Verdict
+from sparing.report.sections import Verdict
 from sparing_papers.linformer.page.figures import error_length, sources
 from sparing_papers.linformer.page.leads import DECISIVE, leads
 from sparing_papers.linformer.page.matrices import growth_words, plain_text

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from sparing.report import blocks, wording
 from sparing.report.blocks import Block
 from sparing.report.facts import facts as run_facts
 from sparing.report.run import Run
+from sparing.report.sections import Snippet
 from sparing.slim.page.results import DENSE, OURS, STATIC, SlimResults
 from sparing.slim.page.wording import per_cent, times
 
@@ -53,14 +53,6 @@ _WORDS = (
     ),
     ("random exits", "A control: as many inputs leave after each layer, but drawn at random."),
 )
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """A piece of code with the words above it."""
-
-    words: str
-    code: str
 
 
 def headline(results: SlimResults) -> list[str]:

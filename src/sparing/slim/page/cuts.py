@@ -8,6 +8,7 @@ from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.blocks import Block
+from sparing.report.sections import Bar
 from sparing.slim.page.results import DENSE, SlimResults, Trial, number_of, plan_of
 from sparing.slim.page.wording import (
     NOT_DECIDED,
@@ -20,19 +21,6 @@ from sparing.slim.page.wording import (
     token_words,
     width_name,
 )
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A share of one as a bar with its text; None where the text stands alone."""
-
-    text: str
-    share: float | None = None
-
-    @property
-    def width(self) -> str:
-        """The bar's length in per cent, for a style."""
-        return f"{100 * min(1.0, max(0.0, self.share or 0.0)):.1f}"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from sparing.core.record import Record
 from sparing.core.rounding import rounded_down
 from sparing.report import wording
+from sparing.report.sections import Verdict
 from sparing.slim.page.results import Interval, SlimResults, Trial
 from sparing.slim.page.wording import (
     engine_name,
@@ -24,15 +25,6 @@ from sparing.slim.page.wording import (
 
 
 @dataclass(frozen=True)
-class SlimVerdict:
-    """The first sentence, ``lead`` and ``because``, and the ones after it."""
-
-    lead: str
-    because: str
-    second: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Goal:
     """A declared goal: its verdict, value and interval; ``note`` says why it is not decided."""
 
@@ -42,28 +34,28 @@ class _Goal:
     note: str = ""
 
 
-def judge(results: SlimResults) -> SlimVerdict:
+def judge(results: SlimResults) -> Verdict:
     """The verdict from goals and records alone; goals that were not judged yet decide nothing."""
     speed, kept = _goal(results, "speed over"), _goal(results, "share of")
     after = [_guarantee(results)]
     if speed is None or kept is None:
         stage = "a step failed" if results.run.failed else "the run is not at its end"
         because = f": {stage}, and nothing was verified on test inputs."
-        return SlimVerdict("No verdict yet", because, _said(_offer(results), *after))
+        return Verdict("No verdict yet", because, _said(_offer(results), *after))
     if speed.note:
         because = f": the goal is {speed.note}; the slim model {_kept_words(results, kept)}."
-        return SlimVerdict("No verdict on speed", because, _said(*after))
+        return Verdict("No verdict on speed", because, _said(*after))
     verdicts = {speed.met, kept.met}
     target = f"{times(results.speed)} at {per_cent(results.floor)}"
     what = f"{_speed_words(results, speed)} and {_kept_words(results, kept)}"
     facts = f"at batch {results.batches[0]} the slim model {what}."
     if verdicts == {True}:
-        return SlimVerdict(_reached(results), f": {facts}", _said(*after))
+        return Verdict(_reached(results), f": {facts}", _said(*after))
     if False in verdicts:
         lead = f"The target of {target} is not reached"
-        return SlimVerdict(lead, f": {facts}", _said(_offer(results), *after))
+        return Verdict(lead, f": {facts}", _said(_offer(results), *after))
     lead = f"Whether the target of {target} is reached is undecided"
-    return SlimVerdict(lead, f": {facts}", _said(_open(speed, kept), _offer(results), *after))
+    return Verdict(lead, f": {facts}", _said(_open(speed, kept), _offer(results), *after))
 
 
 def _reached(results: SlimResults) -> str:

@@ -1,0 +1,168 @@
+"""What a page is made of: a document of sections, each a sequence of typed parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from markupsafe import Markup
+
+from sparing.report.blocks import Block
+from sparing.report.cells import Column, Row
+from sparing.report.drawing import Plot
+from sparing.report.run import Run
+
+Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The page's first sentence, ``lead`` and ``because``, and the ones after it."""
+
+    lead: str
+    because: str
+    second: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph in small print; left out where it is empty."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A table cell of a share of one: a text with a bar under it; None is the text alone."""
+
+    text: str
+    share: float | None = None
+
+    @property
+    def width(self) -> str:
+        """The bar's length in per cent, for a style."""
+        return f"{100 * min(1.0, max(0.0, self.share or 0.0)):.1f}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of plain texts; left out without rows, folded up under ``fold`` if that is given.
+
+    The last cell of a row that is shorter than ``heads`` spans the columns that it lacks.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str | Bar]]
+    fold: str = ""
+    style: str = "plain"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of arms, whose cells have notes and tones; ``signs`` puts a sign beside each arm."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    caption: str = ""
+    head: str = "Arm"
+    signs: bool = True
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Arms, each with its sign and a few words."""
+
+    items: Pairs
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A piece of code with the words above it."""
+
+    words: str
+    code: str
+    language: str = "python"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """What one page alone has, in both forms."""
+
+    html: Markup
+    markdown: str
+
+
+@dataclass(frozen=True)
+class Only:
+    """A part that one of the two forms has."""
+
+    form: Literal["html", "markdown"]
+    part: Part
+
+
+@dataclass(frozen=True)
+class Section:
+    """Parts under a title; a plot or a block in it brings a title of its kind."""
+
+    key: str
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Sections beside each other where the page is wide enough."""
+
+    sections: Sequence[Section]
+
+
+Part = Text | Table | Comparison | Listing | Snippet | Raw | Only | Plot | Block | Section | Pair
+
+
+@dataclass(frozen=True)
+class Document:
+    """Everything that a page says; ``subject`` stands in its title behind the run's name.
+
+    ``positions`` give names their signs, ``faded`` names have theirs in grey; ``style`` is added
+    to the style of every page as it is. Where ``notices_first``, Markdown has the notices before
+    the second sentences of the verdict.
+    """
+
+    run: Run
+    subject: str
+    headline: Sequence[str]
+    verdict: Verdict
+    notices: Sequence[str]
+    sections: Sequence[Part]
+    facts: Pairs
+    words: Pairs
+    positions: Mapping[str, int] = field(default_factory=dict)
+    faded: Collection[str] = ()
+    style: str = ""
+    notices_first: bool = False
+
+    @property
+    def figures(self) -> list[Plot]:
+        """The plots of all sections, in their order."""
+        return list(_plots(self.sections))
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run; empty where it is not known."""
+        return str(self.run.config.get("command") or "")
+
+
+def figure(plot: Plot, *more: Part) -> Section:
+    """A section of a plot, under the plot's name, and what belongs to it."""
+    return Section(plot.name, "", (plot, *more))
+
+
+def _plots(parts: Sequence[Part]) -> Iterator[Plot]:
+    for part in parts:
+        if isinstance(part, Plot):
+            yield part
+        elif isinstance(part, Only):
+            yield from _plots((part.part,))
+        elif isinstance(part, Section | Pair):
+            yield from _plots(part.parts if isinstance(part, Section) else part.sections)
