@@ -102,8 +102,7 @@ def _(part: Table) -> str:
         return ""
     texts = [[cell.text if isinstance(cell, Bar) else cell for cell in row] for row in part.rows]
     padded = [[*row, *[""] * (len(part.heads) - len(row))] for row in texts]
-    escaped = [[escape(text) for text in line] for line in (part.heads, *padded)]
-    table = _rows([escaped[0], ["---"] * len(part.heads), *escaped[1:]])
+    table = plain_table(part.heads, padded)
     if not part.fold:
         return table
     return f"<details><summary>{escape(part.fold)}</summary>\n\n{table}\n\n</details>"
@@ -136,6 +135,12 @@ def _(part: Plot) -> str:
         "</picture>"
     )
     return f"## {escape(part.title)}\n\n{escape(part.description)}\n\n{picture}"
+
+
+def plain_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table of plain texts, escaped."""
+    escaped = [[escape(text) for text in line] for line in (heads, *lines)]
+    return _rows([escaped[0], ["---"] * len(heads), *escaped[1:]])
 
 
 def _stacked(text: str, notes: Sequence[str]) -> str:

@@ -85,9 +85,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         sizes = [LayerSizes(*row) for row in entry["sizes"]]
         self.main_input_name = family.reads
         self.embeddings = family.new_embeddings(config)
-        self.encoder = AdaptiveEncoder(
-            sizes, layer_form(config, family), head_form(config, family), entry["exits"]
-        )
+        forms = layer_form(config, family), head_form(config, family)
+        self.encoder = AdaptiveEncoder(sizes, *forms, entry["exits"])
         self.encoder.add_confidences(entry.get("confidences", ()))
         if "gates" in entry:
             self.encoder.add_gates(entry["gates"]["kind"], entry["gates"]["places"])
