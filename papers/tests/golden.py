@@ -147,7 +147,7 @@ def of_linformer(config: Config, measured: Records, before: Records) -> Any:
 
 def of_slim(config: Config, measured: Records, before: Records) -> Any:
     options = options_of(slim.Options, config["identity"])
-    return [], lambda records: slim._judge(records, options)
+    return [], lambda records: decide(slim.claims_of(options), RecordTable(records))
 
 
 STUDIES = {

@@ -16,15 +16,15 @@ from typing import Any
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.experiment.cells.expected import Seconds, of_slim, weighted
-from sparing.experiment.claims import Goal, GoalResult
+from sparing.experiment.claims import Claim, Estimate, decide, of_record
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import refuse_others, require_openable_model
 from sparing.experiment.inputs.task import load_for
 from sparing.experiment.plan import plan_by_kind
+from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
-from sparing.measure.load import disturbances
 from sparing.slim.engines import Engines, has_onnx
 from sparing.slim.int8 import int8_cells
 from sparing.slim.memory import memory_of
@@ -66,7 +66,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         "slim",
         config,
         lambda opened: _cells_of(steps, options),
-        lambda records: _judge(records, options),
+        lambda records: decide(claims_of(options), RecordTable(records)),
         finish=finish,
         estimate=partial(plan_by_kind, parts=3),
         notes=tuple(filter(None, [steps.models.new_head])),
@@ -211,41 +211,43 @@ def _training_records(result: TrainResult | None, arm: str) -> list[Record]:
     ]
 
 
-def _judge(records: Sequence[Record], options: Options) -> list[GoalResult]:
-    """Fast enough at the first batch size, and good enough by the one-sided 95 % bound."""
-    first = options.batches[0]
-    ours = [r for r in records if r.labels.get("arm") == OURS]
-    speeds = [r for r in ours if r.name == "speed_up" and r.labels["batch"] == first]
-    fastest = max(speeds, key=lambda record: record.value or 0.0, default=None)
-    goal = Goal(f"speed over the fastest dense form, batch {first}", options.speed, "ratio")
-    busy = disturbances(records).get(fastest.cell, "") if fastest is not None else ""
-    goals = [goal.judge(*_value(fastest), busy)]
-    goal = Goal("share of the dense score kept", options.floor, "share")
-    return [*goals, goal.judge(*_kept(records, fastest))]
+def claims_of(options: Options) -> list[Claim]:
+    """Fast enough at the first batch size, and good enough by the one-sided 95 % bound.
+
+    Both must hold, so each is decided by itself.
+    """
+    batch = options.batches[0]
+    speed = f"speed over the fastest dense form, batch {batch}"
+    return [
+        Claim(speed, partial(_speed, batch), options.speed, "ratio"),
+        Claim("share of the dense score kept", partial(_kept, batch), options.floor, "share"),
+    ]
 
 
-def _kept(
-    records: Sequence[Record], fastest: Record | None
-) -> tuple[float | None, tuple[float, float] | None]:
-    """The share of the dense score kept on the whole test split, with its interval."""
-    found = {
-        record.name: record
-        for record in records
-        if record.name.startswith("whole_") and record.labels["arm"] == OURS
-        if record.labels["judged"]
-    }
-    if fastest is None or len(found) < 2:
-        return None, None
-    mine, gap = found["whole_score"], found["whole_difference"]
-    dense = (mine.value or 0.0) - (gap.value or 0.0)
-    if dense <= 0 or gap.interval is None:
-        return None, None
-    low, high = (1 + end / dense for end in gap.interval)
-    return 1 + (gap.value or 0.0) / dense, (low, high)
+def _fastest(batch: int, records: RecordTable) -> Record | None:
+    speeds = records.all("speed_up", arm=OURS, batch=batch)
+    return max(speeds, key=lambda record: float(record.value or 0.0), default=None)
 
 
-def _value(record: Record | None) -> tuple[float | None, tuple[float, float] | None]:
-    return (None, None) if record is None else (record.value, record.interval)
+def _speed(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
+    """The fastest engine's speed over the fastest dense form."""
+    fastest = _fastest(batch, records)
+    if fastest is None:
+        return None
+    return of_record(fastest, confidence, records, "log", of_seeds=False)
+
+
+def _kept(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
+    """The share of the dense score kept on the whole test split; its interval is 90 %."""
+    score = next((r for r in records.all("whole_score", arm=OURS) if r.labels["judged"]), None)
+    gap = next((r for r in records.all("whole_difference", arm=OURS) if r.labels["judged"]), None)
+    if _fastest(batch, records) is None or score is None or gap is None or gap.interval is None:
+        return None
+    dense = float(score.value or 0.0) - float(gap.value or 0.0)
+    if dense <= 0:
+        return None
+    low, high = (1 + float(end) / dense for end in gap.interval)
+    return Estimate(1 + float(gap.value or 0.0) / dense, (low, high))
 
 
 def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
