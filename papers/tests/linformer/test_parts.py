@@ -525,7 +525,7 @@ def errors(seeds, gap, tokens=64, beyond=False):
     return [
         Record(
             "output_error",
-            0.5 + seed / 100 + head / 10 + more,
+            0.5 + seed / 100 + head / 10 + more * (1 + (seed - 1) / 100),
             "share",
             "measured",
             {
@@ -556,8 +556,8 @@ def test_what_learning_gains_is_decided_by_models_not_by_heads(seeds, decided, m
     found = [*analysis.analyse(records, {}), told]
     gains = [r for r in found if r.name == "learned_gain" and r.labels["tokens"] == 64]
     assert {r.labels["less"]: r.value for r in gains} == {
-        "random": pytest.approx(-0.2),
-        "mean_pool": pytest.approx(0.1),
+        "random": pytest.approx(-0.2, rel=0.02),
+        "mean_pool": pytest.approx(0.1, rel=0.02),
     }
     assert {r.count for r in gains} == {3 if seeds == 3 else 2}
     goals = {goal.name: goal.met for goal in judge(Options(), [], found)}

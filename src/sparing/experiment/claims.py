@@ -169,7 +169,7 @@ def _can_decide(claim: Claim, estimate: Estimate | None) -> bool:
         return False
     if estimate.count is None:
         return True
-    coarse = estimate.interval[0] == estimate.interval[1]  # seeds that agree to the last answer
+    coarse = math.isclose(*estimate.interval)  # seeds that agree to the last answer
     return estimate.count >= (max(claim.fewest, FEWEST_WITHOUT_SPREAD) if coarse else claim.fewest)
 
 
