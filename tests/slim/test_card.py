@@ -135,7 +135,7 @@ def test_what_was_not_evaluated_is_not_in_the_head(card):
     [
         ("owner/model-v1.0", "owner/model-v1.0"),
         ("./model", None),
-        ("/home/somebody/model", None),
+        ("/models/mine", None),
         ("a/b/c", None),
         ("bert", None),
     ],

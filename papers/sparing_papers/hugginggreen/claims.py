@@ -1,4 +1,4 @@
-"""What the HuggingGreen study declares before its first training, and what a page is told of it."""
+"""The claims of the HuggingGreen study, declared before its first training, and its facts."""
 
 from __future__ import annotations
 

@@ -7,12 +7,18 @@ from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sparing.studies"
 PAPERS = "sparing-papers"  # the distribution with the studies of papers
+OURS = ("sparing", PAPERS)
 
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """Where each installed study is declared, by its name."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    """Where each installed study is declared, by its name; no other takes the place of ours."""
+    entries = sorted(entry_points(group=GROUP), key=_is_ours)
+    return {entry.name: entry for entry in entries}
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    return entry.dist is not None and entry.dist.name in OURS
 
 
 def study_names() -> list[str]:

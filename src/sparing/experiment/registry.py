@@ -10,11 +10,12 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, nearest, quoted
 from sparing.experiment.installed import PAPERS, has_papers, installed, study_names
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class Study:
 
     def answer(self, run: Any) -> str:
         """The one sentence that such a run answers with; empty where its goals are the answer."""
-        told = getattr(importlib.import_module(self.pages), "answer", None)
-        return "" if told is None else " ".join(str(told(run)).split())
+        answer = getattr(importlib.import_module(self.pages), "answer", None)
+        return "" if answer is None else " ".join(str(answer(run)).split())
 
 
 def find_study(name: str) -> Study:
@@ -79,8 +80,7 @@ def find_study(name: str) -> Study:
     not installed, how to install it.
     """
     if name in installed():
-        study: Study = installed()[name].load()
-        return study
+        return _declared(installed()[name])
     if "." not in name.strip(".") or name.startswith("."):
         missing = "" if has_papers() else f"; the studies of papers need: pip install {PAPERS}"
         raise UsageError(f"unknown study {name[:40]!r}{nearest(name, study_names())}{missing}")
@@ -92,8 +92,21 @@ def find_study(name: str) -> Study:
         raise UsageError(f"no module {name!r} to take a study from") from error
     if not isinstance(getattr(module, "STUDY", None), Study):
         raise UsageError(f"the module {name} has no STUDY")
-    own: Study = module.STUDY
-    return own
+    study: Study = module.STUDY
+    return study
+
+
+def _declared(entry: EntryPoint) -> Study:
+    """The study that a distribution declares; ``UsageError`` where it declares none."""
+    source = entry.dist.name if entry.dist else "a distribution"
+    try:
+        study = entry.load()
+    except (ImportError, AttributeError) as error:
+        line = str(error).partition("\n")[0]
+        raise UsageError(f"study {entry.name} of {source} cannot be loaded: {line}") from error
+    if not isinstance(study, Study):
+        raise UsageError(f"study {entry.name} of {source} is not a Study but {quoted(study)}")
+    return study
 
 
 def study_of(name: object) -> Study:

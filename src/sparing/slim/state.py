@@ -119,7 +119,7 @@ def served(state: State) -> Form | None:
       wins, then the cheaper one, then the fine-tuned one. Both keep the limit of their FLOPs, so
       speed does not decide.
     - If neither keeps the floor, that form is still saved and measured, but ``good`` is False:
-      nothing qualifies, and the user is told to keep the dense model.
+      nothing qualifies, and page and card say to keep the dense model.
     - Once calibrated, the form leaves at the calibrated threshold.
 
     None also while a step that has to decide has not ended.

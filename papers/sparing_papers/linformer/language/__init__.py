@@ -1,1 +1,1 @@
-"""Language models with projected keys and values: trainings and what is asked of them."""
+"""Language models with projected keys and values: trainings and what they are evaluated on."""
