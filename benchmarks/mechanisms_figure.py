@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from sparing.report.drawing import Draw, Sheet, spread
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Draw, Sheet, spread
+from sparing.report.figures.palette import Look, marker
 
 Curve = Mapping[int, float]
 COLUMNS = 3

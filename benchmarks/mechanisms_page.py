@@ -23,9 +23,9 @@ from rivals import RIVALS, SCOPES
 from sparing.cli._mechanism_facts import mechanism_facts
 from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.traits import FAMILIES
-from sparing.report.drawing import to_png
+from sparing.report.figures.drawing import to_png
+from sparing.report.figures.palette import DARK, LIGHT
 from sparing.report.markdown import escape
-from sparing.report.palette import DARK, LIGHT
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mechanisms.md"

@@ -12,8 +12,8 @@ import pytest
 from sparing.cli import _mechanism_facts
 from sparing.core.catalogue import MECHANISMS
 from sparing.core.record import Record
-from sparing.report.drawing import to_png
-from sparing.report.palette import LIGHT
+from sparing.report.figures.drawing import to_png
+from sparing.report.figures.palette import LIGHT
 
 CONFIG = {
     "machine": {"cpu": "Example CPU"},

@@ -13,8 +13,8 @@ from sparing.compare.page.figures import plots
 from sparing.compare.page.learning import mean_line
 from sparing.compare.page.results import Results
 from sparing.report import wording
-from sparing.report.drawing import free_place, spread, to_png, to_svg
-from sparing.report.palette import DARK, LIGHT, STAND_INS, marker, marker_outline, variables
+from sparing.report.figures.drawing import free_place, spread, to_png, to_svg
+from sparing.report.figures.palette import DARK, LIGHT, STAND_INS, marker, marker_outline, variables
 from tests.compare import records as make
 
 NASTY = ("softmax", "<script>x</script>", "$\\frac{1}{$", "x" * 90, "_a", "naïve 注意", "a\nb", "&")

@@ -12,7 +12,7 @@ from sparing.compare.page.figures import plots
 from sparing.compare.page.results import MANY_ARMS, Results
 from sparing.compare.page.tables import table_rows
 from sparing.core.traits import FAMILIES
-from sparing.report.drawing import to_svg
+from sparing.report.figures.drawing import to_svg
 from sparing.report.page import write_report
 from tests.compare import records as make
 
@@ -93,7 +93,7 @@ def test_grey_lines_are_drawn_though(results):
 
 
 def _look():
-    from sparing.report.palette import LIGHT
+    from sparing.report.figures.palette import LIGHT
 
     return LIGHT, False
 

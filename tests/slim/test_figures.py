@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 import numpy
 import pytest
 
-from sparing.report.drawing import to_svg
-from sparing.report.palette import LIGHT
+from sparing.report.figures.drawing import to_svg
+from sparing.report.figures.palette import LIGHT
 from sparing.report.run import Run
 from sparing.slim.page.figures import best, frontier, widths
 from sparing.slim.page.results import Point, SlimResults, same

@@ -10,8 +10,8 @@ import pytest
 
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
-from sparing.report.drawing import to_svg
-from sparing.report.palette import LIGHT
+from sparing.report.figures.drawing import to_svg
+from sparing.report.figures.palette import LIGHT
 from sparing.report.run import Run
 from sparing.slim.page.build import build
 from sparing.slim.page.measured import measured, measured_block, measured_plot

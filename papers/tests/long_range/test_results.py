@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparing.report.palette import LIGHT, MARKERS, marker
+from sparing.report.figures.palette import LIGHT, MARKERS, marker
 from sparing_papers.long_range.page.results import positions
 
 

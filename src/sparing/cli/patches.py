@@ -12,7 +12,7 @@ from sparing.cli._shared import Json, emit, verb, words
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sparing.report.patch_sheet import Picture
+    from sparing.report.figures.patch_sheet import Picture
 
 MOST = 12
 
@@ -37,9 +37,9 @@ def run(
     row from 0.
     """
     from sparing.core.errors import UsageError
-    from sparing.report.drawing import to_png
-    from sparing.report.palette import LIGHT
-    from sparing.report.patch_sheet import patch_sheet
+    from sparing.report.figures.drawing import to_png
+    from sparing.report.figures.palette import LIGHT
+    from sparing.report.figures.patch_sheet import patch_sheet
     from sparing.report.rendering import replace_file
     from sparing.transfer.patching import Selection
 
@@ -79,7 +79,7 @@ def _files(given: list[Path]) -> list[Path]:
 
 def _picture(path: Path, wanted: list[Any], image_size: int, patch_size: int) -> Picture:
     """One picture with all its scores, as a model of that size would see it."""
-    from sparing.report.patch_sheet import Picture
+    from sparing.report.figures.patch_sheet import Picture
     from sparing.tasks import decoded, fitted
 
     pixels = fitted(decoded(path, path.name), image_size)[None]
@@ -92,7 +92,7 @@ def _picture(path: Path, wanted: list[Any], image_size: int, patch_size: int) ->
 def _scored(selection: Any, pixels: Tensor, patch_size: int, side: int) -> Any:
     import torch
 
-    from sparing.report.patch_sheet import Scored
+    from sparing.report.figures.patch_sheet import Scored
     from sparing.transfer.patching import PatchSelector
 
     selector = PatchSelector(selection, (patch_size, patch_size)).eval()

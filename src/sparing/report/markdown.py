@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 from sparing.report.blocks import Block, name_of
-from sparing.report.drawing import Plot
+from sparing.report.figures.drawing import Plot
 from sparing.report.sections import (
     Bar,
     Comparison,

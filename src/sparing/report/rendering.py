@@ -12,8 +12,8 @@ from markupsafe import Markup
 from sparing.core.errors import DataError
 from sparing.core.writing import write_atomically
 from sparing.report.blocks import Block, name_of
-from sparing.report.drawing import Plot, to_png, to_svg
-from sparing.report.palette import DARK, LIGHT, Look, marker_outline, variables
+from sparing.report.figures.drawing import Plot, to_png, to_svg
+from sparing.report.figures.palette import DARK, LIGHT, Look, marker_outline, variables
 from sparing.report.sections import Document, Only, Part, Raw, Section, Table, Text
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from sparing.report.blocks import Block
 from sparing.report.cells import Column, Row
-from sparing.report.drawing import Plot
+from sparing.report.figures.drawing import Plot
 from sparing.report.run import Run
 
 Pairs = Sequence[tuple[str, str]]

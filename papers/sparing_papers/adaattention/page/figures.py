@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet, spread
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Plot, Sheet, spread
+from sparing.report.figures.palette import Look, marker
 from sparing_papers.adaattention.page.results import (
     AS_PRINTED,
     FREE,

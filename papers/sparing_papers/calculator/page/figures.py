@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sparing.core.record import Record
-from sparing.report.drawing import Plot, Sheet, key_column
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Plot, Sheet, key_column
+from sparing.report.figures.palette import Look, marker
 from sparing_papers.calculator.page.results import ValueResults
 
 # Others share the last colour.

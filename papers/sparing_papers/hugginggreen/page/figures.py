@@ -13,9 +13,9 @@ from matplotlib.ticker import FuncFormatter
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet, key_column
-from sparing.report.palette import Look, marker
-from sparing.report.patch_sheet import Picture, Scored, patch_sheet
+from sparing.report.figures.drawing import Plot, Sheet, key_column
+from sparing.report.figures.palette import Look, marker
+from sparing.report.figures.patch_sheet import Picture, Scored, patch_sheet
 from sparing_papers.hugginggreen.page.results import AGAIN, DENSE, PATCHES, GreenResults, Group
 
 POSITIONS = {

@@ -7,8 +7,7 @@ from itertools import chain
 from statistics import fmean
 
 from sparing.core.record import Label
-from sparing.report.drawing import Plot
-from sparing_papers.long_range.page.figures import (
+from sparing.report.figures.chart import (
     BEFORE_ONE,
     Interval,
     Point,
@@ -16,6 +15,7 @@ from sparing_papers.long_range.page.figures import (
     lines_plot,
     points,
 )
+from sparing.report.figures.drawing import Plot
 from sparing_papers.long_range.page.results import DENSE, LongResults, positions
 
 Told = dict[str, Label]

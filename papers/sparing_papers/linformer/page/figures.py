@@ -7,9 +7,9 @@ from itertools import chain
 
 from sparing.core.record import Label, Record
 from sparing.experiment.claims import FEWEST_SEEDS
-from sparing.report.drawing import Plot
+from sparing.report.figures.chart import Lines, Point, Scales, lines_plot, points
+from sparing.report.figures.drawing import Plot
 from sparing_papers.linformer.page.tables import SLICED
-from sparing_papers.long_range.page.figures import Lines, Point, Scales, lines_plot, points
 from sparing_papers.long_range.page.results import LongResults, positions
 
 METHODS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sparing.core.record import Label, Record
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing.report.drawing import Plot
+from sparing.report.figures.chart import Lines, Scales, lines_plot, points
+from sparing.report.figures.drawing import Plot
 from sparing_papers.linformer.page.figures import arm_positions
-from sparing_papers.long_range.page.figures import Lines, Scales, lines_plot, points
 from sparing_papers.long_range.page.results import DENSE, LongResults
 from sparing_papers.long_range.page.tables import NONE, points_text, score_text
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.report import wording
-from sparing.report.palette import LIGHT, marker
+from sparing.report.figures.palette import LIGHT, marker
 from sparing.report.run import Run
 
 DENSE, CONTROLS = "softmax", ("uniform", "none")

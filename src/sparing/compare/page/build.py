@@ -12,8 +12,8 @@ from sparing.compare.page.verdict import decide
 from sparing.compare.page.words import words
 from sparing.core.record import Record
 from sparing.report.cells import Column, Failed, Row
-from sparing.report.drawing import Plot
 from sparing.report.facts import dense_name, facts
+from sparing.report.figures.drawing import Plot
 from sparing.report.page import Page
 from sparing.report.rendering import part_html
 from sparing.report.run import Config, Run

@@ -11,9 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sparing.compare.page.results import Results
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet, spread
 from sparing.report.facts import dense_name
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Plot, Sheet, spread
+from sparing.report.figures.palette import Look, marker
 
 Curves = dict[str, list[tuple[int, float]]]
 

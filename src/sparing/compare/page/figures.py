@@ -6,7 +6,7 @@ from sparing.compare.page.curves import crossover, memory
 from sparing.compare.page.learning import learning
 from sparing.compare.page.pareto import pareto
 from sparing.compare.page.results import Results
-from sparing.report.drawing import Plot
+from sparing.report.figures.drawing import Plot
 
 
 def plots(results: Results) -> list[Plot]:

@@ -10,9 +10,9 @@ from matplotlib.ticker import FuncFormatter
 
 from sparing.compare.page.results import Results
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet
 from sparing.report.facts import dense_name, metric_name
-from sparing.report.palette import Look
+from sparing.report.figures.drawing import Plot, Sheet
+from sparing.report.figures.palette import Look
 
 Line = list[tuple[float, float]]
 

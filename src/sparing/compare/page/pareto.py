@@ -12,9 +12,9 @@ from matplotlib.ticker import FuncFormatter
 from sparing.compare.page.curves import grey_words
 from sparing.compare.page.results import Results
 from sparing.report import wording
-from sparing.report.drawing import Box, Plot, Sheet, free_place
 from sparing.report.facts import metric_name
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Box, Plot, Sheet, free_place
+from sparing.report.figures.palette import Look, marker
 
 
 class _Point(NamedTuple):

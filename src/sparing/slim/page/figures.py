@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Plot, Sheet
+from sparing.report.figures.palette import Look, marker
 from sparing.slim.page.results import Point, SlimResults, same
 from sparing.slim.page.wording import per_cent, scale_of, score_name, width_name
 

@@ -13,8 +13,8 @@ from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing.report.drawing import Plot, Sheet
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Plot, Sheet
+from sparing.report.figures.palette import Look, marker
 from sparing.slim.page.figures import EXITS, POSITIONS, floor_line, ring
 from sparing.slim.page.results import DENSE, OURS, SlimResults, number_of, plan_of
 from sparing.slim.page.wording import (

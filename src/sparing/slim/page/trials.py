@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from sparing.report import wording
-from sparing.report.drawing import Box, Plot, Sheet, free_place
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Box, Plot, Sheet, free_place
+from sparing.report.figures.palette import Look, marker
 from sparing.slim.page.figures import EXITS, POSITIONS, ring
 from sparing.slim.page.results import SlimResults, Trial
 from sparing.slim.page.wording import times

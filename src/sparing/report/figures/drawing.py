@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from sparing.report.palette import STAND_INS, Look, marker, variable_by_stand_in
+from sparing.report.figures.palette import STAND_INS, Look, marker, variable_by_stand_in
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"

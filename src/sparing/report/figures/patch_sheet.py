@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sparing.report.drawing import Draw, Sheet
-from sparing.report.palette import Look
+from sparing.report.figures.drawing import Draw, Sheet
+from sparing.report.figures.palette import Look
 
 CELL, GAP, HEAD, SIDE = 168, 10, 34, 14
 # What is left of a dropped patch: enough to see what it was.

@@ -1,9 +1,10 @@
-"""Lines along a number, such as tokens or steps: the one figure that long-range studies draw."""
+"""Charts of named series: one frame around all of them, and lines along a number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,8 +18,8 @@ from matplotlib.ticker import (
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.drawing import Plot, Sheet, key_column
-from sparing.report.palette import Look, marker
+from sparing.report.figures.drawing import Plot, Sheet, key_column
+from sparing.report.figures.palette import Look, marker
 
 BEFORE_ONE = 0.7
 """Where 0 stands on an axis of powers: one step before 1."""
@@ -57,12 +58,62 @@ def points(line: Sequence[tuple[float, Record]], factor: float = 1.0) -> list[Po
     return found
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What surrounds a chart: the words on both axes and the heights of its two forms in pixels.
+
+    ``label`` is under the horizontal axis, ``caption`` above the vertical one.
+    """
+
+    label: str
+    caption: str
+    height: int = 420
+    narrow_height: int = 320
+    left: int = 56
+
+
+def chart(
+    name: str,
+    title: str,
+    description: str,
+    names: Sequence[str],
+    positions: Mapping[str, int],
+    frame: Frame,
+    paint: Callable[[Sheet, Axes], None],
+) -> Plot:
+    """A plot of named series, with their signs beside it where it is wide.
+
+    ``paint`` draws on the axes and sets their limits and ticks; ``positions`` give names their
+    signs and colours.
+    """
+    ordered = tuple(sorted(names, key=lambda each: (positions[each], each)))
+
+    def draw(look: Look, narrow: bool) -> Figure:
+        sheet = (
+            Sheet(350, frame.narrow_height, look, True)
+            if narrow
+            else Sheet(1060, frame.height, look)
+        )
+        figure = sheet.figure()
+        # a long name takes about 7 pixels a letter
+        beside = max(190, 46 + 7 * max(map(len, ordered), default=0))
+        axes = sheet.axes(figure, frame.left, 38, 14 if narrow else beside, 50)
+        paint(sheet, axes)
+        sheet.caption(axes, frame.caption)
+        axes.set_xlabel(frame.label, fontsize=sheet.text, color=look.muted, labelpad=6)
+        if not narrow:
+            key_column(sheet, axes, ordered, positions)
+        return figure
+
+    return Plot(name, title, description, draw, ordered)
+
+
 def lines_plot(
     name: str,
     title: str,
     description: str,
     lines: Lines,
-    places: Mapping[str, int],
+    positions: Mapping[str, int],
     scales: Scales,
     missing: str = "Nothing of this was measured so far.",
 ) -> Plot:
@@ -70,29 +121,22 @@ def lines_plot(
     lines = {arm: line for arm, line in lines.items() if line}
     if not lines:
         return Plot(name, title, "", None, missing=missing)
-    kinds = tuple(sorted(lines, key=lambda arm: (places[arm], arm)))
 
-    def draw(look: Look, narrow: bool) -> Figure:
-        sheet = Sheet(350, 320, look, True) if narrow else Sheet(1060, 420, look)
-        figure = sheet.figure()
-        # names stand to the right of the axes; a long one takes about 7 pixels a letter
-        beside = max(230, 46 + 7 * max(map(len, kinds)))
-        axes = sheet.axes(figure, 56, 38, 14 if narrow else beside, 50)
+    def paint(sheet: Sheet, axes: Axes) -> None:
+        look = sheet.look
         _set_scales(axes, lines, scales)
+        dashed: dict[str, Any] = {"color": look.muted, "linewidth": 1, "linestyle": (0, (4, 4))}
         if scales.level is not None:
-            axes.axhline(scales.level, color=look.muted, linewidth=1, linestyle=(0, (4, 4)))
+            axes.axhline(scales.level, **dashed)
         if scales.across is not None:
-            axes.axvline(scales.across, color=look.muted, linewidth=1, linestyle=(0, (4, 4)))
+            axes.axvline(scales.across, **dashed)
         for arm, line in lines.items():
-            _draw_line(axes, line, look.colour(places[arm]), marker(places[arm]), scales.bands)
+            position = positions[arm]
+            _draw_line(axes, line, look.colour(position), marker(position), scales.bands)
         _set_ticks(axes, lines, scales)
-        sheet.caption(axes, scales.caption)
-        axes.set_xlabel(scales.label, fontsize=sheet.text, color=look.muted, labelpad=6)
-        if not narrow:
-            key_column(sheet, axes, kinds, places)
-        return figure
 
-    return Plot(name, title, description, draw, kinds)
+    frame = Frame(scales.label, scales.caption)
+    return chart(name, title, description, list(lines), positions, frame, paint)
 
 
 def _draw_line(axes: Axes, line: Sequence[Point], colour: str, sign: str, bands: bool) -> None:

@@ -1,0 +1,1 @@
+"""The figures of pages: sheets, colours and signs, charts of series, sheets of patches."""
