@@ -19,8 +19,12 @@ import torch
 import sparing
 from sparing.advise import curves, padding, parts
 from sparing.advise import study as advise
+from sparing.advise.decision import decide, too_short
+from sparing.advise.engines import Engines
 from sparing.advise.model import open_subject, random_inputs, resolve_tokens, sharing_copy
-from sparing.advise.words import Found, decide, speed, tables, too_short
+from sparing.advise.numbers import speed
+from sparing.advise.remedies import Findings
+from sparing.advise.tables import tables
 from sparing.core.errors import DataError, Unsupported, UsageError
 from sparing.measure import load
 from sparing.measure.latency import PairedLatency
@@ -28,7 +32,7 @@ from sparing.measure.statistics import Ratio
 from sparing.transfer.swap import is_swapped
 from tests.advise.small import build, save_with_tokenizer
 
-QUICK = {"quick": True, "lengths": (16,), "threads": 1}
+QUICK = {"quick": True, "lengths": (16,), "threads": 1, "engines": False}
 TEXTS = ["the film was good", "bad", "good and long and good and bad", "the film", "long"] * 4
 
 
@@ -257,7 +261,7 @@ def test_every_arrangement_gives_the_same_outputs(folder):
     ):
         rows = {}
         for each in batches:
-            inputs = padding.completed(subject.model, padding._padded(texts, each, None))
+            inputs = padding.completed(subject.model, padding.padded(texts, each, None))
             with torch.no_grad():
                 hidden = subject.model(**inputs).last_hidden_state
             rows |= {index: hidden[row, 0] for row, index in enumerate(each)}
@@ -268,10 +272,10 @@ def test_every_arrangement_gives_the_same_outputs(folder):
 def test_the_sample_is_whole_batches_spread_over_the_file():
     texts = padding.Texts(tuple((1,) * 10 for _ in range(403)), 32, 0)
     batches = padding.in_file_order(texts.lengths, 8)
-    few = padding._sample(texts, batches, ms_per_token=1.0, call_budget_ms=1.0)
+    few = padding.sample(texts, batches, ms_per_token=1.0, call_budget_ms=1.0)
     assert len(few) == 7  # eight places, of which the last is the smaller batch
     assert few[0] == batches[0]
-    everything = padding._sample(texts, batches, ms_per_token=1e-6, call_budget_ms=1e6)
+    everything = padding.sample(texts, batches, ms_per_token=1e-6, call_budget_ms=1e6)
     assert len(everything) == 50
 
 
@@ -344,7 +348,9 @@ def test_a_model_without_the_registry_is_still_measured():
 # the recommendation
 
 
-def _found(share=0.5, whole=None, pads=None, tokens=512, p95=400, explained=0.97, busy=""):
+def _found(
+    share=0.5, whole=None, pads=None, tokens=512, p95=400, explained=0.97, busy="", engines=()
+):
     low, high = share * 0.98, share * 1.02
     gain = Ratio(1 / (1 - share), (1 / (1 - low), 1 / (1 - high)), 20)
     each = [parts.Part(name, 1.0, Ratio(share, (low, high), 20)) for name in parts.PARTS]
@@ -363,7 +369,9 @@ def _found(share=0.5, whole=None, pads=None, tokens=512, p95=400, explained=0.97
         shares = {padding.FILE: 0.4}
         texts = padding.Padding(100, 8, tokens, shares, ratios, 64, 20, p95, 500, 0)
     subject = open_subject(build("bert"))
-    return Found(subject, tokens, 1, split, (), effect, texts, busy)
+    return Findings(
+        subject, tokens, 1, split, (), effect, texts, Engines(engines, "9 of your texts"), busy
+    )
 
 
 @pytest.mark.parametrize(
@@ -376,7 +384,7 @@ def _found(share=0.5, whole=None, pads=None, tokens=512, p95=400, explained=0.97
         ({"whole": (0.95, (0.85, 1.05))}, "undecided", "Undecided"),
         ({"whole": (0.2, (0.15, 0.25))}, "undecided", "measure again"),
         ({"whole": (1.2, (1.1, 1.3)), "pads": 0.6}, "drop padding", "Drop your padding first"),
-        ({"whole": (0.6, (0.58, 0.62)), "pads": 0.8}, "swap", "Then drop your padding"),
+        ({"whole": (0.6, (0.58, 0.62)), "pads": 0.8}, "drop padding", "Swap in linear"),
         ({"whole": (1.2, (1.1, 1.3)), "pads": 1.02}, "keep dense", "no padding worth dropping"),
         ({"whole": (1.2, (1.1, 1.3)), "pads": 0.95}, "keep dense", "undecided whether dropping"),
         ({"whole": (0.6, (0.58, 0.62)), "pads": 1.0, "p95": 40}, "keep dense", "--tokens 40"),

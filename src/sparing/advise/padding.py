@@ -148,11 +148,11 @@ def measure_padding(
     lengths, batch = texts.lengths, max(SMALLEST_BATCH, batch)
     # One round and what goes before the rounds: file order, two that take less, the maximum length.
     round_ms = 1e3 * budget_s / (rounds + 2) - ms_per_token * batch * texts.tokens
-    sample = _sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
-    timed = _timed(subject, texts, sample, batch, rounds, threads, budget_s)
+    chosen = sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
+    timed = _timed(subject, texts, chosen, batch, rounds, threads, budget_s)
     ratios = {name: each.ratio for name, each in timed.items() if name != FILE}
     # One batch stands for all: the ratio is as many times larger.
-    one, times = ratios[MAXIMUM], len(sample)
+    one, times = ratios[MAXIMUM], len(chosen)
     interval = one.interval and (times * one.interval[0], times * one.interval[1])
     ratios[MAXIMUM] = Ratio(times * one.value, interval, one.count)
     found = Padding(
@@ -161,7 +161,7 @@ def measure_padding(
         tokens=texts.tokens,
         pad_shares=_pad_shares(texts, batch),
         ratios=ratios,
-        sample=sum(map(len, sample)),
+        sample=sum(map(len, chosen)),
         median_tokens=int(np.median(lengths)),
         p95_tokens=int(np.percentile(lengths, 95)),
         longest_tokens=max(lengths),
@@ -182,7 +182,7 @@ def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
     }
 
 
-def _sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms: float) -> Batches:
+def sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms: float) -> Batches:
     """Batches spread evenly over the file whose padded tokens fit the time of one call."""
     lengths = texts.lengths
     slots = sum(len(each) * max(lengths[index] for index in each) for each in batches)
@@ -197,20 +197,20 @@ def _sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms:
 def _timed(
     subject: Subject,
     texts: Texts,
-    sample: Batches,
+    chosen: Batches,
     batch: int,
     rounds: int,
     threads: int | None,
     budget_s: float,
 ) -> dict[str, PairedLatency]:
-    chosen = [index for each in sample for index in each]
+    members = [index for each in chosen for index in each]
     arranged = {
-        FILE: sample,
-        GROUPED: grouped(texts.lengths, chosen, batch),
-        SINGLE: grouped(texts.lengths, chosen, 1),
+        FILE: chosen,
+        GROUPED: grouped(texts.lengths, members, batch),
+        SINGLE: grouped(texts.lengths, members, 1),
     }
     calls = {name: _call(subject, texts, batches, None) for name, batches in arranged.items()}
-    calls[MAXIMUM] = _call(subject, texts, sample[:1], texts.tokens)
+    calls[MAXIMUM] = _call(subject, texts, chosen[:1], texts.tokens)
     return paired_latency(
         calls, baseline=FILE, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
     )
@@ -220,7 +220,7 @@ def _call(
     subject: Subject, texts: Texts, batches: Batches, longest: int | None
 ) -> Callable[[], object]:
     model = subject.model
-    inputs = [completed(model, _padded(texts, each, longest)) for each in batches]
+    inputs = [completed(model, padded(texts, each, longest)) for each in batches]
 
     def call() -> None:
         with torch.inference_mode():
@@ -230,7 +230,8 @@ def _call(
     return call
 
 
-def _padded(texts: Texts, batch: Sequence[int], longest: int | None) -> Inputs:
+def padded(texts: Texts, batch: Sequence[int], longest: int | None = None) -> Inputs:
+    """Texts by their index as one batch, filled up to its longest or to ``longest`` tokens."""
     width = longest or max(len(texts.ids[index]) for index in batch)
     ids = torch.full((len(batch), width), texts.pad_id)
     keep = torch.zeros(len(batch), width, dtype=torch.long)

@@ -24,10 +24,14 @@ from sparing.advise.curves import (
     measure_whole,
     whole_records,
 )
+from sparing.advise.decision import Decision, decide
+from sparing.advise.engines import Engines, measure_engines
 from sparing.advise.model import Subject, open_subject, random_inputs, resolve_tokens
+from sparing.advise.numbers import ratio_words
 from sparing.advise.padding import Padding, Texts, measure_padding, read_texts, tokenise
 from sparing.advise.parts import Part, Parts, measure_parts, part_records
-from sparing.advise.words import Decision, Found, Table, decide, notes, ratio_words, tables
+from sparing.advise.remedies import Findings, Remedy, remedies
+from sparing.advise.tables import Table, notes, tables
 from sparing.compare.cells import latency_records
 from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
@@ -39,8 +43,8 @@ from sparing.measure.machine import Facts, commit, machine, machine_id
 if TYPE_CHECKING:
     from torch import nn
 
-SECONDS = {"parts": 12.0, "padding": 30.0, "curves": 4.0, "whole": 10.0}
-ROUNDS = {"parts": 20, "padding": 8, "curves": 12, "whole": 20}
+SECONDS = {"parts": 12.0, "padding": 30.0, "engines": 20.0, "curves": 4.0, "whole": 10.0}
+ROUNDS = {"parts": 20, "padding": 8, "engines": 8, "curves": 12, "whole": 20}
 FEWEST_ROUNDS = 5
 SHOWN_ROWS, MOST_LINES = 9, 40  # of a table, of the whole as text
 
@@ -52,7 +56,8 @@ class Options:
     ``tokens`` is the length to advise on (512, or all that the model reads, unless given);
     ``mechanisms`` are those to look at, all when empty; ``lengths`` those of the crossover curves,
     64 to 4,096 when empty; ``thread_count`` pins PyTorch's threads (None takes what PyTorch would);
-    ``quick`` halves the rounds and the time that they may take.
+    ``engines`` exports the model and times it in ONNX Runtime, in float32 and INT8; ``quick``
+    halves the rounds and the time that they may take.
     """
 
     tokens: int | None = None
@@ -60,6 +65,7 @@ class Options:
     mechanisms: tuple[str, ...] = ()
     lengths: tuple[int, ...] = ()
     thread_count: int | None = None
+    engines: bool = True
     quick: bool = False
 
     def __post_init__(self) -> None:
@@ -82,14 +88,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do about a model's attention and padding on this machine, and why.
+    """What would make a model faster on this machine, and why.
 
-    ``recommendation`` says it in words, ``decision`` in one of four: keep dense, swap, drop
-    padding, undecided. ``parts`` sum to the whole model's time; ``mechanisms`` hold each core's
-    ratio by length; ``whole`` the best mechanism's predicted and measured effect; ``padding`` what
-    pads cost on the texts given. ``records`` hold every number. ``disturbance`` says what kept the
-    machine busy meanwhile, so that nothing is decided; empty where it was quiet. In a notebook it
-    shows as tables.
+    ``recommendation`` says it in words, ``decision`` in one of five: keep dense, swap, drop
+    padding, change engine, undecided. ``remedies`` are all that there are, with their effects:
+    padding, ONNX Runtime, INT8, slim, and attention last. ``parts`` sum to the whole model's time;
+    ``mechanisms`` hold each core's ratio by length; ``whole`` the best mechanism's predicted and
+    measured effect; ``padding`` what pads cost on the texts given; ``engines`` the dense model in
+    ONNX Runtime. ``records`` hold every number. ``disturbance`` says what kept the machine busy
+    meanwhile, so that nothing is decided; empty where it was quiet. In a notebook it shows as
+    tables.
     """
 
     model: str
@@ -99,9 +107,11 @@ class Advice:
     threads: int
     decision: Decision
     recommendation: str
+    remedies: tuple[Remedy, ...]
     parts: tuple[Part, ...]
     largest_gain: float
     padding: Padding | None
+    engines: Engines
     mechanisms: tuple[Candidate, ...]
     whole: WholeModel | None
     notes: tuple[str, ...]
@@ -116,6 +126,7 @@ class Advice:
             "recommendation": self.recommendation,
             "disturbance": self.disturbance,
             "decision": self.decision,
+            "remedies": [asdict(remedy) for remedy in self.remedies],
             "model": self.model,
             "model_class": self.model_class,
             "tokens": self.tokens,
@@ -124,6 +135,7 @@ class Advice:
             "parts": [asdict(part) for part in self.parts],
             "largest_gain": self.largest_gain,
             "padding": None if self.padding is None else asdict(self.padding),
+            "engines": asdict(self.engines),
             "mechanisms": [_plain_candidate(each) for each in self.mechanisms],
             "whole_model": None if self.whole is None else _plain_whole(self.whole),
             "notes": list(self.notes),
@@ -191,25 +203,31 @@ def _measure(
     texts: Texts | None,
     options: Options,
     on_progress: Progress,
-) -> tuple[Found, list[Record], list[str]]:
+) -> tuple[Findings, list[Record], list[str]]:
     """All stages, one after the other: what was measured, its records, and notes."""
     inputs, sizes = random_inputs(subject, options.batch, tokens), (tokens, options.batch)
     on_progress(0.05, "where the time goes")
     parts = measure_parts(subject, inputs, **options.timing("parts"))
     records, padding = part_records(parts, *sizes), None
+    pace = parts.model.p50_ms / (tokens * options.batch)
     if texts is not None:
-        on_progress(0.2, "padding on the texts")
-        pace = parts.model.p50_ms / (tokens * options.batch)
+        on_progress(0.15, "padding on the texts")
         padding, found = measure_padding(
             subject, texts, options.batch, ms_per_token=pace, **options.timing("padding")
         )
+        records += found
+    engines = Engines()
+    if options.engines:
+        on_progress(0.3, "exporting to ONNX Runtime, in float32 and INT8")
+        timing = options.timing("engines")
+        engines, found = measure_engines(subject, texts, *sizes, ms_per_token=pace, **timing)
         records += found
     records += _measure_curves(subject, chosen, tokens, options, on_progress)
     on_progress(0.9, "the whole model with the best mechanism")
     whole = _measure_best(subject, chosen, parts, inputs, tokens, options)
     records += whole_records(whole, *sizes) if whole is not None else []
     extra, found = _measure_swapped(subject, inputs, tokens, options)
-    everything = Found(subject, *sizes, parts, tuple(chosen), whole, padding)
+    everything = Findings(subject, *sizes, parts, tuple(chosen), whole, padding, engines)
     return everything, records + found, extra
 
 
@@ -248,7 +266,7 @@ def _measure_curves(
     lengths = sorted({*(options.lengths or LENGTHS), tokens})
     total, done, found = sum(length + 512 for length in lengths), 0, []
     for length in lengths:
-        on_progress(0.35 + 0.55 * done / total, f"attention cores at {length} tokens")
+        on_progress(0.5 + 0.4 * done / total, f"attention cores at {length} tokens")
         timing = options.timing("curves")
         found += measure_length(subject, chosen, length, options.batch, **timing)
         done += length + 512
@@ -284,30 +302,32 @@ def _measure_swapped(
     return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
 
 
-def _advice(found: Found, records: list[Record], extra: list[str]) -> Advice:
-    decision, recommendation = decide(found)
+def _advice(findings: Findings, records: list[Record], extra: list[str]) -> Advice:
+    decision, recommendation = decide(findings)
     facts, revision = machine(), commit()
     stamp: Callable[[Record], Record] = lambda record: replace(  # noqa: E731
         record, machine=machine_id(facts), commit=revision
     )
     return Advice(
-        model=found.subject.name,
-        model_class=found.subject.kind,
-        tokens=found.tokens,
-        batch=found.batch,
-        threads=found.parts.model.threads,
+        model=findings.subject.name,
+        model_class=findings.subject.kind,
+        tokens=findings.tokens,
+        batch=findings.batch,
+        threads=findings.parts.model.threads,
         decision=decision,
         recommendation=recommendation,
-        parts=found.parts.parts,
-        largest_gain=found.parts.gain.value,
-        padding=found.padding,
-        mechanisms=found.chosen,
-        whole=found.whole,
-        notes=notes(found, extra),
-        tables=tables(found),
+        remedies=remedies(findings),
+        parts=findings.parts.parts,
+        largest_gain=findings.parts.gain.value,
+        padding=findings.padding,
+        engines=findings.engines,
+        mechanisms=findings.chosen,
+        whole=findings.whole,
+        notes=notes(findings, extra),
+        tables=tables(findings),
         machine=facts,
         records=[stamp(record) for record in records],
-        disturbance=found.disturbance,
+        disturbance=findings.disturbance,
     )
 
 

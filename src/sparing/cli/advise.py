@@ -28,6 +28,9 @@ def run(
     mechanisms: Annotated[str, typer.Option(help="Mechanisms, by commas; default all.")] = "",
     lengths: Annotated[str, typer.Option(help="Lengths of the curves: 64,512,4096.")] = "",
     threads: Annotated[int | None, typer.Option(help="Default: as many as PyTorch takes.")] = None,
+    engines: Annotated[
+        bool, typer.Option(help="Export it and time it in ONNX Runtime and INT8 too.")
+    ] = True,
     quick: Annotated[
         bool, typer.Option("--quick", help="Half the rounds, wider intervals.")
     ] = False,
@@ -36,7 +39,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether another attention, or less padding, would make a model faster on this machine."""
+    """Say what would make a model faster on this machine: padding, engine, slim, attention."""
     from sparing.advise.study import Options
     from sparing.advise.study import run as advise
 
@@ -46,6 +49,7 @@ def run(
         mechanisms=tuple(words(mechanisms)),
         lengths=tuple(numbers(lengths, "--lengths")),
         thread_count=threads,
+        engines=engines,
         quick=quick,
     )
     with progress_bar(quiet=as_json) as show:
@@ -64,9 +68,9 @@ def _print(advice: Advice) -> None:
     console = Console()
     console.print(escape(advice.recommendation), style="bold", highlight=False)
     for shown in advice.tables:
-        table = Table(
-            *map(escape, shown.heads), title=escape(shown.title), box=None, title_justify="left"
-        )
+        table = Table(title=escape(shown.title), box=None, title_justify="left")
+        for head in shown.heads:
+            table.add_column(escape(head), overflow="fold")
         for row in shown.rows:
             table.add_row(*map(escape, row))
         console.print()

@@ -17,8 +17,8 @@ from sparing.export.int8 import Int8Settings, quantise, quantise_module
 from sparing.export.onnx import export_onnx
 
 
-class TextClassifier(nn.Module):
-    """A transformers text classifier that takes and gives tensors."""
+class TextEncoder(nn.Module):
+    """A transformers text encoder that takes and gives tensors: its logits, or hidden states."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -29,17 +29,17 @@ class TextClassifier(nn.Module):
         input_ids: Int[Tensor, "batch tokens"],
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
-    ) -> Float[Tensor, "batch classes"]:
-        """The logits."""
+    ) -> Float[Tensor, "*batch_and_answer"]:
+        """The first output, such as the logits."""
         further = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        logits: Tensor = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, **further
-        ).logits
-        return logits
+        answer: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **further)[
+            0
+        ]
+        return answer
 
 
-class ImageClassifier(nn.Module):
-    """A transformers image classifier that takes and gives tensors."""
+class ImageEncoder(nn.Module):
+    """A transformers image encoder that takes and gives tensors: its logits, or hidden states."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -47,22 +47,22 @@ class ImageClassifier(nn.Module):
 
     def forward(
         self, pixel_values: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch classes"]:
-        """The logits."""
-        logits: Tensor = self.model(pixel_values=pixel_values).logits
-        return logits
+    ) -> Float[Tensor, "*batch_and_answer"]:
+        """The first output, such as the logits."""
+        answer: Tensor = self.model(pixel_values=pixel_values)[0]
+        return answer
 
 
 def dense_segment(model: nn.Module) -> nn.Module:
-    """A transformers classifier as the one segment of a dense chain.
+    """A transformers encoder as the one segment of a dense chain.
 
     Raises ``Unsupported`` for models that take neither ``input_ids`` nor ``pixel_values``.
     """
     name = getattr(model, "main_input_name", "")
     if name == "input_ids":
-        return TextClassifier(model).train(model.training)
+        return TextEncoder(model).train(model.training)
     if name == "pixel_values":
-        return ImageClassifier(model).train(model.training)
+        return ImageEncoder(model).train(model.training)
     raise Unsupported(f"{type(model).__name__} takes {name or 'something else'}: no dense chain")
 
 

@@ -1,0 +1,227 @@
+"""The dense model as it is in ONNX Runtime, in float32 and in INT8: exported and timed here."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sparing.advise.model import Inputs, Subject, completed, random_inputs
+from sparing.advise.padding import Texts, in_file_order, padded, sample
+from sparing.core.errors import SparingError
+from sparing.core.record import Label, Record
+from sparing.core.scratch import scratch_inside
+from sparing.experiment.cells.probe import model_call
+from sparing.export.engine import Chain
+from sparing.export.int8 import Int8Settings
+from sparing.export.rivals import dense_rivals, dense_segment
+from sparing.measure.latency import paired_latency
+from sparing.measure.statistics import Ratio
+
+PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
+COMPARED = 200
+"""Texts, at most, whose answers in INT8 are compared."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How INT8 answers beside float32 on ``count`` texts.
+
+    ``value`` is the share of texts with the same class, ``interval`` its exact 95 % interval; for
+    models that give vectors the mean cosine between the two, averaged over tokens, with no
+    interval.
+    """
+
+    kind: str
+    value: float
+    interval: tuple[float, float] | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine: the whole model's time over PyTorch's on the same inputs, in turns.
+
+    ``agreement`` is None where the outputs are the same, or where no texts were given.
+    """
+
+    name: str
+    exact: bool
+    ratio: Ratio
+    agreement: Agreement | None = None
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What was timed, on which inputs in words, or why nothing could be."""
+
+    measured: tuple[Engine, ...] = ()
+    inputs: str = ""
+    obstacle: str = ""
+
+    def find(self, name: str) -> Engine | None:
+        """The engine of this name, None where it was not measured."""
+        return next((engine for engine in self.measured if engine.name == name), None)
+
+
+def measure_engines(
+    subject: Subject,
+    texts: Texts | None,
+    tokens: int,
+    batch: int,
+    *,
+    ms_per_token: float,
+    rounds: int,
+    threads: int | None,
+    budget_s: float,
+) -> tuple[Engines, list[Record]]:
+    """Export the model, quantise it, and time all three forms in turns.
+
+    On the texts given, in batches of ``batch`` in file order, or else on random inputs of
+    ``tokens`` tokens. The files are removed afterwards. A model that cannot be exported has the
+    reason in ``obstacle``; nothing is raised for it.
+    """
+    obstacle = _obstacle(subject)
+    if obstacle:
+        return Engines(obstacle=obstacle), []
+    call_ms = 1e3 * budget_s / (rounds + 2) / 2.5
+    batches, words = _batches(subject, texts, tokens, batch, ms_per_token, call_ms)
+    with scratch_inside(Path(tempfile.gettempdir()), "sparing-advise") as folder:
+        try:
+            chains = _chains(subject, folder, threads)
+        except SparingError as error:
+            return Engines(obstacle=str(error)), []
+        calls = {PYTORCH: _in_pytorch(subject, batches)}
+        calls |= {name: _in_chain(chain, batches) for name, chain in chains.items()}
+        timed = paired_latency(
+            calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
+        )
+        agreement = None if texts is None else _agreement(texts, chains)
+    measured = (
+        Engine(ONNX, True, timed[ONNX].ratio),
+        Engine(INT8, False, timed[INT8].ratio, agreement),
+    )
+    labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "inputs": words}
+    labels["threads"] = timed[PYTORCH].threads
+    return Engines(measured, words), _records(measured, labels)
+
+
+def _obstacle(subject: Subject) -> str:
+    """Why the model cannot run in ONNX Runtime here; empty where it may."""
+    model = subject.model
+    if model.config.is_encoder_decoder or subject.causal:
+        return "it generates, and encoders alone are exported here"
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        return f"it is {model.dtype} on {model.device.type}, and float32 on the CPU is exported"
+    return ""
+
+
+def _batches(
+    subject: Subject,
+    texts: Texts | None,
+    tokens: int,
+    batch: int,
+    ms_per_token: float,
+    call_ms: float,
+) -> tuple[list[Inputs], str]:
+    if texts is None:
+        kind = "images" if subject.reads == "images" else f"inputs of {tokens:,} tokens"
+        return [_kept(random_inputs(subject, batch, tokens))], f"random {kind}, batch {batch}"
+    chosen = sample(texts, in_file_order(texts.lengths, batch), ms_per_token, call_ms)
+    count = sum(map(len, chosen))
+    return [padded(texts, each) for each in chosen], f"{count:,} of your texts, batch {batch}"
+
+
+def _kept(inputs: Inputs) -> Inputs:
+    """The tensors alone: an exported model takes no switches."""
+    return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+
+
+def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Chain]:
+    length = subject.limit if subject.limit is not None else 16
+    example = _kept(random_inputs(subject, 2, min(length, 16)))
+    if subject.reads == "images":
+        example = _kept(random_inputs(subject, 2, length))
+    rivals = dense_rivals(
+        dense_segment(subject.model),
+        example,
+        folder,
+        int8=[Int8Settings()],
+        compiled=False,
+        eager_int8=False,
+        thread_count=threads or torch.get_num_threads(),
+        longest=subject.limit if subject.reads == "tokens" else None,
+    )
+    float32 = rivals.pop("onnxruntime")
+    rivals.pop("eager")
+    (int8,) = rivals.values()
+    return {ONNX: float32, INT8: int8}
+
+
+def _in_pytorch(subject: Subject, batches: Sequence[Inputs]) -> Callable[[], object]:
+    calls = [model_call(subject.model, completed(subject.model, each)) for each in batches]
+    return lambda: [call() for call in calls]
+
+
+def _in_chain(chain: Chain, batches: Sequence[Inputs]) -> Callable[[], object]:
+    return lambda: [chain(each) for each in batches]
+
+
+def _agreement(texts: Texts, chains: Mapping[str, Callable[[Inputs], Any]]) -> Agreement:
+    """INT8's answers beside float32's, one text at a time, as batches would change them."""
+    step = max(1, len(texts.ids) // COMPARED)
+    chosen = list(range(0, len(texts.ids), step))[:COMPARED]
+    pairs = [
+        tuple(chains[name](padded(texts, [index]))[0] for name in (ONNX, INT8)) for index in chosen
+    ]
+    if pairs[0][0].ndim == 2 and pairs[0][0].shape[1] > 1:
+        same = sum(int(one.argmax() == other.argmax()) for one, other in pairs)
+        return _share(same, len(pairs))
+    cosines = [F.cosine_similarity(one, other, dim=-1).mean() for one, other in pairs]
+    return Agreement("cosine", float(torch.stack(cosines).mean()), None, len(pairs))
+
+
+def _share(same: int, count: int) -> Agreement:
+    from scipy.stats import binomtest
+
+    ends = binomtest(same, count).proportion_ci(method="exact")
+    return Agreement("same class", same / count, (float(ends.low), float(ends.high)), count)
+
+
+def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Record]:
+    records = []
+    for engine in measured:
+        own: dict[str, Any] = {**labels, "engine": engine.name, "baseline": PYTORCH}
+        ratio, agreement = engine.ratio, engine.agreement
+        records.append(
+            Record(
+                "engine_latency_ratio",
+                ratio.value,
+                "ratio",
+                "measured",
+                own,
+                ratio.interval,
+                ratio.count,
+            )
+        )
+        if agreement is not None:
+            name = "answer_agreement" if agreement.kind == "same class" else "output_cosine"
+            compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}
+            records.append(
+                Record(
+                    name,
+                    agreement.value,
+                    "share",
+                    "measured",
+                    compared,
+                    agreement.interval,
+                    agreement.count,
+                )
+            )
+    return records

@@ -1,0 +1,182 @@
+"""What could make a model faster, each remedy with its measured effect: attention is the last."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sparing.advise.curves import Candidate, WholeModel
+from sparing.advise.engines import INT8, ONNX, PYTORCH, Agreement, Engine, Engines
+from sparing.advise.model import Subject
+from sparing.advise.numbers import DASH, gain_bounds, percent, ratio_words, speed
+from sparing.advise.padding import FILE, SINGLE, Padding
+from sparing.advise.parts import Parts
+from sparing.core.errors import Unsupported, UsageError
+from sparing.experiment.inputs.task import task_of
+from sparing.measure.statistics import Ratio
+from sparing.transfer.families import family_of, require_classifier
+
+Verdict = Literal["pays", "does not pay", "undecided", "not measured"]
+# A gain below this is not worth a change, let alone a training.
+WORTH = 1.05
+SAME = "the same"
+NEEDS_TEXTS = "not measured: give --texts"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that was measured, as the recommendation needs it.
+
+    ``disturbance`` says what kept the machine busy meanwhile; empty where it was quiet.
+    """
+
+    subject: Subject
+    tokens: int
+    batch: int
+    parts: Parts
+    chosen: tuple[Candidate, ...]
+    whole: WholeModel | None
+    padding: Padding | None
+    engines: Engines = field(default_factory=Engines)
+    disturbance: str = ""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One thing to do: its effect on the whole model, what happens to the answers, and how.
+
+    ``sentence`` says it in the recommendation; empty where it does not belong there.
+    """
+
+    name: str
+    verdict: Verdict
+    effect: str
+    answers: str
+    how: str
+    sentence: str = ""
+
+
+def remedies(findings: Findings) -> tuple[Remedy, ...]:
+    """All there are for this model, those that keep its answers and need no training first."""
+    listed = [_onnx(findings), _int8(findings), _slim(findings), _attention(findings)]
+    if findings.subject.reads == "tokens":
+        listed.insert(0, _padding(findings))
+    return tuple(listed)
+
+
+def verdict_of(ratio: Ratio) -> Verdict:
+    """Whether a ratio of times is a gain worth having, by its whole interval."""
+    low, high = gain_bounds(ratio)
+    if low >= WORTH:
+        return "pays"
+    return "does not pay" if high < WORTH else "undecided"
+
+
+def _padding(findings: Findings) -> Remedy:
+    padding, how = findings.padding, "batches of like length, or one text each"
+    if padding is None:
+        return Remedy("no padding", "not measured", NEEDS_TEXTS, SAME, how)
+    ratio = padding.ratios[padding.best]
+    verdict, words = verdict_of(ratio), _padding_words(padding)
+    sentence = {
+        "pays": f"Drop your padding first: {words}.",
+        "undecided": f"On your texts it is undecided whether dropping padding pays: {words}.",
+        "does not pay": "Your texts leave no padding worth dropping "
+        f"({percent(padding.pad_shares[FILE])} pads).",
+    }[verdict]
+    effect = ratio_words(ratio, findings.disturbance)
+    return Remedy("no padding", verdict, effect, SAME, how, sentence)
+
+
+def _padding_words(padding: Padding) -> str:
+    way = "taking your texts one by one" if padding.best == SINGLE else "grouping them by length"
+    share = percent(padding.pad_shares[FILE])
+    return (
+        f"in batches of {padding.batch} in file order {share} of the tokens are pads, and {way} "
+        f"is {speed(padding.ratios[padding.best])} with the same outputs, measured on "
+        f"{padding.sample:,} of {padding.texts:,} texts"
+    )
+
+
+def _onnx(findings: Findings) -> Remedy:
+    engine, how = findings.engines.find(ONNX), "export_onnx and Chain (docs: advise)"
+    if engine is None:
+        return _unmeasured(ONNX, findings, SAME, how)
+    verdict = verdict_of(engine.ratio)
+    sentence = (
+        f"Serve it in {ONNX}: {speed(engine.ratio)} than {PYTORCH} with the same outputs, measured "
+        f"on {findings.engines.inputs}."
+    )
+    effect = ratio_words(engine.ratio, findings.disturbance)
+    return Remedy(ONNX, verdict, effect, SAME, how, sentence if verdict == "pays" else "")
+
+
+def _int8(findings: Findings) -> Remedy:
+    engine, how = findings.engines.find(INT8), "quantise and Chain (docs: advise)"
+    if engine is None:
+        return _unmeasured(INT8, findings, NEEDS_TEXTS, how)
+    answers = NEEDS_TEXTS if engine.agreement is None else _agreement_words(engine.agreement)
+    verdict, sentence = verdict_of(engine.ratio), ""
+    if verdict == "pays" and _beats_float32(engine, findings):
+        changed = (
+            "how many answers change was not measured (give --texts)"
+            if engine.agreement is None
+            else f"answers: {answers}"
+        )
+        sentence = f"In INT8 it is {speed(engine.ratio)} than {PYTORCH}; {changed}."
+        sentence = sentence.replace("In INT8", f"In {INT8}", 1)
+    effect = ratio_words(engine.ratio, findings.disturbance)
+    return Remedy(INT8, verdict, effect, answers, how, sentence)
+
+
+def _beats_float32(engine: Engine, findings: Findings) -> bool:
+    float32 = findings.engines.find(ONNX)
+    return float32 is None or float32.ratio.value / engine.ratio.value >= WORTH
+
+
+def _agreement_words(agreement: Agreement) -> str:
+    if agreement.interval is None:
+        return f"vectors of mean cosine {agreement.value:.4f}, {agreement.count} texts"
+    low, high = (f"{100 * end:.1f}" for end in agreement.interval)
+    same = f"{100 * agreement.value:.1f} % the same"
+    return f"{same} ({low}{DASH}{high} %), {agreement.count} texts"
+
+
+def _unmeasured(name: str, findings: Findings, answers: str, how: str) -> Remedy:
+    reason = findings.engines.obstacle or "left out"
+    return Remedy(name, "not measured", f"not measured: {reason}", answers, how)
+
+
+def _slim(findings: Findings) -> Remedy:
+    subject = findings.subject
+    obstacle = _slim_obstacle(subject)
+    if obstacle:
+        return Remedy("slim", "not measured", f"not for this model: {obstacle}", "", "")
+    known = task_of(subject.name)
+    command = f"sparing slim {shlex.quote(subject.name)}" + ("" if known else " --task TASK")
+    sentence = f"To cut the model itself, with a bound on changed answers: {command} (it trains)."
+    answers = "share changed is bounded"
+    return Remedy("slim", "not measured", "not measured: it trains", answers, command, sentence)
+
+
+def _slim_obstacle(subject: Subject) -> str:
+    """Why slim cannot take this model; empty where it can. One without a head gets one there."""
+    try:
+        family_of(subject.model.config)
+        if not subject.kind.endswith("Model"):
+            require_classifier(subject.model)
+    except (Unsupported, UsageError) as error:
+        return str(error)
+    return ""
+
+
+def _attention(findings: Findings) -> Remedy:
+    whole = findings.whole
+    if whole is None:
+        return Remedy("other attention", "not measured", "no mechanism serves this model", "", "")
+    name = f"other attention ({whole.mechanism})"
+    answers = SAME if whole.exact else "need training"
+    effect = ratio_words(whole.measured, findings.disturbance)
+    how = "sparing.swap" if whole.exact else "sparing train ... --distil-from DENSE"
+    return Remedy(name, verdict_of(whole.measured), effect, answers, how)
