@@ -108,14 +108,9 @@ def of_calculator(config: Config, measured: Records, before: Records) -> Any:
 def of_compare(config: Config, measured: Records, before: Records) -> Any:
     options = options_of(compare.Options, config["identity"])
     facts = config["task"]
-    claims = compare.claims_of(options, facts["chance"], facts["tokens"])
-    found = compare_analysis.analyse(
-        measured,
-        options.mechanisms,
-        options.baseline,
-        options.margin,
-        facts["examples"]["test"],
-    )
+    asked = (options.mechanisms, options.baseline, options.margin)
+    claims = compare.claims_of(*asked, facts["chance"], facts["tokens"])
+    found = compare_analysis.analyse(measured, *asked, facts["examples"]["test"])
     return found, lambda records: decide(claims, RecordTable(records))
 
 

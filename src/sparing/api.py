@@ -189,14 +189,10 @@ def advise(
     from sparing.advise import study
     from sparing.transfer.unwrapping import tokenizer_in
 
-    own: dict[str, Any] = {
-        "mechanisms": _names(mechanisms),
-        "lengths": tuple(lengths),
-        "thread_count": threads,
-    }
+    names, counts = _names(mechanisms), tuple(lengths)
     return study.run(
         str(model) if isinstance(model, Path) else model,
-        study.Options(tokens=tokens, batch=batch, engines=engines, quick=quick, **own),
+        study.Options(tokens, batch, names, counts, threads, engines, quick),
         texts=Path(texts) if isinstance(texts, str) else texts,
         tokenizer=tokenizer if tokenizer is not None else tokenizer_in(model),
         output_dir=_path(output_dir),

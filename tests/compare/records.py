@@ -202,6 +202,7 @@ def _costs(arm: str, shape: Shape, baseline: str, tokens: int) -> list[Record]:
             record("peak_ratio", factor, "ratio", near, **place),
             record("flops_ratio", 0.9 + 0.1 * factor, "ratio", None, "modelled", **place),
             record("energy_ratio", factor, "ratio", near, "estimated", **place),
+            *(latency_verdict(arm, factor, near) if place["batch"] == 1 else ()),
         ]
     return made
 
@@ -240,12 +241,21 @@ def _against(arm: str, shape: Shape, baseline: str, seeds: int, difference: floa
     ]
 
 
+def latency_verdict(arm: str, ratio: float, interval: tuple[float, float] | None) -> list[Record]:
+    """What the analysis makes of a ratio whose interval decides; nothing without one."""
+    if interval is None:
+        return []
+    low, high = interval
+    word = "faster" if high < 1 else "slower" if low > 1 else "undecided"
+    return [record("latency_verdict", ratio, "ratio", interval, arm=arm, verdict=word)]
+
+
 def verdict_of(interval: tuple[float, float], margin: float) -> str:
     """The word for a difference's interval."""
     low, high = interval
-    if -margin < low and high < margin:
-        return "equivalent"
-    return "better" if low > 0 else "worse" if high < 0 else "undecided"
+    if low >= -margin:
+        return "better" if low > 0 else "no worse"
+    return "worse" if high < -margin else "undecided"
 
 
 GOALS = [

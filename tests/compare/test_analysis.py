@@ -10,6 +10,7 @@ import torch
 from sparing.compare import cells
 from sparing.compare import study as compare
 from sparing.compare.analysis import analyse
+from sparing.compare.claims import claims_of
 from sparing.core.record import Record
 from sparing.experiment.claims import Goal, decide
 from sparing.experiment.records import RecordTable
@@ -72,7 +73,9 @@ def test_a_ratio_of_disturbed_times_says_so():
 
 
 def _goals(records, options, task):
-    claims = compare.claims_of(options, task.chance, task.tokens)
+    claims = claims_of(
+        options.mechanisms, options.baseline, options.margin, task.chance, task.tokens
+    )
     return decide(claims, RecordTable(records))
 
 

@@ -84,7 +84,7 @@ def test_a_cost_says_its_direction(full, config, value, interval, text, notes, t
     assert found.value == value
 
 
-@pytest.mark.parametrize("verdict", ["better", "worse", "equivalent", "undecided"])
+@pytest.mark.parametrize("verdict", ["better", "worse", "no worse", "undecided"])
 def test_the_difference_is_one_of_four_words(full, config, verdict):
     labels = {"arm": "linear", "baseline": "softmax", "verdict": verdict, "margin": 0.01}
     changed = [

@@ -12,7 +12,7 @@ FAST, SLOW, SAME = (0.5, (0.45, 0.55)), (1.5, (1.4, 1.6)), (1.0, (0.95, 1.05))
 
 
 def test_the_attention_core_alone_decides_nothing():
-    records, config = situation({"a": (None, "equivalent")})
+    records, config = situation({"a": (None, "no worse")})
     place = {"arm": "a", "scope": "attention", "tokens": 4096, "batch": 1}
     records.append(make.record("latency_ratio", FAST[0], "ratio", FAST[1], **place))
     found = decide(records, config)
@@ -26,6 +26,7 @@ def situation(arms, crossings=(), shares=True):
         place = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
         if speed:
             found.append(make.record("latency_ratio", speed[0], "ratio", speed[1], **place))
+            found += make.latency_verdict(arm, *speed)
         if word:
             labels = {"arm": arm, "baseline": "softmax", "verdict": word, "margin": 0.01}
             gap = {"better": 0.02, "worse": -0.02}.get(word, -0.001)
@@ -43,20 +44,20 @@ def situation(arms, crossings=(), shares=True):
 @pytest.mark.parametrize(
     ("arms", "decision", "arm", "says"),
     [
-        ({"a": (FAST, "equivalent")}, "use", "a", r"Use a here: it .* 2\.0× faster than dense"),
+        ({"a": (FAST, "no worse")}, "use", "a", r"Use a here: it .* 2\.0× faster than dense"),
         ({"a": (FAST, "better")}, "use", "a", "accuracy is better"),
         (
-            {"a": ((0.8, (0.7, 0.9)), "equivalent"), "b": (FAST, "equivalent")},
+            {"a": ((0.8, (0.7, 0.9)), "no worse"), "b": (FAST, "no worse")},
             "use",
             "b",
             "Use b here",
         ),
-        ({"a": (FAST, "worse"), "b": (SLOW, "equivalent")}, "keep dense", "softmax", "but its acc"),
-        ({"a": (SLOW, "equivalent")}, "keep dense", "softmax", r"a makes .* 1\.50× slower"),
+        ({"a": (FAST, "worse"), "b": (SLOW, "no worse")}, "keep dense", "softmax", "but its acc"),
+        ({"a": (SLOW, "no worse")}, "keep dense", "softmax", r"a makes .* 1\.50× slower"),
         ({"a": (SLOW, "worse"), "b": (SLOW, None)}, "keep dense", "softmax", "even the fastest"),
-        ({"a": (SAME, "equivalent")}, "keep dense", "softmax", "no other arm is clearly faster"),
+        ({"a": (SAME, "no worse")}, "keep dense", "softmax", "no other arm is clearly faster"),
         (
-            {"a": ((0.9996, (0.9993, 0.9998)), "equivalent")},
+            {"a": ((0.9996, (0.9993, 0.9998)), "no worse")},
             "keep dense",
             "softmax",
             "no other arm is clearly faster",
@@ -66,9 +67,9 @@ def situation(arms, crossings=(), shares=True):
         ({"a": (SLOW, "better")}, "depends", "a", "only if accuracy counts most"),
         ({"a": (FAST, "undecided")}, "undecided", None, "keep dense until more is known"),
         ({"a": (FAST, None)}, "undecided", None, "a still lacks measurements"),
-        ({"a": (None, "equivalent")}, "undecided", None, "a still lacks measurements"),
+        ({"a": (None, "no worse")}, "undecided", None, "a still lacks measurements"),
         ({"a": (None, None), "b": (None, None)}, "undecided", None, "a and b still lack"),
-        ({"a": ((0.5, None), "equivalent")}, "undecided", None, "still lacks"),
+        ({"a": ((0.5, None), "no worse")}, "undecided", None, "still lacks"),
         ({}, "undecided", None, "Nothing to compare"),
     ],
 )
@@ -90,7 +91,7 @@ def test_decision(arms, decision, arm, says):
     ],
 )
 def test_from_which_length_on(crossings, says):
-    arms = {"a": (SLOW, "equivalent"), "b": (SLOW, "equivalent")}
+    arms = {"a": (SLOW, "no worse"), "b": (SLOW, "no worse")}
     result = decide(*situation(arms, crossings))
     assert re.search(says, result.second)
     assert "at 4,096 tokens attention is 80 % of the model's time" in result.second
@@ -110,7 +111,7 @@ def test_from_which_length_on(crossings, says):
     ],
 )
 def test_an_interval_that_holds_or_touches_1_decides_nothing(value, interval, decision):
-    result = decide(*situation({"a": ((value, interval), "equivalent")}))
+    result = decide(*situation({"a": ((value, interval), "no worse")}))
     assert result.decision == decision
     unclear = interval[0] <= 1 <= interval[1]
     assert ("no other arm is clearly faster" in result.first) == unclear
@@ -130,10 +131,10 @@ def busy(records, cell=""):
 @pytest.mark.parametrize(
     "arms",
     [
-        {"a": (FAST, "equivalent")},
-        {"a": (FAST, "worse"), "b": (SLOW, "equivalent")},
+        {"a": (FAST, "no worse")},
+        {"a": (FAST, "worse"), "b": (SLOW, "no worse")},
         {"a": (SLOW, "better")},
-        {"a": (SAME, "equivalent")},
+        {"a": (SAME, "no worse")},
     ],
 )
 def test_no_verdict_from_a_busy_machine(arms):
@@ -165,7 +166,7 @@ def test_what_attention_could_give_is_said_without_other_arms_too():
 
 
 def test_a_curve_of_a_busy_machine_crosses_nowhere():
-    found, config = situation({"a": (SLOW, "equivalent")}, [("a", 512)])
+    found, config = situation({"a": (SLOW, "no worse")}, [("a", 512)])
     place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1}
     curve = make.record("latency_ratio", 0.5, "ratio", (0.4, 0.6), **place)
     found = busy([*found, replace(curve, cell="latency/attention/512")], "latency/attention/512")
@@ -175,7 +176,7 @@ def test_a_curve_of_a_busy_machine_crosses_nowhere():
 
 
 def test_a_share_and_its_gain_are_of_one_value():
-    found, config = situation({"a": (SLOW, "equivalent")}, shares=False)
+    found, config = situation({"a": (SLOW, "no worse")}, shares=False)
     share, interval = 0.934637, (0.923845, 0.946746)
     found.append(make.record("attention_share", share, "share", interval, tokens=4096))
     gains = [1 / (1 - value) for value in (share, *interval)]
@@ -187,7 +188,7 @@ def test_a_share_and_its_gain_are_of_one_value():
 
 
 def test_an_arm_that_loses_accuracy_does_not_lead_the_crossing():
-    arms = {"a": (SLOW, "worse"), "b": (SLOW, "equivalent")}
+    arms = {"a": (SLOW, "worse"), "b": (SLOW, "no worse")}
     result = decide(*situation(arms, [("a", 200), ("b", 400)]))
     assert "From about 400 tokens on" in result.second
     assert "a's already from about 200 tokens on, but its accuracy is worse" in result.second
@@ -196,7 +197,7 @@ def test_an_arm_that_loses_accuracy_does_not_lead_the_crossing():
 
 
 def test_a_measured_length_is_no_estimate_and_the_newest_word_counts():
-    found, config = situation({"a": (SLOW, "equivalent")}, [("a", 512)])
+    found, config = situation({"a": (SLOW, "no worse")}, [("a", 512)])
     place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1, "statistic": "p50"}
     found.append(make.record("latency_ms", 1.0, "ms", **place))
     assert "From 512 tokens on the picture changes" in decide(found, config).second
@@ -222,7 +223,7 @@ def test_a_control_is_not_named_where_it_does_not_win(arms, says):
 
 
 def test_an_arm_that_failed_is_not_waited_for():
-    found, config = situation({"a": (None, None), "b": (SLOW, "equivalent")})
+    found, config = situation({"a": (None, None), "b": (SLOW, "no worse")})
     assert decide(found, config).decision == "undecided"
     failed = [{"cell": "train/a/seed=0", "error": "boom"}]
     assert decide(found, config, failed).decision == "keep dense"
@@ -230,9 +231,9 @@ def test_an_arm_that_failed_is_not_waited_for():
     assert "no other arm could be measured" in decide([], config, every).first
 
 
-@pytest.mark.parametrize("arm", [(FAST, None), (None, "equivalent"), (None, "better")])
+@pytest.mark.parametrize("arm", [(FAST, None), (None, "no worse"), (None, "better")])
 def test_an_arm_that_failed_after_one_of_its_measurements_is_not_waited_for(arm):
-    records, config = situation({"a": arm, "b": (SLOW, "equivalent")})
+    records, config = situation({"a": arm, "b": (SLOW, "no worse")})
     failed = [{"cell": "train/a/seed=0", "error": "boom"}]
     missing = decide(records, config, failed)
     assert missing.decision == ("use" if "better" in arm else "keep dense")
@@ -240,13 +241,13 @@ def test_an_arm_that_failed_after_one_of_its_measurements_is_not_waited_for(arm)
 
 
 def test_another_baseline_is_called_by_its_name():
-    found, config = situation({"a": (SLOW, "equivalent")})
+    found, config = situation({"a": (SLOW, "no worse")})
     config["baseline"] = config["arms"][0] = "window"
     assert decide(found, config).lead == "Keep window here"
 
 
 def test_figures_of_papers_decide_nothing():
-    found, config = situation({"a": (SLOW, "equivalent")})
+    found, config = situation({"a": (SLOW, "no worse")})
     place = {"arm": "a", "scope": "model", "tokens": 65, "batch": 1}
     claim = make.record("latency_ratio", 0.1, "ratio", (0.1, 0.1), "paper", **place)
     assert decide([*found, claim], config) == decide(found, config)

@@ -8,7 +8,7 @@ from tests.compare.test_verdict import FAST, situation
 
 
 def test_it_names_the_whole_model_and_the_gain_at_the_longest_length():
-    records, config = situation({"a": (FAST, "equivalent")})
+    records, config = situation({"a": (FAST, "no worse")})
     records.append(make.record("attention_share", 0.2, "share", tokens=128))
     records.append(make.record("largest_gain", 1.25, "ratio", tokens=128))
     text = str(decide(records, config))

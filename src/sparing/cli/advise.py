@@ -43,15 +43,8 @@ def run(
     from sparing.advise.study import Options
     from sparing.advise.study import run as advise
 
-    options = Options(
-        tokens=tokens,
-        batch=batch,
-        mechanisms=tuple(words(mechanisms)),
-        lengths=tuple(numbers(lengths, "--lengths")),
-        thread_count=threads,
-        engines=engines,
-        quick=quick,
-    )
+    counts = tuple(numbers(lengths, "--lengths"))
+    options = Options(tokens, batch, tuple(words(mechanisms)), counts, threads, engines, quick)
     with progress_bar(quiet=as_json) as show:
         advice = advise(model, options, texts=texts, output_dir=output_dir, on_progress=show)
     if as_json:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from sparing.compare.claims import (
+    accuracy_claims,
+    accuracy_verdict,
+    latency_claims,
+    speed_verdict,
+)
 from sparing.core.record import Label, Obtained, Record
+from sparing.experiment.claims import decide
+from sparing.experiment.records import RecordTable
 from sparing.measure.load import disturbances
 from sparing.measure.statistics import (
     Ratio,
-    Verdict,
     geometric_mean_ratio,
     holm,
     mean_difference,
     sign_flip_p_value,
-    verdict,
 )
 
 RATIOS = {
@@ -50,6 +57,7 @@ def analyse(
     """Everything that is computed from the measurements rather than measured."""
     others = [arm for arm in arms if arm != baseline]
     found = _accuracy_differences(records, others, baseline, margin, test_examples)
+    found = _with_verdicts(found, margin) + _latency_verdicts(records, others)
     for arm in others:
         found += _ratios(records, arm, baseline)
         found += _crossovers(records, arm)
@@ -71,7 +79,6 @@ def _accuracy_differences(
         labels: dict[str, Label] = {
             "arm": arm,
             "baseline": baseline,
-            "verdict": _verdict(pair, margin, 1 / examples, len(pairs)),
             "margin": margin,
             "p_value": p_value,
         }
@@ -89,20 +96,32 @@ def _accuracy_differences(
     return found
 
 
-def _verdict(
-    pair: tuple[list[float], list[float]], margin: float, resolution: float, arms: int
-) -> Verdict:
-    """What an arm's accuracy is beside dense; of many arms some would be better by chance.
+def _with_verdicts(differences: list[Record], margin: float) -> list[Record]:
+    """Each difference with the verdict of its claim, as the goals decide it."""
+    arms = [str(record.labels["arm"]) for record in differences]
+    results = decide(accuracy_claims(arms, margin), RecordTable(differences))
+    return [
+        replace(record, labels={**record.labels, "verdict": accuracy_verdict(result)})
+        for record, result in zip(differences, results, strict=True)
+    ]
 
-    So better and worse need an interval that holds for all arms at once (Bonferroni). Equivalent
-    was declared for each arm alone.
+
+def _latency_verdicts(records: Sequence[Record], others: list[str]) -> list[Record]:
+    """What the whole model's latency on one input says of each arm, as the goals decide it.
+
+    The interval is the one that decided: wider than 95 % where several arms are open.
     """
-    alone = verdict(mean_difference(*pair, resolution=resolution), margin)
-    if alone not in ("better", "worse"):
-        return alone
-    together = mean_difference(*pair, resolution=resolution, confidence=1 - 0.05 / arms)
-    found = verdict(together, margin)
-    return found if found == alone else "undecided"
+    results = decide(latency_claims(others, 0), RecordTable(records))
+    found = []
+    for arm, result in zip(others, results, strict=True):
+        labels: dict[str, Label] = {"arm": arm, "verdict": speed_verdict(result)}
+        if result.value is not None:
+            found.append(
+                Record(
+                    "latency_verdict", result.value, "ratio", "measured", labels, result.interval
+                )
+            )
+    return found
 
 
 def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:

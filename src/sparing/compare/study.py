@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 from sparing.compare import cells as compare_cells
 from sparing.compare.analysis import analyse
+from sparing.compare.claims import claims_of
 from sparing.core.checks import Count, Positive, check_fields, distinct, some
 from sparing.core.errors import UsageError
 from sparing.experiment.arms import DENSE, expand, family_of, resolve_options
 from sparing.experiment.cells.expected import of_compare, weighted
-from sparing.experiment.claims import Claim, Estimate, decide, of_record, recorded
+from sparing.experiment.claims import decide
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import require_kind, require_openable_model, require_reads
 from sparing.experiment.inputs.task import load_for
@@ -121,14 +122,14 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     if options.model not in names():
         require_reads(arms.build(options.baseline, 0), task, options.model)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
-    claims = claims_of(options, task.chance, task.tokens)
-    asked = (options.mechanisms, options.baseline, options.margin, len(task.test))
+    asked = (options.mechanisms, options.baseline, options.margin)
+    claims = claims_of(*asked, task.chance, task.tokens)
     return Experiment(
         "compare",
         config | _described(options, task, resolved, folder.name),
         lambda opened: _cells_of(options, arms),
         lambda records: decide(claims, RecordTable(records)),
-        lambda measured: analyse(measured, *asked),
+        lambda measured: analyse(measured, *asked, len(task.test)),
         estimate=partial(plan_by_kind, parts=1),
     )
 
@@ -185,34 +186,6 @@ def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
         energy_s=options.energy_seconds,
     )
     return weighted(cells, seconds)
-
-
-def claims_of(options: Options, chance: float, tokens: int) -> list[Claim]:
-    """Dense beats chance; each arm is as accurate as dense, and faster at the task's length."""
-
-    def least(records: RecordTable, confidence: float) -> Estimate | None:
-        scores = records.all("accuracy", arm=options.baseline)
-        above = min((float(r.value or 0.0) - chance for r in scores), default=None)
-        return None if above is None else Estimate(above, (above, above))  # one seed can fail it
-
-    text = f"{options.baseline} above chance in every seed"
-    claims = [Claim(text, least, 0.05, "share")]
-    for arm in options.mechanisms:
-        if arm != options.baseline:
-            gap = recorded("accuracy_difference", arm=arm)
-            text = f"{arm}: accuracy less dense"
-            claims.append(Claim(text, gap, -options.margin, "share", family="accuracy"))
-            text = f"{arm}: model latency over dense at {tokens} tokens"
-            ratio = partial(_latency, arm)
-            claims.append(Claim(text, ratio, 1.0, "ratio", at_most=True, family="latency"))
-    return claims
-
-
-def _latency(arm: str, records: RecordTable, confidence: float) -> Estimate | None:
-    ratio = records.find("latency_ratio", arm=arm, scope="model", batch=1)
-    if ratio is None:
-        return None
-    return of_record(ratio, confidence, records, "log", of_seeds=False)
 
 
 def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:

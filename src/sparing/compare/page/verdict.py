@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+from sparing.compare.claims import Speed
 from sparing.compare.page.missing import arm_failed
 from sparing.compare.page.results import Results
 from sparing.compare.page.tables import crossing_words
@@ -47,7 +48,7 @@ class _Judged:
     arm: str
     accuracy: str | None
     difference: Record | None
-    speed: Literal["faster", "slower", "unclear"] | None
+    speed: Speed | None
     latency: Record | None
     failed: bool
     disturbance: str = ""
@@ -55,7 +56,7 @@ class _Judged:
     @property
     def sound(self) -> bool:
         """Whether the accuracy is known not to be worse."""
-        return self.accuracy in ("better", "equivalent")
+        return self.accuracy in ("better", "no worse")
 
     @property
     def open(self) -> bool:
@@ -75,9 +76,8 @@ class _Judged:
 def decide(records: Sequence[Record], config: Config, failed: Failed = ()) -> Verdict:
     """Decide from the records alone.
 
-    An arm is used when its accuracy is better or equivalent and the interval of its latency ratio
-    on the whole model lies below 1; nothing is decided from a value without an interval, nor from
-    times that were taken while the machine was busy.
+    An arm is used when its accuracy is better or no worse and its whole model is faster, as the
+    goals decide both; nothing is decided from times that were taken while the machine was busy.
     """
     results = Results(records, config)
     if not results.others:
@@ -100,14 +100,15 @@ def _judge(results: Results, arm: str, failed: Failed) -> _Judged:
     accuracy = str(difference.labels.get("verdict") or "undecided") if difference else None
     setting = results.setting("latency_ratio")
     latency = results.find("latency_ratio", arm=arm, **setting.labels()) if setting else None
-    speed: Literal["faster", "slower", "unclear"] | None = None
     disturbance = results.disturbance(latency) if latency is not None else ""
-    whole = setting is not None and setting.scope == "model"  # the core alone decides nothing
-    if whole and latency is not None and latency.interval is not None:
-        low, high = latency.interval
-        speed = "faster" if high < 1 else "slower" if low > 1 else "unclear"
+    speed: Speed | None = None
+    decided = results.find(
+        "latency_verdict", arm=arm
+    )  # of the whole model: its core decides nothing
+    if decided is not None and latency is not None and latency.interval is not None:
+        speed = cast("Speed", decided.labels["verdict"])
         if wording.ratio(latency.value or 1.0, "faster", "slower") == wording.SAME:
-            speed = "unclear"  # what rounds to no difference is none to change a model for
+            speed = "undecided"  # what rounds to no difference is none to change a model for
     broken = arm_failed(arm, failed) and (accuracy is None or speed is None)
     return _Judged(arm, accuracy, difference, speed, latency, broken, disturbance)
 
@@ -131,7 +132,7 @@ def _more_accurate(
     results: Results, better: list[_Judged]
 ) -> tuple[Decision, str | None, str, str]:
     """Somebody gains accuracy, nobody gains speed without losing accuracy."""
-    best = max(better, key=lambda one: (one.speed == "unclear", _difference(one)))
+    best = max(better, key=lambda one: (one.speed == "undecided", _difference(one)))
     dense = dense_name(results.config)
     if best.speed == "slower":
         lead = f"Use {_name(best.arm)} only if accuracy counts most"
@@ -200,7 +201,7 @@ def _speed_words(results: Results, one: _Judged) -> str:
     assert one.latency.interval is not None
     speed = wording.ratio(one.ratio, "faster", "slower")
     spread = wording.ratio_interval(one.latency.interval)
-    if one.speed == "unclear":
+    if one.speed == "undecided":
         return f"takes {spread} the time of {dense} (95 % interval) at {where}"
     return f"makes the whole model {speed} than {dense} (95 % interval {spread}) at {where}"
 
@@ -212,7 +213,7 @@ def _accuracy_words(one: _Judged) -> str:
     value, interval = one.difference.value, one.difference.interval
     spread = "" if interval is None else ", " + wording.points_interval(value, interval)
     numbers = f"({wording.points(value, *(interval or ()))} points{spread})"
-    words = {"better": "is better", "worse": "is worse", "equivalent": "is equivalent"}
+    words = {"better": "is better", "worse": "is worse", "no worse": "is no worse"}
     return f"accuracy {words.get(one.accuracy or '', 'is undecided')} {numbers}"
 
 

@@ -19,13 +19,14 @@ _WORDS = (
         "seeds. Where the interval of a ratio holds 1, no direction is claimed.",
     ),
     (
-        "better, worse",
-        "The accuracy differs from the baseline's by more than chance explains, seed by seed.",
+        "better",
+        "The whole interval of the difference in accuracy lies above 0.",
     ),
     (
-        "equivalent",
-        "The whole interval of the difference lies within the stated margin, so a larger "
-        "difference is ruled out.",
+        "no worse, worse",
+        "The whole interval of the difference lies above minus the stated margin, or below it. "
+        "Intervals that decide hold for all arms that are still open at once, and so are wider "
+        "than the 95 % interval shown; the goals below are decided by the same rule.",
     ),
     (
         "undecided",

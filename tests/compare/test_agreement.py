@@ -1,0 +1,61 @@
+"""Table, goals and headline answer the same question alike: one decision, three places."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sparing.compare.analysis import analyse
+from sparing.compare.claims import claims_of
+from sparing.compare.page.verdict import decide as headline
+from sparing.core.record import Record
+from sparing.experiment.claims import decide
+from sparing.experiment.records import RecordTable
+from tests.compare import records as make
+
+ARMS = ["softmax", "a", "b", "c"]
+WORDS = {True: {"better", "no worse"}, False: {"worse"}, "undecided": {"undecided"}}
+
+
+def _measured(run, seeds):
+    """Accuracies of every arm and seed, and ratios of latency; some differences are near zero."""
+    chance = random.Random(run)
+    records = []
+    for arm in ARMS:
+        shift = 0.0 if arm == "softmax" else chance.choice([0.0, 0.03, -0.03, -0.008])
+        for seed in range(seeds):
+            accuracy = 0.8 + 0.002 * seed + shift + chance.gauss(0, 0.006)
+            labels = {"arm": arm, "seed": seed, "split": "test"}
+            records.append(Record("accuracy", accuracy, "share", "measured", labels))
+        if arm != "softmax":
+            ratio = chance.choice([0.7, 0.95, 0.99, 1.0, 1.3])
+            ends = (0.97 * ratio, 1.03 * ratio)
+            place = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
+            records.append(make.record("latency_ratio", ratio, "ratio", ends, **place))
+    return records
+
+
+@pytest.mark.parametrize("run", range(40))
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+def test_they_agree(run, seeds):
+    measured = _measured(run, seeds)
+    records = measured + analyse(measured, ARMS, "softmax", 0.01, 1000)
+    goals = {
+        g.name: g for g in decide(claims_of(ARMS, "softmax", 0.01, 0.1, 65), RecordTable(records))
+    }
+    table = RecordTable(records)
+    sound, fast = set(), set()
+    for arm in ARMS[1:]:
+        accuracy = goals[f"{arm}: accuracy less dense"]
+        latency = goals[f"{arm}: model latency over dense at 65 tokens"]
+        word = table.find("accuracy_difference", arm=arm).labels["verdict"]
+        speed = table.find("latency_verdict", arm=arm).labels["verdict"]
+        assert word in WORDS[accuracy.met]
+        assert speed == {True: "faster", False: "slower"}.get(latency.met, "undecided")
+        sound |= {arm} if accuracy.met is True else set()
+        fast |= {arm} if latency.met is True else set()
+    advice = headline(records, make.config(tuple(ARMS)))
+    assert (advice.decision == "use" and advice.arm in fast) == bool(sound & fast)
+    if seeds < 3:
+        assert not sound  # two seeds decide nothing about accuracy, in any of the three
