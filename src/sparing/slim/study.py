@@ -25,6 +25,7 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
+from sparing.slim.choices import kept
 from sparing.slim.engines import Engines, has_onnx
 from sparing.slim.int8 import int8_cells
 from sparing.slim.memory import memory_of
@@ -239,15 +240,7 @@ def _speed(batch: int, records: RecordTable, confidence: float) -> Estimate | No
 
 def _kept(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
     """The share of the dense score kept on the whole test split; its interval is 90 %."""
-    score = next((r for r in records.all("whole_score", arm=OURS) if r.labels["judged"]), None)
-    gap = next((r for r in records.all("whole_difference", arm=OURS) if r.labels["judged"]), None)
-    if _fastest(batch, records) is None or score is None or gap is None or gap.interval is None:
-        return None
-    dense = float(score.value or 0.0) - float(gap.value or 0.0)
-    if dense <= 0:
-        return None
-    low, high = (1 + float(end) / dense for end in gap.interval)
-    return Estimate(1 + float(gap.value or 0.0) / dense, (low, high))
+    return None if _fastest(batch, records) is None else kept(records, OURS)
 
 
 def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:

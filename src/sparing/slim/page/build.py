@@ -9,7 +9,6 @@ from sparing.report.page import Page
 from sparing.report.run import Run
 from sparing.report.sections import (
     Comparison,
-    Only,
     Pair,
     Part,
     Section,
@@ -32,7 +31,7 @@ from sparing.slim.page.int8 import int8_blocks
 from sparing.slim.page.measured import measured_block, measured_plot
 from sparing.slim.page.results import SlimResults
 from sparing.slim.page.trials import trials
-from sparing.slim.page.verdict import judge
+from sparing.slim.page.use import use_section, verdict
 
 _STYLE = Path(__file__).with_name("slim.css")
 _NOT_SAVED = "No model was saved: the run did not come to its end."
@@ -49,7 +48,7 @@ def build(run: Run) -> Page:
         run,
         "a slimmed model",
         content.headline(results),
-        judge(results),
+        verdict(results),
         content.notices(results),
         _sections(results),
         content.facts(results),
@@ -64,6 +63,8 @@ def _sections(results: SlimResults) -> list[Part]:
     cuts = " ".join([*cut_words(results), leaving_words(results)])
     forms = Comparison(form_columns(results), form_rows(results), head="Form")
     return [
+        *use_section(results),
+        Section("load", "How to load it", snippets or [Text(_NOT_SAVED)]),
         *_figures(results),
         Section("cuts", "What was cut where", (Text(cuts), _layers(results))),
         Section("forms", "Every form, timed and scored", (Text(form_words(results)), forms)),
@@ -71,7 +72,6 @@ def _sections(results: SlimResults) -> list[Part]:
         *control_blocks(results),
         *int8_blocks(results),
         content.training(results),
-        Section("load", "How to load it", snippets or [Text(_NOT_SAVED)]),
         content.goals(run),
         *blocks.failed_blocks(run),
     ]
@@ -81,16 +81,12 @@ def _figures(results: SlimResults) -> list[Part]:
     """The frontier with its table, then what was measured and tried where there is any."""
     front, title = front_block(results), "The frontier as a table"
     counted = f"{title}: {len(front.rows)} plans that no other beats"
-    tables = (
-        Only("html", Table(front.heads, front.rows, counted)),
-        Only("markdown", Table(front.heads, front.rows, title)),
-    )
+    table = Table(front.heads, front.rows, counted)
     measured, plots = measured_plot(results), [widths(results), trials(results)]
     return [
-        figure(frontier(results), *tables),
+        figure(frontier(results), table),
         *([Section("measured-front", "", (measured,))] if measured.draw else []),
         Pair([figure(plot) for plot in plots if plot.draw]),
-        *(Only("html", figure(plot)) for plot in plots[1:] if not plot.draw),
     ]
 
 
@@ -101,5 +97,5 @@ def _layers(results: SlimResults) -> Table:
 
 def answer(run: Run) -> str:
     """What to do with the model, in one sentence: the first of the page."""
-    verdict = judge(SlimResults(run))
-    return f"{verdict.lead}{verdict.because}"
+    first = verdict(SlimResults(run))
+    return f"{first.lead}{first.because}"
