@@ -7,7 +7,7 @@ import pytest
 from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
 from sparing.slim.choices import choices, kept, recommended
-from sparing.slim.page.use import use_section, verdict
+from sparing.slim.page.use import use_blocks, verdict
 from tests.slim.records import Story
 from tests.slim.test_page import read
 
@@ -83,8 +83,7 @@ def test_the_share_kept_is_of_the_dense_score():
 
 def test_the_page_leads_with_it():
     results = read()
-    (section,) = use_section(results)
-    block = section.parts[0]
+    (block,) = use_blocks(results)
     arms = {row[0].partition(",")[0]: row for row in block.rows}
     assert {"dense", "slim"} <= set(arms)
     assert arms["dense"][3] == "yes"
@@ -95,5 +94,5 @@ def test_the_page_leads_with_it():
 
 def test_before_forms_were_timed_the_target_alone_is_said():
     results = read(Story(until="choose"))
-    assert use_section(results) == []
+    assert use_blocks(results) == []
     assert verdict(results).lead == "No verdict yet"

@@ -31,7 +31,7 @@ from sparing.slim.page.int8 import int8_blocks
 from sparing.slim.page.measured import measured_block, measured_plot
 from sparing.slim.page.results import SlimResults
 from sparing.slim.page.trials import trials
-from sparing.slim.page.use import use_section, verdict
+from sparing.slim.page.use import use_blocks, verdict
 
 _STYLE = Path(__file__).with_name("slim.css")
 _NOT_SAVED = "No model was saved: the run did not come to its end."
@@ -63,7 +63,7 @@ def _sections(results: SlimResults) -> list[Part]:
     cuts = " ".join([*cut_words(results), leaving_words(results)])
     forms = Comparison(form_columns(results), form_rows(results), head="Form")
     return [
-        *use_section(results),
+        *use_blocks(results),
         Section("load", "How to load it", snippets or [Text(_NOT_SAVED)]),
         *_figures(results),
         Section("cuts", "What was cut where", (Text(cuts), _layers(results))),

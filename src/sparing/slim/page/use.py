@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sparing.experiment.claims import Met
 from sparing.report import wording
-from sparing.report.sections import Part, Section, Verdict
+from sparing.report.blocks import Block
+from sparing.report.sections import Verdict
 from sparing.report.table import Column, table
 from sparing.slim.choices import Choice, choices, recommended
 from sparing.slim.page.results import SlimResults
@@ -23,8 +24,8 @@ _FILES = {"slim": "model/onnx", "slim int8": "model/onnx-int8"}
 _BOUNDS = {"slim": "disagreement_bound", "slim int8": "int8_disagreement_bound"}
 
 
-def use_section(results: SlimResults) -> list[Part]:
-    """One section once forms were timed: every model in its fastest engine."""
+def use_blocks(results: SlimResults) -> list[Block]:
+    """One block once forms were timed: every model in its fastest engine."""
     listed = _listed(results)
     if not listed:
         return []
@@ -41,8 +42,7 @@ def use_section(results: SlimResults) -> list[Part]:
         "fastest dense form in float32. A share kept has its 90 % interval, whose lower end "
         "decides; each form is decided by itself."
     )
-    block = table("use", "", explain, listed, columns)
-    return [Section("use", "The form to use", (block,))]
+    return [table("use", "The form to use", explain, listed, columns)]
 
 
 def verdict(results: SlimResults) -> Verdict:
