@@ -32,31 +32,35 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 @dataclass(frozen=True)
 class Options:
-    """What is compared, and how long it may take.
+    """What is compared, and how long it may take."""
 
-    ``mechanisms`` are the arms, the dense one first or added (``all``, ``controls`` and
-    ``family:NAME`` stand for several); ``options`` are theirs, by name;
-    ``margin`` is the difference in accuracy that is too small to matter; ``lengths`` are the
-    tokens of the crossover curves, ``memory_lengths`` those at which memory is measured;
-    ``thread_count`` is the number of threads for training and latency; ``recipe`` is the task's own
-    unless given, and ``usual`` keeps that one: of another task or model what was changed stays.
-    """
-
+    # The task and its own options, such as {"examples": 20000}.
     task: str = "digits"
+    # The arms, the dense one first or added; "all", "controls" and "family:NAME" stand for several.
     mechanisms: Annotated[tuple[str, ...], some, distinct] = (DENSE, "linformer", "kerformer")
+    # Every arm is trained with each of them.
     seeds: Annotated[tuple[int, ...], some, distinct] = (0, 1, 2, 3, 4)
+    # The arm that the others are compared with.
     baseline: str = DENSE
+    # A built-in model, a folder or a hub name; the task's usual one where it is empty.
     model: str = ""
+    # Sizes of a built-in model, such as {"layers": 4}.
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    # Options of mechanisms by name, such as {"linformer": {"slots": 32}}.
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_options: Mapping[str, Any] = field(default_factory=dict)
+    # How arms are trained; the task's own recipe unless given.
     recipe: Recipe | None = None
+    # A difference in accuracy that is too small to matter.
     margin: Positive = 0.01
+    # Tokens at which the attention core is timed, and at which its memory is measured.
     lengths: Annotated[tuple[Count, ...], some] = LENGTHS
     memory_lengths: tuple[Count, ...] = (256, 1024, 4096)
+    # Rounds of paired timing, seconds of each energy measurement, threads of training and timing.
     rounds: Count = 20
     energy_seconds: Positive = 0.5
     thread_count: Count = 1
+    # The task's own recipe: of another task or model what was changed in ``recipe`` stays.
     usual: Recipe | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
