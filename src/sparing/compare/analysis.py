@@ -14,6 +14,7 @@ from sparing.compare.claims import (
 from sparing.core.record import Label, Obtained, Record
 from sparing.experiment.claims import decide
 from sparing.experiment.records import RecordTable
+from sparing.experiment.summary import paired
 from sparing.measure.load import disturbances
 from sparing.measure.statistics import (
     Ratio,
@@ -41,14 +42,6 @@ def values(records: Sequence[Record], name: str, **labels: Label) -> dict[Label,
         and record.value is not None
         and labels.items() <= record.labels.items()
     }
-
-
-def paired(
-    ours: dict[Label, float], baseline: dict[Label, float]
-) -> tuple[list[float], list[float]]:
-    """Both arms' values where both have one, in the same order."""
-    shared = [key for key in ours if key in baseline]
-    return [ours[key] for key in shared], [baseline[key] for key in shared]
 
 
 def analyse(
