@@ -37,6 +37,8 @@ def test_what_was_not_measured_is_a_dash(text):
 def test_an_interval_has_the_form_of_its_value():
     assert interval_text(record(0.5, (0.25, 0.75)), "{:.2f}".format) == "0.50 (0.25 to 0.75)"
     assert interval_text(record(0.5), "{:.2f}".format) == "0.50"
+    assert interval_text(record(2.0, (1.0, 3.0)), "{:.0f}".format, "x") == "2x (1 to 3)"
+    assert interval_text(None, "{:.0f}".format, "x") == NONE
 
 
 def test_points_have_two_decimals_where_all_are_small():
@@ -54,12 +56,14 @@ def test_prose_joins_lines_and_fills_in(tmp_path, monkeypatch):
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "text.md").write_text(
-        "# Words\n\n## one\nOver\n{pairs} pairs.\n\nNext.\n\n## two\nB.\n"
+        "# Words\n\n## one\nOver\n{pairs} pairs.\n\nNext.\n\n## two\nB.\n\n"
+        "## words\nn: a: b\n\nk, m: two\nlines\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     prose = Prose("a_page")
     assert prose("one", pairs=3) == "Over 3 pairs.\n\nNext."
     assert prose("two") == "B."
+    assert prose.pairs("words") == [("n", "a: b"), ("k, m", "two lines")]
     with pytest.raises(KeyError, match="pairs"):
         prose("one")
     with pytest.raises(KeyError, match="three"):

@@ -10,15 +10,18 @@ from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.errors import UsageError, nearest
 from sparing.core.options import option_defaults
 from sparing.experiment.arms import build_arm, fitted_options
+from sparing_papers.long_range import BY_CONTENT as BY_CONTENT
+from sparing_papers.long_range import DENSE as DENSE
+from sparing_papers.long_range import KERFORMER as KERFORMER
+from sparing_papers.long_range import NOTHING as NOTHING
+from sparing_papers.long_range import UNIFORM as UNIFORM
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from sparing.tasks import Task
 
-DENSE, UNIFORM, NOTHING = "softmax", "uniform", "none"
 CONTROLS = (UNIFORM, NOTHING)
-KERFORMER, BY_CONTENT = "kerformer", "kerformer, by content"
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ def test_arms_have_options_that_their_mechanisms_take():
 def test_printed_averages_are_computed_anew():
     found = {
         (arm, printed): real
-        for arm, printed, real in ker_published.averages(ker_published.DOWNSTREAM)
+        for arm, printed, real in ker_published.averages(ker_published.PRINTED["downstream"])
     }
     assert found["dct", 80.19] == pytest.approx(82.346)
     assert found["kerformer", 83.39] == pytest.approx(83.39)

@@ -15,9 +15,9 @@ from sparing.report.page import write_report
 from sparing.report.run import read_run
 from sparing_papers.linformer.claims import judge
 from sparing_papers.linformer.options import Options
-from sparing_papers.linformer.page.content import _Asked, _lead, verdict
+from sparing_papers.linformer.page.content import verdict
+from sparing_papers.linformer.page.leads import Experiment, lead_of
 from sparing_papers.linformer.page.matrices import growth_words
-from sparing_papers.long_range.page.results import LongResults
 from sparing_papers.long_range.work import TaskOptions
 
 CONFIG = {
@@ -193,7 +193,7 @@ def write(folder, records, **config):
 )
 def test_the_decisive_experiment_leads(tmp_path, interval, options, lead):
     run = read_run(write(tmp_path, trained(interval, **options)))
-    told = verdict(LongResults(run))
+    told = verdict(run)
     assert told.lead.startswith(lead)
     reason = "because" if options.get("decided") is False else "at 8 times the length"
     assert reason in told.because
@@ -220,7 +220,7 @@ def test_a_pretrained_encoder_decides_where_others_do_not(tmp_path, met, drop, l
     name = "imdb, linformer, sliced in the pretrained encoder, distilled at 128 tokens: score at"
     told_by = GoalResult(f"{name} 512 less softmax's", -0.03, "share", -0.2, (-0.25, -0.15), met)
     write_goals(folder, [told_by])
-    told = verdict(LongResults(read_run(folder)))
+    told = verdict(read_run(folder))
     assert told.lead.startswith(lead)
     place = "in the pretrained encoder, distilled at 128 tokens of imdb, at 512"
     place += ", undecided" if met == "undecided" else ""
@@ -239,7 +239,7 @@ def test_what_decides_is_told_before_what_does_not(tmp_path):
     name = "imdb, linformer, sliced in the pretrained encoder, distilled at 128 tokens: score at"
     told_by = GoalResult(f"{name} 512 less softmax's", -0.03, "share", -0.2, (-0.25, -0.15), False)
     write_goals(folder, [told_by])
-    because = verdict(LongResults(read_run(folder))).because
+    because = verdict(read_run(folder)).because
     assert because.index("of imdb, at 512;") < because.index("the length of training, undecided.")
 
 
@@ -252,9 +252,8 @@ def test_what_decides_is_told_before_what_does_not(tmp_path):
     ],
 )
 def test_yes_is_said_where_all_experiments_hold(others, lead):
-    gap = Record("length_score_difference", 0.0, "share", "measured", {})
-    asked = [_Asked("there", gap, met, loses_more=True) for met in ("holds", *others)]
-    assert _lead(asked).startswith(lead)
+    done = [Experiment(met, loses_more=True, text="there") for met in ("holds", *others)]
+    assert lead_of(done).startswith(lead)
 
 
 def test_every_part_stands_on_the_page(tmp_path):
@@ -336,7 +335,7 @@ def test_a_run_about_language_is_led_by_it(tmp_path, met, lead):
     names = [f"masked words, {n} tokens, linformer, k = 16: perplexity" for n in (32, 64)]
     pairs = zip(names, met, strict=True)
     write_goals(folder, [GoalResult(n, 1.05, "ratio", 1.7, (1.4, 2.1), m) for n, m in pairs])
-    told = verdict(LongResults(read_run(folder)))
+    told = verdict(read_run(folder))
     assert told.lead.startswith(lead)
     decided = [n for n, m in zip((32, 64), met, strict=True) if m != "undecided"]
     for tokens in decided:
@@ -358,7 +357,7 @@ def test_a_run_about_language_is_led_by_it(tmp_path, met, lead):
 def test_a_run_about_costs_is_led_by_them(tmp_path, ends, lead):
     records = [replace(r, interval=ends) if r.name == "latency_ratio" else r for r in costs()]
     folder = write(tmp_path, records, questions=["cost"])
-    told = verdict(LongResults(read_run(folder)))
+    told = verdict(read_run(folder))
     assert told.lead == lead
     assert "linformer, k = 128 takes 0.400x" in told.because
     assert not (folder / "figures" / "rank.png").exists()
@@ -377,7 +376,7 @@ def test_a_goal_of_language_without_its_numbers_has_a_page(tmp_path, value, inte
 
 def test_goals_as_the_study_names_them_lead_a_run_about_language(tmp_path):
     run = read_run(write(tmp_path, language(), questions=["language"]))
-    assert verdict(LongResults(run)).lead.startswith("Undecided whether Linformer's slots")
+    assert verdict(run).lead.startswith("Undecided whether Linformer's slots")
 
 
 @pytest.mark.parametrize("tokens", ["4096", None, 1.5])
@@ -393,7 +392,7 @@ def test_a_length_that_is_no_whole_number_is_named(tmp_path, tokens):
 def test_other_runs_are_led_by_longer_inputs(tmp_path, questions):
     records = [] if questions in (["error"], [{}]) else [*costs(), *language()]
     run = read_run(write(tmp_path, records, questions=questions))
-    assert verdict(LongResults(run)).lead.startswith(LENGTHS)
+    assert verdict(run).lead.startswith(LENGTHS)
 
 
 def test_goals_of_lengths_are_those_of_a_run_that_asks_for_them():

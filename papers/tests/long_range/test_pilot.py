@@ -17,9 +17,9 @@ from sparing.report.run import Run, read_run
 from sparing_papers.kerformer.options import Options
 from sparing_papers.kerformer.page import build as kerformer_page
 from sparing_papers.linformer import study as linformer
-from sparing_papers.linformer.page import content as linformer_content
+from sparing_papers.linformer.page.leads import of_lengths
 from sparing_papers.long_range.answers import answers_record
-from sparing_papers.long_range.page.results import LongResults
+from sparing_papers.long_range.page.lookups import decides, seeds
 from sparing_papers.long_range.pilot import idle_after_pilot, unpromising
 from sparing_papers.long_range.train import training_cells
 from sparing_papers.long_range.work import LongWork, TaskOptions, bare_identity
@@ -111,9 +111,9 @@ def trained(result):
 def test_what_would_decide_nothing_is_not_trained(left):
     assert left.failures == []
     assert trained(left) == {("softmax", 0), ("uniform", 0)}
-    results = LongResults(read_run(left.folder))
-    assert results.seeds == {"arena/listops": {"softmax": 1, "uniform": 1}}
-    assert results.decides("arena", "listops")[1].startswith("with the first seed, of 40 inputs")
+    run = read_run(left.folder)
+    assert seeds(run) == {"arena/listops": {"softmax": 1, "uniform": 1}}
+    assert decides(run, "arena", "listops")[1].startswith("with the first seed, of 40 inputs")
     gone = {r.labels["key"] for r in left.records if r.name == "left_out"}
     assert gone == {f"arena/listops/{end}" for end in ("0/kerformer", *LATER)}
 
@@ -170,14 +170,14 @@ def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
     told = {"key": "arena/listops/1/softmax", "why": "of 40 inputs softmax is right on 10.0%"}
     records = [mean("listops", 1), mean("cifar10", 3)]
     records.append(Record("left_out", None, "", "measured", told))
-    assert LongResults(Run({}, records, [], [])).seeds == {"arena/cifar10": {"softmax": 3}}
-    assert LongResults(Run({}, records[:2], [], [])).seeds == {
+    assert seeds(Run({}, records, [], [])) == {"arena/cifar10": {"softmax": 3}}
+    assert seeds(Run({}, records[:2], [], [])) == {
         "arena/listops": {"softmax": 1},
         "arena/cifar10": {"softmax": 3},
     }
     labels = {"question": "arena", "task": "listops", "why": "clearly better"}
     decided = [*records, Record("decides", 1.0, "", "measured", labels)]  # by seeds of before
-    assert LongResults(Run({}, decided, [], [])).decides("arena", "listops")[0]
+    assert decides(Run({}, decided, [], []), "arena", "listops")[0]
 
 
 def test_the_verdict_on_lengths_says_why_nothing_is_decided():
@@ -187,7 +187,7 @@ def test_the_verdict_on_lengths_says_why_nothing_is_decided():
         Record("score", 0.1, "share", "measured", labels, count=40),
         Record("left_out", None, "", "measured", told),
     ]
-    lead, because = linformer_content._decisive(LongResults(Run({}, records, [], [])))
+    lead, because = of_lengths(Run({}, records, [], []))
     assert lead.startswith("Undecided")
     assert because == ": listops: with the first seed, of 40 inputs softmax is right on 10.0%."
 
@@ -228,6 +228,6 @@ def test_swaps_are_part_of_a_run_of_linformers_only_where_there_is_an_encoder(tm
 def test_a_page_has_no_table_of_goals_where_none_was_asked():
     goal = {"name": "a (b)", "target": 0.0, "unit": "share", "met": "undecided"}
     run = Run({"claims": ["claim"]}, [], [goal], [])
-    keys = [block.key for block in kerformer_page._blocks(LongResults(run))]
+    keys = [block.key for block in kerformer_page.tables(run)]
     assert "claims" in keys
     assert "goals" not in keys

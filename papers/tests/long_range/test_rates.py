@@ -13,7 +13,7 @@ from sparing.experiment.registry import find_study
 from sparing.report.run import Run
 from sparing.train import evaluate
 from sparing_papers.kerformer.options import Options
-from sparing_papers.long_range.page.results import LongResults
+from sparing_papers.long_range.page.lookups import rates
 from sparing_papers.long_range.rates import best_rate, known_rate
 from sparing_papers.long_range.train import training_cells
 from sparing_papers.long_range.work import LongWork, TaskOptions
@@ -139,8 +139,8 @@ def test_the_page_says_which_arm_learned_at_which_rate():
 
     records = [record("uniform", 3e-4), record("softmax", 1e-3), record("linear", 3e-4)]
     records += [record("softmax", 1e-3, "image"), record("softmax", 2e-3, question="language")]
-    results = LongResults(Run({}, records, [], []))
-    assert results.rates("arena") == [("arena, listops", "0.0003: linear, uniform; 0.001: softmax")]
+    run = Run({}, records, [], [])
+    assert rates(run, "arena") == [("arena, listops", "0.0003: linear, uniform; 0.001: softmax")]
 
 
 def test_settings_name_several_rates(tmp_path):

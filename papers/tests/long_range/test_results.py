@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparing.report.figures.palette import LIGHT, MARKERS, marker
-from sparing_papers.long_range.page.results import positions
+from sparing_papers.long_range.page.lookups import positions
 
 
 def test_arms_drawn_together_have_a_colour_and_a_marker_each():

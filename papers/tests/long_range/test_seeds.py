@@ -7,14 +7,13 @@ import pytest
 from sparing.core.record import Record
 from sparing.report.run import Run
 from sparing_papers.kerformer.page import content as ker_content
-from sparing_papers.long_range.page.results import LongResults
 
 
 def _both(counts):
     return counts if isinstance(counts, tuple) else (counts, counts)
 
 
-def results_of(**counts):
+def run_of(**counts):
     records = [
         Record(
             "mean_score",
@@ -28,7 +27,7 @@ def results_of(**counts):
         for arm, count in zip(("softmax", "linear"), _both(both), strict=True)
     ]
     config = {"task": {}, "model": {}, "machine": {}, "arms": [], "baseline": "softmax"}
-    return LongResults(Run(config, records, [], []))
+    return Run(config, records, [], [])
 
 
 @pytest.mark.parametrize(
@@ -42,8 +41,8 @@ def results_of(**counts):
     ],
 )
 def test_few_seeds_are_told_of_the_tasks_that_have_them(counts, head, notice):
-    results = results_of(**counts)
-    assert head in ker_content.headline(results)
-    told = [each for each in ker_content.notices(results) if "no claim" in each]
+    run = run_of(**counts)
+    assert head in ker_content.headline(run)
+    told = [each for each in ker_content.notices(run) if "no claim" in each]
     assert len(told) == bool(notice)
     assert not notice or told[0].startswith(notice)

@@ -38,6 +38,11 @@ class RecordTable:
         records = self.all(name, **labels)
         return records[-1] if records else None
 
+    def exact(self, name: str, **labels: Label) -> Record | None:
+        """The newest record with a value that has these labels and no others, or None."""
+        records = reversed(self.all(name, **labels))
+        return next((r for r in records if len(r.labels) == len(labels)), None)
+
     def value(self, name: str, **labels: Label) -> float | None:
         """Its value, or None."""
         record = self.find(name, **labels)
@@ -52,10 +57,10 @@ class RecordTable:
         wanted = labels.items()
         return [r for r in self._by_name.get(name, []) if wanted <= r.labels.items()]
 
-    def values_of(self, name: str, label: str) -> list[Label]:
-        """The values of a label among the records of a name, in their order."""
-        values = (record.labels[label] for record in self.all(name) if label in record.labels)
-        return list(dict.fromkeys(values))
+    def values_of(self, name: str, label: str, **labels: Label) -> list[Label]:
+        """The values of one label among the records of a name with these others, in their order."""
+        records = (record for record in self.all(name, **labels) if label in record.labels)
+        return list(dict.fromkeys(record.labels[label] for record in records))
 
     def disturbance(self, record: Record) -> str:
         """Why this time decides nothing: what else the machine did; empty where it was quiet."""

@@ -17,10 +17,15 @@ def value_text(record: Record | None, form: Form) -> str:
     return NONE if record is None or record.value is None else form(float(record.value))
 
 
-def interval_text(record: Record | None, form: Form) -> str:
-    """The value and its interval in one form, such as ``0.98 (0.91 to 1.05)``."""
-    text = value_text(record, form)
-    if record is None or record.value is None or record.interval is None:
+def interval_text(record: Record | None, form: Form, unit: str = "") -> str:
+    """The value and its interval in one form, such as ``0.98x (0.91 to 1.05)``.
+
+    ``unit`` stands behind the value alone.
+    """
+    if record is None or record.value is None:
+        return NONE
+    text = value_text(record, form) + unit
+    if record.interval is None:
         return text
     low, high = (form(float(end)) for end in record.interval)
     return f"{text} ({low} to {high})"

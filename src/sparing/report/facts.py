@@ -37,7 +37,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         found[-1] = ("baseline", baseline)
     found += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
     found += machine_facts(run)
-    found += _energy_facts(RecordTable(run.records))
+    found += _energy_facts(run.table)
     return [
         (on_one_line(str(key).removesuffix("_bytes").replace("_", " ")), _fact(str(key), value))
         for key, value in found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
 from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog, is_finite
+from sparing.experiment.records import RecordTable
 
 Config = dict[str, Any]
 
@@ -22,6 +24,11 @@ class Run:
     records: list[Record]
     goals: list[dict[str, Any]]
     failed: list[dict[str, Any]]
+
+    @cached_property
+    def table(self) -> RecordTable:
+        """The records, to be looked up by name and labels."""
+        return RecordTable(self.records, self.config.get("arms") or ())
 
 
 def read_run(folder: Path) -> Run:

@@ -1,1 +1,5 @@
 """The page of the study."""
+
+from sparing.report.prose import Prose
+
+prose = Prose(__name__)

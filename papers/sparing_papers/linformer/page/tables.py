@@ -2,245 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from functools import partial
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing_papers.long_range.page.results import DENSE, LongResults
-from sparing_papers.long_range.page.tables import (
-    NONE,
-    points_text,
-    ratio_text,
-    score_blocks,
-    score_text,
+from sparing.report.estimates import NONE, share_text, value_text
+from sparing.report.run import Run
+from sparing.report.table import Column, table
+from sparing_papers.linformer.page import prose
+from sparing_papers.long_range import DENSE
+from sparing_papers.long_range.page.lookups import (
+    arms,
+    difference,
+    mean,
+    named,
+    numbers,
+    tasks,
 )
+from sparing_papers.long_range.page.tables import points_text, ratio_text, score_blocks, score_text
 
 SLICED = "linformer, sliced"
-
-ELSEWHERE = "other domains"
+GUESSING, ELSEWHERE = "guessing", "other domains"
 SUBJECTS = {"model": "the whole encoder", "core": "attention alone, one layer"}
+ARM = Column[str]("arm", str)
 
 
-def training_blocks(results: LongResults) -> list[Block]:
+def training_blocks(run: Run) -> list[Block]:
     """Scores at the trained length, at longer ones, by form and in other domains."""
+    swapped = named(run, "length_score", "task", question="pretrained")
     return [
-        *score_blocks(
-            results,
-            "longer",
-            "At the length of training",
-            "Every arm on the test split of its task.",
-        ),
-        *(_lengths(results, task) for task in results.tasks("longer")),
-        *_swapped(results),
-        *_sharing(results),
-        *_domains(results),
+        *score_blocks(run, "longer", "At the length of training", prose("trained")),
+        *(_lengths(run, task) for task in tasks(run, "longer")),
+        *(_swapped(run, task) for task in swapped),
+        *_sharing(run),
+        *(_domains(run, task) for task in tasks(run, "shift") if _domain_names(run, task)),
     ]
 
 
-def _lengths(results: LongResults, task: str) -> Block:
+def _lost(run: Run, name: str, head: str, **labels: Label) -> list[Column[str]]:
+    """What an arm loses, and how much more than dense attention does."""
+    return [
+        Column(f"{head}, points", lambda arm: points_text(mean(run, name, arm=arm, **labels))),
+        Column(
+            "less what softmax loses",
+            lambda arm: points_text(difference(run, name, arm=arm, **labels)),
+        ),
+    ]
+
+
+def _lengths(run: Run, task: str) -> Block:
     """Scores by length, the difference from softmax behind, and what is lost on the way."""
-    factors = [int(each) for each in results.run.config.get("factors") or []]
-    here: dict[str, Label] = {"question": "longer", "task": task}
-    rows = []
-    for arm in results.arms("longer", "length_score"):
-        labels: dict[str, Label] = {**here, "arm": arm}
-        if results.mean("length_score", **labels, factor=1) is None:
-            continue
-        cells = [arm]
-        for factor in factors:
-            text = score_text(results.mean("length_score", **labels, factor=factor))
-            gap = results.difference("length_score", {**labels, "factor": factor})
-            cells.append(text if gap is None else f"{text}; {points_text(gap)}")
-        longest = {**labels, "factor": factors[-1]}
-        cells.append(points_text(results.mean("length_drop", **longest)))
-        cells.append(points_text(results.difference("length_drop", longest)))
-        rows.append(tuple(cells))
-    guessing = [results.find("length_chance", **here, factor=factor) for factor in factors]
-    rows.append(("guessing", *(score_text(each) for each in guessing), NONE, NONE))
-    names = [f"{factor} n" if factor > 1 else "n" for factor in factors]
-    last = f"lost from n to {factors[-1]} n"
-    heads = ("arm", *names, f"{last}, points", "less what softmax loses")
-    tokens = (results.run.config.get("tasks") or {}).get(task, {}).get("tokens")
-    explain = (
-        f"n is {tokens} tokens; nothing is trained further. Behind each score the difference from "
-        "softmax at the same length, in points, with its 95 % interval over seeds. Position "
-        "embeddings are interpolated for every arm alike. A projection is sliced where it was "
-        "built for the longest input and trained on rows up to n (columns beyond are as drawn), "
-        "or interpolated along the tokens and scaled so that a constant sequence keeps its slots. "
-        "Guessing is the most frequent answer at that length."
-    )
-    return Block(f"longer-{task}", f"Longer than trained: {task}", explain, heads, tuple(rows))
+    factors = [int(factor) for factor in run.config.get("factors") or []]
+    at: dict[str, Label] = {"question": "longer", "task": task}
+
+    def cell(factor: int, arm: str) -> str:
+        if arm == GUESSING:
+            return share_text(run.table.find("length_chance", factor=factor, **at))
+        return score_text(run, "length_score", arm=arm, factor=factor, **at)
+
+    scores = [Column(f"{f} n" if f > 1 else "n", partial(cell, f)) for f in factors]
+    lost = _lost(run, "length_drop", f"lost from n to {factors[-1]} n", factor=factors[-1], **at)
+    lengthened = arms(run, "longer", "length_score")
+    rows = [arm for arm in lengthened if mean(run, "length_score", arm=arm, factor=1, **at)]
+    tokens = (run.config.get("tasks") or {}).get(task, {}).get("tokens")
+    title, explain = f"Longer than trained: {task}", prose("lengths", tokens=tokens)
+    return table(f"longer-{task}", title, explain, [*rows, GUESSING], [ARM, *scores, *lost])
 
 
-def _swapped(results: LongResults) -> list[Block]:
+def _swapped(run: Run, task: str) -> Block:
     """The pretrained encoder, distilled on short inputs: scores by length."""
-    judged = list(results.all("length_score", question="pretrained"))
-    blocks = []
-    for task in dict.fromkeys(str(r.labels["task"]) for r in judged):
-        own = [r for r in judged if r.labels["task"] == task]
-        lengths = sorted({int(r.labels["tokens"] or 0) for r in own})
-        here: dict[str, Label] = {"question": "pretrained", "task": task}
-        rows = []
-        for arm in results.arms("pretrained", "length_score"):
-            cells = [SLICED if arm == "linformer" else arm]
-            for tokens in lengths:
-                labels: dict[str, Label] = {**here, "arm": arm, "stage": "warm", "tokens": tokens}
-                gap = results.difference("length_score", labels)
-                text = score_text(results.mean("length_score", **labels))
-                cells.append(text if gap is None else f"{text}; {points_text(gap)}")
-            rows.append(tuple(cells))
-        explain = (
-            "The pretrained encoder fine-tuned and every layer's attention swapped and distilled "
-            f"on the same inputs{_cut_to(results, task)}; then {_filled(own, lengths)}, cut to "
-            "each length, so that no row is padded. Its positions were trained to all of them. "
-            "Behind each score the difference from softmax, trained on as long, with its 95 % "
-            "interval over seeds. "
-            "Linformer's projections are sliced (columns beyond are as they were drawn) or "
-            "interpolated. Its pooled form has a slot for every few tokens, and more slots on "
-            "longer inputs; with as many slots its stretches grow instead."
-        )
-        heads = ("arm", *(f"{tokens:,} tokens" for tokens in lengths))
-        name = f"Longer than distilled: a pretrained encoder on {task}"
-        blocks.append(Block(f"swapped-{task}", name, explain, heads, tuple(rows)))
-    return blocks
+    at: dict[str, Label] = {"question": "pretrained", "task": task}
+    lengths = numbers(run, "length_score", "tokens", **at)
+
+    def cell(tokens: int, arm: str) -> str:
+        return score_text(run, "length_score", arm=arm, stage="warm", tokens=tokens, **at)
+
+    columns = [
+        Column[str]("arm", lambda arm: SLICED if arm == "linformer" else arm),
+        *(Column(f"{tokens:,} tokens", partial(cell, tokens)) for tokens in lengths),
+    ]
+    counts = sorted({record.count for record in run.table.all("length_score", **at)})
+    explain = prose(
+        "swapped",
+        cut=_cut_to(run, task),
+        count=" to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))),
+        longest=lengths[-1],
+    )
+    title = f"Longer than distilled: a pretrained encoder on {task}"
+    rows = arms(run, "pretrained", "length_score")
+    return table(f"swapped-{task}", title, explain, rows, columns)
 
 
-def _filled(judged: Sequence[Record], lengths: Sequence[int]) -> str:
-    """Which test inputs are read, and how many."""
-    counts = sorted({r.count for r in judged})
-    told = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    return f"{told} test inputs of {lengths[-1]:,} tokens and more"
-
-
-def _cut_to(results: LongResults, task: str) -> str:
-    """How long the inputs were that the encoder's copies were distilled on."""
-    swapped = results.run.config["identity"].get("swapped") or {}
+def _cut_to(run: Run, task: str) -> str:
+    """How long the inputs were that the swapped encoders were distilled on."""
+    swapped = run.config["identity"].get("swapped") or {}
     tokens = swapped.get("task_options", {}).get(task, {}).get("max_tokens")
     return f", cut to {tokens:,} tokens" if tokens else ""
 
 
-def _sharing(results: LongResults) -> list[Block]:
-    forms = results.run.config.get("forms") or {}
-    told = "; ".join(f"{name.partition(', ')[2]}: {_options(own)}" for name, own in forms.items())
-    tasks = (results.run.config.get("tasks") or {}).values()
-    usual = next((str(facts.get("slots")) for facts in tasks if facts.get("slots")), "?")
-    explain = (
-        f"Linformer with other sharing of its matrices and other numbers of slots. The usual form "
-        f"has k = {usual} and one matrix for keys and one for values in each layer (headwise)"
-        + (f"; the others: {told}." if told else ".")
-    )
-    return score_blocks(results, "sharing", "Sharing, and how many slots", explain)
+def _sharing(run: Run) -> list[Block]:
+    forms = (run.config.get("forms") or {}).items()
+    named_forms = [f"{name.partition(', ')[2]}: {_options(form)}" for name, form in forms]
+    others = f"; the others: {'; '.join(named_forms)}" if named_forms else ""
+    trained_on = (run.config.get("tasks") or {}).values()
+    usual = next((str(of["slots"]) for of in trained_on if of.get("slots")), "?")
+    explain = prose("sharing", usual=usual, others=others)
+    return score_blocks(run, "sharing", "Sharing, and how many slots", explain)
 
 
-def _options(own: object) -> str:
-    return ", ".join(f"{k} {v}" for k, v in own.items()) if isinstance(own, dict) else ""
+def _options(form: object) -> str:
+    return ", ".join(f"{k} {v}" for k, v in form.items()) if isinstance(form, dict) else ""
 
 
-def _domains(results: LongResults) -> list[Block]:
+def _domain_names(run: Run, task: str) -> list[str]:
+    names = named(run, "domain_score", "domain", question="shift", task=task)
+    return [name for name in names if name != ELSEWHERE]
+
+
+def _domains(run: Run, task: str) -> Block:
     """Scores at home and elsewhere."""
-    found = []
-    for task in results.tasks("shift"):
-        here: dict[str, Label] = {"question": "shift", "task": task}
-        listed = (str(r.labels["domain"]) for r in results.all("domain_score", **here))
-        domains = [each for each in dict.fromkeys(listed) if each != ELSEWHERE]
-        if not domains:
-            continue
-        rows = []
-        for arm in results.arms("shift"):
-            labels: dict[str, Label] = {**here, "arm": arm}
-            if results.mean("score", **labels) is None:
-                continue
-            cells = [arm, score_text(results.mean("score", **labels))]
-            for domain in domains:
-                there: dict[str, Label] = {**labels, "domain": domain}
-                text = score_text(results.mean("domain_score", **there))
-                gap = results.difference("domain_score", there)
-                cells.append(text if gap is None else f"{text}; {points_text(gap)}")
-            everywhere: dict[str, Label] = {**labels, "domain": ELSEWHERE}
-            cells.append(points_text(results.mean("domain_drop", **everywhere)))
-            cells.append(points_text(results.difference("domain_drop", everywhere)))
-            rows.append(tuple(cells))
-        lost = f"lost in {ELSEWHERE}, points"
-        heads = ("arm", task, *domains, lost, "less what softmax loses")
-        how = f"Trained on {task}, asked of texts from elsewhere, in the words of {task}."
-        if task not in (results.run.config.get("tasks") or {}):
-            how = f"A pretrained encoder ({task} and distilled), asked of texts from elsewhere."
-        explain = (
-            f"{how} Behind each score the difference from softmax there, in points. Sentences on "
-            "films are of the same domain, and what they lose comes of being short; the last "
-            "columns are means over products and phones, which are short too."
-        )
-        name = task.replace(", ", "-")
-        found.append(Block(f"shift-{name}", "Another domain", explain, heads, tuple(rows)))
-    return found
+    at: dict[str, Label] = {"question": "shift", "task": task}
 
+    def cell(domain: str, arm: str) -> str:
+        return score_text(run, "domain_score", arm=arm, domain=domain, **at)
 
-def cost_blocks(results: LongResults) -> list[Block]:
-    """Time and memory by length, and what was not run."""
-    found = [_cost(results, subject) for subject in SUBJECTS]
-    left = _left_out(results)
-    return [block for block in (*found, left) if block.rows]
-
-
-def _cost(results: LongResults, subject: str) -> Block:
-    arms = list(dict.fromkeys(str(r.labels["arm"]) for r in results.all("predicted_s")))
-    made = [*results.all("predicted_s", subject=subject)]
-    rows = []
-    for tokens in sorted({int(r.labels["tokens"] or 0) for r in made}):
-        batch = next(str(r.labels["batch"]) for r in made if r.labels["tokens"] == tokens)
-        cells = [f"{tokens:,}", batch]
-        cells += [_of_arm(results, subject, tokens, arm) for arm in arms]
-        rows.append(tuple(cells))
-    total = (results.run.config.get("cost") or {}).get("tokens", 0)
-    explain = (
-        f"One forward call on {total:,} tokens in all: seconds, the ratio to fused softmax in "
-        "turns with it (below 1 is faster) with its 95 % interval, and memory at the peak in a "
-        "process of its own. eager writes the whole matrix down, as the paper's baseline does."
-    )
-    heads = ("tokens in a row", "rows", *arms)
-    title = f"Time and memory: {SUBJECTS[subject]}"
-    return Block(f"cost-{subject}", title, explain, heads, tuple(rows))
-
-
-def _of_arm(results: LongResults, subject: str, tokens: int, arm: str) -> str:
-    here: dict[str, Label] = {"subject": subject, "tokens": tokens, "arm": arm}
-    time, ratio, peak = (
-        results.find(name, **here) for name in ("latency_ms", "latency_ratio", "peak_bytes")
-    )
-    parts = []
-    if time is not None:
-        parts.append(wording.duration(float(time.value or 0) / 1e3))
-    elif results.find("not_run", **here, of="time") is not None:
-        parts.append("not run")
-    if ratio is not None and arm != DENSE:
-        parts.append(ratio_text(ratio))
-    if peak is not None:
-        parts.append(wording.size_of_bytes(float(peak.value or 0)))
-    return "; ".join(parts) or NONE
-
-
-def _left_out(results: LongResults) -> Block:
-    rows = tuple(_skipped(r) for r in results.all("not_run"))
-    explain = (
-        "Predicted from arithmetic and the rate of one short row, measured on the same machine, "
-        "and not attempted."
-    )
-    heads = ("arm", "of", "tokens in a row", "why")
-    return Block("not-run", "Not run", explain, heads, tuple(dict.fromkeys(rows)))
-
-
-def _skipped(record: Record) -> tuple[str, ...]:
-    labels = record.labels
-    of = f"{labels['of']}, {SUBJECTS[str(labels['subject'])]}"
-    return str(labels["arm"]), of, f"{labels['tokens']:,}", str(labels["why"])
-
-
-def ratios(results: LongResults) -> Iterator[Record]:
-    """Linformer's times over fused softmax's, whole encoders, at the longest lengths first."""
-    found = [
-        r
-        for r in results.all("latency_ratio", subject="model")
-        if str(r.labels["arm"]).startswith("linformer, k")
+    columns = [
+        ARM,
+        Column[str](task, lambda arm: share_text(mean(run, "score", arm=arm, **at))),
+        *(Column(domain, partial(cell, domain)) for domain in _domain_names(run, task)),
+        *_lost(run, "domain_drop", f"lost in {ELSEWHERE}", domain=ELSEWHERE, **at),
     ]
-    yield from sorted(found, key=lambda r: -int(r.labels["tokens"] or 0))
+    rows = [arm for arm in arms(run, "shift") if mean(run, "score", arm=arm, **at)]
+    from_nothing = task in (run.config.get("tasks") or {})
+    how = prose("domains-trained", task=task)
+    if not from_nothing:
+        how = prose("domains-pretrained", task=task)
+    key = f"shift-{task.replace(', ', '-')}"
+    return table(key, "Another domain", prose("domains", how=how), rows, columns)
+
+
+def cost_blocks(run: Run) -> list[Block]:
+    """Time and memory by length, and what was not run."""
+    blocks = [*(_cost(run, subject) for subject in SUBJECTS), _not_run(run)]
+    return [block for block in blocks if block.rows]
+
+
+def _cost(run: Run, subject: str) -> Block:
+    def rows_text(tokens: int) -> str:
+        plan = run.table.find("predicted_s", subject=subject, tokens=tokens)
+        return "" if plan is None else str(plan.labels["batch"])
+
+    columns = [
+        Column[int]("tokens in a row", "{:,}".format),
+        Column[int]("rows", rows_text),
+        *(
+            Column(a, partial(_cost_text, run, subject, a))
+            for a in named(run, "predicted_s", "arm")
+        ),
+    ]
+    total = (run.config.get("cost") or {}).get("tokens", 0)
+    lengths = numbers(run, "predicted_s", "tokens", subject=subject)
+    title = f"Time and memory: {SUBJECTS[subject]}"
+    return table(f"cost-{subject}", title, prose("cost", total=total), lengths, columns)
+
+
+def _cost_text(run: Run, subject: str, arm: str, tokens: int) -> str:
+    at: dict[str, Label] = {"subject": subject, "tokens": tokens, "arm": arm}
+    time = value_text(
+        run.table.find("latency_ms", **at), lambda value: wording.duration(value / 1e3)
+    )
+    if time == NONE and run.table.matching("not_run", {**at, "of": "time"}):
+        time = "not run"
+    ratio = NONE if arm == DENSE else ratio_text(run.table.find("latency_ratio", **at))
+    peak = value_text(run.table.find("peak_bytes", **at), wording.size_of_bytes)
+    return "; ".join(part for part in (time, ratio, peak) if part != NONE) or NONE
+
+
+def _not_run(run: Run) -> Block:
+    columns = (
+        Column[Record]("arm", lambda r: str(r.labels["arm"])),
+        Column[Record]("of", lambda r: f"{r.labels['of']}, {SUBJECTS[str(r.labels['subject'])]}"),
+        Column[Record]("tokens in a row", lambda r: f"{r.labels['tokens']:,}"),
+        Column[Record]("why", lambda r: str(r.labels["why"])),
+    )
+    return table("not-run", "Not run", prose("not-run"), run.table.matching("not_run", {}), columns)
+
+
+def ratios(run: Run) -> list[Record]:
+    """Linformer's times over fused softmax's, whole encoders, at the longest lengths first."""
+    records = run.table.all("latency_ratio", subject="model")
+    ours = [r for r in records if str(r.labels["arm"]).startswith("linformer, k")]
+    return sorted(ours, key=lambda r: -int(r.labels["tokens"] or 0))

@@ -1,1 +1,5 @@
 """What the pages of both studies share."""
+
+from sparing.report.prose import Prose
+
+prose = Prose(__name__)

@@ -4,44 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing_papers.long_range.page.results import DENSE, LongResults
+from sparing.report.estimates import NONE, interval_text, share_text
+from sparing.report.run import Run
+from sparing.report.table import Column, table
+from sparing_papers.long_range.page import prose
+from sparing_papers.long_range.page.lookups import arms, decides, difference, mean, tasks
 
-NONE = wording.DASH
-
-
-def score_text(record: Record | None) -> str:
-    """A mean share in per cent."""
-    return NONE if record is None or record.value is None else f"{100 * float(record.value):.1f} %"
+VERDICTS = {"True": "holds", "False": "does not hold"}
 
 
 def points_text(record: Record | None) -> str:
     """A difference of shares in points, with its interval."""
-    if record is None or record.value is None:
-        return NONE
-    text = wording.signed(100 * float(record.value))
-    if record.interval is not None:
-        low, high = (wording.signed(100 * float(end)) for end in record.interval)
-        text += f" ({low} to {high})"
-    return text
+    return interval_text(record, lambda value: wording.signed(100 * value))
 
 
 def ratio_text(record: Record | None) -> str:
     """A ratio with its interval."""
-    if record is None or record.value is None:
-        return NONE
-    text = f"{wording.number(float(record.value))}x"
-    if record.interval is not None:
-        low, high = (wording.number(float(end)) for end in record.interval)
-        text += f" ({low} to {high})"
-    return text
+    return interval_text(record, wording.number, "x")
+
+
+def with_gap(text: str, gap: str) -> str:
+    """What was measured, and behind it the difference from dense attention where there is one."""
+    return text if gap == NONE else f"{text}; {gap}"
+
+
+def score_text(run: Run, name: str, **labels: Label) -> str:
+    """A mean share, and its difference from dense attention in points."""
+    gap = points_text(difference(run, name, **labels))
+    return with_gap(share_text(mean(run, name, **labels)), gap)
 
 
 def score_blocks(
-    results: LongResults,
+    run: Run,
     question: str,
     title: str,
     explain: str,
@@ -51,97 +50,74 @@ def score_blocks(
 
     ``printed`` are published scores in per cent by arm and task, which stand in brackets.
     """
-    tasks, arms = results.tasks(question), results.arms(question)
-    if not tasks:
+    names = tasks(run, question)
+    if not names:
         return []
-    rows = []
-    for arm in arms:
-        cells = [arm]
-        for task in tasks:
-            labels: dict[str, Label] = {"question": question, "task": task, "arm": arm}
-            cell = score_text(results.mean("score", **labels))
-            gap = results.difference("score", labels)
-            if gap is not None and arm != DENSE:
-                cell += f"; {points_text(gap)}"
-            cells.append(cell + _printed(printed, arm, task))
-        rows.append(tuple(cells))
-    words = (
-        f"{explain} Means over seeds; behind each the difference from softmax in points with its "
-        "95 % interval over seeds."
-    )
-    if printed:
-        words += " In brackets what is published."
-    heads = ("arm", *tasks)
-    return [Block(question, title, words, heads, tuple(rows)), _deciding(results, question, tasks)]
+
+    def column(task: str) -> Column[str]:
+        def cell(arm: str) -> str:
+            text = score_text(run, "score", question=question, task=task, arm=arm)
+            return text + _printed(printed, arm, task)
+
+        return Column(task, cell)
+
+    words = prose("scores", explain=explain) + (f" {prose('scores-printed')}" if printed else "")
+    columns = [Column[str]("arm", str), *map(column, names)]
+    scores = table(question, title, words, arms(run, question), columns)
+    return [scores, _deciding(run, question, names)]
 
 
 def _printed(printed: Mapping[str, Mapping[str, float]] | None, arm: str, task: str) -> str:
-    found = (printed or {}).get(arm, {}).get(task)
-    return "" if found is None or math.isnan(found) else f" [{found:.2f}]"
+    score = (printed or {}).get(arm, {}).get(task)
+    return "" if score is None or math.isnan(score) else f" [{score:.2f}]"
 
 
-def _deciding(results: LongResults, question: str, tasks: Sequence[str]) -> Block:
-    rows = []
-    for task in tasks:
-        decided, why = results.decides(question, task)
-        rows.append((task, "decides" if decided else "undecided", why))
-    explain = (
-        "A task tells mechanisms apart only where dense attention is 5 points above chance and "
-        "clearly better than the mean of all values (uniform)."
+def _deciding(run: Run, question: str, names: Sequence[str]) -> Block:
+    columns = (
+        Column[str]("task", str),
+        Column[str]("", lambda t: "decides" if decides(run, question, t)[0] else "undecided"),
+        Column[str]("why", lambda t: decides(run, question, t)[1]),
     )
-    return Block(
-        f"{question}-decides",
-        "What these tasks can tell",
-        explain,
-        ("task", "", "why"),
-        tuple(rows),
+    title = "What these tasks can tell"
+    return table(f"{question}-decides", title, prose("decides"), names, columns)
+
+
+def claims_block(run: Run, key: str, title: str, explain: str, kind: str) -> Block:
+    """The goals of one kind (``claims`` of the configuration has it) with their verdicts."""
+    kinds = run.config.get("claims") or []
+    goals = [goal for goal, of in zip(run.goals, kinds, strict=False) if of == kind]
+    columns = (
+        Column[Mapping[str, Any]]("Claim", lambda goal: _named(goal)[0]),
+        Column[Mapping[str, Any]]("Measured by", lambda goal: _named(goal)[1]),
+        Column[Mapping[str, Any]]("Asked for", lambda goal: _amount(goal.get("target"), goal)),
+        Column[Mapping[str, Any]]("Value", lambda goal: _amount(goal.get("value"), goal)),
+        Column[Mapping[str, Any]]("Interval", _ends),
+        Column[Mapping[str, Any]](
+            "Verdict", lambda goal: VERDICTS.get(str(goal.get("met")), "undecided")
+        ),
     )
+    return table(key, title, explain, goals, columns)
 
 
-def claims_block(results: LongResults, key: str, title: str, explain: str, kind: str) -> Block:
-    """The goals of one kind (``claims`` of the configuration tells it) with their verdicts."""
-    words = {"True": "holds", "False": "does not hold"}
-    kinds = results.run.config.get("claims") or []
-    rows = []
-    for goal, own in zip(results.run.goals, kinds, strict=False):
-        if own != kind:
-            continue
-        text, _, quantity = str(goal.get("name")).removesuffix(")").rpartition(" (")
-        interval, value, unit = goal.get("interval"), goal.get("value"), str(goal.get("unit"))
-        rows.append(
-            (
-                text,
-                quantity,
-                _sided(goal),
-                _amount(float(value), unit)
-                if isinstance(value, int | float)
-                else str(value or NONE),
-                NONE if not interval else _ends(interval, unit),
-                words.get(str(goal.get("met")), "undecided"),
-            )
-        )
-    heads = ("Claim", "Measured by", "Asked for", "Value", "Interval", "Verdict")
-    return Block(key, title, explain, heads, tuple(rows))
+def _named(goal: Mapping[str, Any]) -> tuple[str, str]:
+    """What a claim says, and by what it is measured."""
+    text, _, quantity = str(goal.get("name")).removesuffix(")").rpartition(" (")
+    return text, quantity
 
 
-def _sided(goal: Mapping[str, object]) -> str:
-    target = goal.get("target")
-    if not isinstance(target, int | float):
-        return NONE if target is None else str(target)
-    return _amount(float(target), str(goal.get("unit")))
+def _ends(goal: Mapping[str, Any]) -> str:
+    ends = dict.fromkeys(_amount(end, goal) for end in goal.get("interval") or ())
+    return " to ".join(ends) or NONE
 
 
-def _ends(interval: Sequence[float], unit: str) -> str:
-    low, high = (_amount(float(end), unit) for end in interval)
-    return low if low == high else f"{low} to {high}"
-
-
-def _amount(value: float, unit: str) -> str:
-    """A number of a unit in words; shares as points."""
+def _amount(value: object, goal: Mapping[str, Any]) -> str:
+    """A number of the goal's unit in words; shares as points."""
+    if not isinstance(value, int | float):
+        return str(value or NONE)
+    unit = str(goal.get("unit"))
     if unit == "share":
-        return (
-            f"{wording.signed(100 * value)} points" if abs(value) < 0.5 else f"{100 * value:.1f} %"
-        )
+        small = abs(value) < 0.5
+        return f"{wording.signed(100 * value)} points" if small else wording.share(value)
     if unit == "bytes":
         return wording.size_of_bytes(value)
     if unit == "ratio":

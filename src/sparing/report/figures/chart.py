@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,22 @@ def points(line: Sequence[tuple[float, Record]], factor: float = 1.0) -> list[Po
         interval = None if ends is None else (factor * float(ends[0]), factor * float(ends[1]))
         found.append((x, factor * float(record.value), interval))
     return found
+
+
+def lines_of(
+    records: Iterable[Record],
+    by: str,
+    along: str,
+    factor: float = 1.0,
+    intervals: bool = True,
+) -> dict[str, list[Point]]:
+    """Records as lines that one label names, along another that is a number."""
+    lines: dict[str, list[Point]] = {}
+    for record in records:
+        for x, y, ends in points([(float(record.labels[along] or 0), record)], factor):
+            point = (x, y, ends if intervals else None)
+            lines.setdefault(str(record.labels[by]), []).append(point)
+    return {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items()}
 
 
 @dataclass(frozen=True)
