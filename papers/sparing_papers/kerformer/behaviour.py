@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparing.core.record import Label
-from sparing_papers.kerformer.costs import Found, Records
+from sparing.experiment.claims import Estimate
+from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.options import ARENA, NO_SE_K, PRETRAINED
 from sparing_papers.kerformer.scores import PLAIN, deciding, gap_of
 from sparing_papers.long_range.arms import KERFORMER
@@ -16,12 +17,12 @@ ASKED: Mapping[str, Mapping[str, Label]] = {ARENA: {}, PRETRAINED: PLAIN}
 BySeed = dict[int, float]
 
 
-def neighbours(records: Records, confidence: float = 0.95) -> Found:
+def neighbours(records: RecordTable, confidence: float) -> Estimate | None:
     """Kerformer's mean weight at distances 1 to 3 less that from 8 on, on tasks that decide."""
     return gap_of(*_near_and_far(records, KERFORMER), confidence=confidence)
 
 
-def neighbours_by_reweighting(records: Records, confidence: float = 0.95) -> Found:
+def neighbours_by_reweighting(records: RecordTable, confidence: float) -> Estimate | None:
     """That difference less what the same form without SE-K has.
 
     SE-K weighs a key alike for all queries and knows no distance: what it does to neighbours comes
@@ -37,33 +38,29 @@ def neighbours_by_reweighting(records: Records, confidence: float = 0.95) -> Fou
     return gap_of(ours, theirs, confidence=confidence)
 
 
-def _near_and_far(records: Records, arm: str) -> tuple[dict[str, BySeed], dict[str, BySeed]]:
+def _near_and_far(records: RecordTable, arm: str) -> tuple[dict[str, BySeed], dict[str, BySeed]]:
     """An arm's mean weights at small and large distances, by task that decides and seed."""
     near: dict[str, BySeed] = {}
     far: dict[str, BySeed] = {}
     for question, labels in ASKED.items():
         for task in deciding(records, question):
-            key = f"{question}/{task}"
-            told = {**labels, "question": question, "task": task, "arm": arm}
-            near[key], far[key] = _of_task(records, told)
+            at = {**labels, "question": question, "task": task, "arm": arm}
+            place = f"{question}/{task}"
+            near[place] = _weight(records, range(1, NEAR), at)
+            far[place] = _weight(records, range(FAR, 1 << 30), at)
     return near, far
 
 
-def _of_task(records: Records, labels: Mapping[str, Label]) -> tuple[BySeed, BySeed]:
-    """Mean weights at small and large distances of one task, by seed.
+def _weight(records: RecordTable, distances: range, labels: Mapping[str, Label]) -> BySeed:
+    """The mean weight at some distances, by seed.
 
     Every pair counts once: the farthest are few, and mostly of the first and the last token.
     """
-    found: tuple[dict[int, list[tuple[float, int]]], ...] = ({}, {})
-    for each in records:
-        if each.name != "weight_at_distance" or not labels.items() <= each.labels.items():
-            continue
-        distance, seed = int(each.labels["distance"] or 0), int(each.labels["seed"] or 0)
-        side = 0 if 0 < distance < NEAR else 1 if distance >= FAR else None
-        if side is not None:
-            found[side].setdefault(seed, []).append((float(each.value or 0.0), each.count))
-    near, far = (
-        {n: sum(v * w for v, w in f) / sum(w for _, w in f) for n, f in side.items()}
-        for side in found
-    )
-    return near, far
+    sums: dict[int, tuple[float, int]] = {}
+    for record in records.all("weight_at_distance", **labels):
+        if int(record.labels["distance"] or 0) in distances:
+            seed = int(record.labels["seed"] or 0)
+            total, pairs = sums.get(seed, (0.0, 0))
+            weight = float(record.value or 0.0) * record.count
+            sums[seed] = (total + weight, pairs + record.count)
+    return {seed: total / pairs for seed, (total, pairs) in sums.items()}

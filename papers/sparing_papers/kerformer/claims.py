@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparing.experiment.claims import Claim, Estimate, GoalResult, decide
+from sparing.core.record import Record
+from sparing.experiment.claims import Claim, GoalResult, Measure, decide
 from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.behaviour import neighbours, neighbours_by_reweighting
 from sparing_papers.kerformer.costs import (
-    Measure,
-    Records,
     lengths_won,
     longest_bytes,
     memory_at_ranges,
@@ -35,11 +34,14 @@ from sparing_papers.kerformer.options import (
     VISION,
 )
 from sparing_papers.kerformer.scores import (
+    ARENA_RIVALS,
     CIFAR,
+    DOWNSTREAM_RIVALS,
+    IMAGES,
+    PLAIN,
+    VISION_RIVALS,
     above,
     above_the_best,
-    best_on_images,
-    best_transfer,
     first_quarter,
     kept,
 )
@@ -65,14 +67,9 @@ def _claim(
 
     Claims of one published table or figure are decided together.
     """
-
-    def estimate(records: RecordTable, confidence: float) -> Estimate | None:
-        found = measure(records.records, confidence)
-        return None if found is None else Estimate(*found)
-
     name = f"{text} ({quantity})"
     table = text.partition(":")[0].partition(",")[0] if kind == CLAIM else ""
-    return Claim(name, estimate, bound, unit, at_most, family=table, kind=kind, questions=questions)
+    return Claim(name, measure, bound, unit, at_most, family=table, kind=kind, questions=questions)
 
 
 def claims_of(questions: Sequence[str]) -> list[Claim]:
@@ -80,7 +77,7 @@ def claims_of(questions: Sequence[str]) -> list[Claim]:
     return [claim for claim in CLAIMS if {*claim.questions} & {*questions}]
 
 
-def judge(records: Records, questions: Sequence[str] = QUESTIONS) -> list[GoalResult]:
+def judge(records: Sequence[Record], questions: Sequence[str] = QUESTIONS) -> list[GoalResult]:
     """Each claim and goal of these questions: it holds, does not, or is undecided."""
     return decide(claims_of(questions), RecordTable(records))
 
@@ -139,21 +136,21 @@ CLAIMS: tuple[Claim, ...] = (
         (PRETRAINED,),
         "Table 4: fine-tuned, Kerformer is the best of the efficient mechanisms",
         "its mean over the tasks of both less a rival's, the least over rivals, plain training",
-        best_transfer,
+        above_the_best(PRETRAINED, DOWNSTREAM_RIVALS, labels=PLAIN),
     ),
     _claim(
         (ARENA,),
         "Table 5, caption: on long ranges Kerformer has the best mean of the efficient mechanisms",
         "its mean over the tasks that decide less a rival's, the least over the six printed "
         "rivals, each on all of these tasks",
-        above_the_best(),
+        above_the_best(ARENA, ARENA_RIVALS),
     ),
     *(
         _claim(
             (ARENA,),
             f"Table 5, text: Kerformer is the best efficient mechanism on {task}",
             "its mean less a rival's there, the least over the six printed rivals",
-            above_the_best(task),
+            above_the_best(ARENA, ARENA_RIVALS, (task,)),
         )
         for task in ("listops", "retrieval")
     ),
@@ -227,14 +224,14 @@ CLAIMS: tuple[Claim, ...] = (
         (VISION,),
         "Figure 6: by 3 points on CIFAR-10",
         "its mean there less softmax's",
-        above(VISION, KERFORMER, DENSE, only=CIFAR),
+        above(VISION, KERFORMER, DENSE, only=(CIFAR,)),
         0.03,
     ),
     _claim(
         (VISION,),
         "Figure 6: Kerformer is the best of all on MNIST, CIFAR-10 and flowers",
         "its mean over those that decide less a rival's, the least over the four",
-        best_on_images,
+        above_the_best(VISION, VISION_RIVALS, IMAGES),
     ),
     _claim(
         (VISION,),

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparing.experiment.claims import Estimate, Measure
 from sparing.experiment.claims import at_once as simultaneous
-from sparing_papers.kerformer.costs import (
-    Found,
-    Measure,
-    Records,
-    peak_share,
-    speed_up,
-)
+from sparing.experiment.records import RecordTable
+from sparing_papers.kerformer.costs import peak_share, speed_up
 from sparing_papers.kerformer.options import ARENA, LINEAR_ARMS
 from sparing_papers.kerformer.scores import above
 from sparing_papers.long_range.arms import DENSE
@@ -25,7 +21,7 @@ SPEED, OF_FUSED, OF_EAGER = 2.5, 1.0, 0.1
 class Condition:
     """A number with its interval, and the side of a bound on which it must be."""
 
-    found: Found
+    measured: Estimate | None
     bound: float
     at_most: bool = False
 
@@ -34,12 +30,12 @@ class Condition:
 
         What was not measured may hold.
         """
-        if self.found is None:
+        if self.measured is None:
             return False, False, True
-        value, interval = self.found
-        if interval is None:
+        value, ends = self.measured.value, self.measured.interval
+        if ends is None:
             return False, self._good(value), True
-        worst, best = reversed(interval) if self.at_most else interval
+        worst, best = reversed(ends) if self.at_most else ends
         return self._good(worst), self._good(value), self._good(best)
 
     def _good(self, number: float) -> bool:
@@ -56,7 +52,7 @@ def at_once(arm: str) -> Measure:
     """
     score = above(ARENA, arm, DENSE, least_tokens=LONG)
 
-    def measure(records: Records, confidence: float = 0.95) -> Found:
+    def measure(records: RecordTable, confidence: float) -> Estimate | None:
         sure = simultaneous(confidence, len(LINEAR_ARMS))
         conditions = (
             Condition(score(records, 2 * sure - 1), -MARGIN),
@@ -64,10 +60,10 @@ def at_once(arm: str) -> Measure:
             Condition(peak_share(records, arm, DENSE), OF_FUSED, at_most=True),
             Condition(peak_share(records, arm, "eager"), OF_EAGER, at_most=True),
         )
-        if all(each.found is None for each in conditions):
+        if all(condition.measured is None for condition in conditions):
             return None
-        told = [each.states() for each in conditions]
-        held, met, open_ = (float(sum(states)) for states in zip(*told, strict=True))
-        return met, (held, open_)
+        states = [condition.states() for condition in conditions]
+        held, met, possible = (float(sum(side)) for side in zip(*states, strict=True))
+        return Estimate(met, (held, possible))
 
     return measure

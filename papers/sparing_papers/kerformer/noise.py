@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sparing.core.record import Label
+from sparing.experiment.claims import Estimate
+from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import Part, parts_of
 from sparing_papers.kerformer.behaviour import ASKED, BySeed
-from sparing_papers.kerformer.costs import Found, Records
 from sparing_papers.kerformer.scores import deciding, gap_of, scores_of, step_of
-from sparing_papers.long_range.analysis import learned
+from sparing_papers.long_range.analysis import by_seed, learned
 from sparing_papers.long_range.answers import ANSWERS, NOISY_ANSWERS, right_of
 from sparing_papers.long_range.arms import DENSE, KERFORMER
 
@@ -20,33 +22,33 @@ Errors = npt.NDArray[np.float64]
 ARMS = (KERFORMER, DENSE)
 
 
-def noise(records: Records, confidence: float = 0.95) -> Found:
+def noise(records: RecordTable, confidence: float) -> Estimate | None:
     """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
 
     A share, as who learned less has less to lose; on the tasks where both learned something. Noise
     and test examples are the same for all seeds: without right answers under noise, which tell what
     other ones would change, there is no interval.
     """
-    shares = {float(r.labels["noise"] or 0.0) for r in records if r.name == "noisy_score"}
+    shares = sorted(float(share or 0.0) for share in records.values_of("noisy_score", "noise"))
     if not shares:
         return None
-    share = sorted(shares)[len(shares) // 2]
+    share = shares[len(shares) // 2]
 
     def kept(arm: str) -> dict[str, BySeed]:
         return {
-            f"{question}/{task}": found
+            f"{question}/{task}": shares_kept
             for question in ASKED
-            for task, found in _kept(records, question, arm, share).items()
+            for task, shares_kept in _kept(records, question, arm, share).items()
         }
 
     ours, theirs = kept(KERFORMER), kept(DENSE)
     both = {task for task in ours if ours[task] and theirs.get(task)}
     parts = {task: part for task in both if (part := _of_examples(records, task, share))}
-    found = gap_of(ours, theirs, _step(records, both), confidence, parts)
-    return found if found is None or both == parts.keys() else (found[0], None)
+    gap = gap_of(ours, theirs, _step(records, both), confidence, parts)
+    return gap if gap is None or both == parts.keys() else replace(gap, interval=None)
 
 
-def _kept(records: Records, question: str, arm: str, share: float) -> dict[str, BySeed]:
+def _kept(records: RecordTable, question: str, arm: str, share: float) -> dict[str, BySeed]:
     """By task and seed: the share of what an arm is above chance that noise leaves."""
     labels, chances = ASKED[question], deciding(records, question)
     clean = scores_of(records, question, arm, labels=labels)
@@ -54,62 +56,63 @@ def _kept(records: Records, question: str, arm: str, share: float) -> dict[str, 
     step = step_of(records, question)
     return {
         task: {
-            n: (noisy[task][n] - chances[task]) / (found[n] - chances[task])
-            for n in found
-            if n in noisy[task] and found[n] > chances[task]
+            n: (noisy[task][n] - chances[task]) / (score - chances[task])
+            for n, score in scores.items()
+            if n in noisy[task] and score > chances[task]
         }
-        for task, found in clean.items()
-        if learned(found, chances[task], step)
+        for task, scores in clean.items()
+        if learned(scores, chances[task], step)
     }
 
 
-def _step(records: Records, both: Set[str]) -> float:
+def _step(records: RecordTable, both: Set[str]) -> float:
     """What one answer more or less changes of what is kept, on the tasks that both learned."""
-    found = [0.0]
+    steps = [0.0]
     for question, labels in ASKED.items():
         step, chances = step_of(records, question), deciding(records, question)
         for arm in ARMS:
             for task, scores in scores_of(records, question, arm, labels=labels).items():
                 if f"{question}/{task}" in both:
                     above = (value - chances[task] for value in scores.values())
-                    found += [step / each for each in above if each > 0]
-    return max(found)
+                    steps += [step / score for score in above if score > 0]
+    return max(steps)
 
 
-def _of_examples(records: Records, place: str, share: float) -> Part | None:
+def _of_examples(records: RecordTable, place: str, share: float) -> Part | None:
     """What other test examples and other noise would change of the difference on one task.
 
     None where right answers are not kept, or the score is not their mean.
     """
     question, _, task = place.partition("/")
     chance = deciding(records, question)[task]
-    told: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
-    ours, theirs = (_errors(records, {**told, "arm": arm}, share, chance) for arm in ARMS)
+    labels: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
+    ours, theirs = (_errors(records, {**labels, "arm": arm}, share, chance) for arm in ARMS)
     gaps = [ours[n] - theirs[n] for n in ours if n in theirs and len(ours[n]) == len(theirs[n])]
     return parts_of(np.stack(gaps))[1] if len(gaps) > 1 else None
 
 
 def _errors(
-    records: Records, labels: Mapping[str, Label], share: float, chance: float
+    records: RecordTable, labels: Mapping[str, Label], share: float, chance: float
 ) -> dict[int, Errors]:
     """By seed: how much each example moves what is kept, to first order; 0 in the mean."""
     clean = _right(records, ANSWERS, "score", labels)
     noisy = _right(records, NOISY_ANSWERS, "noisy_score", {**labels, "noise": share})
-    found = {}
+    errors = {}
     for seed in clean.keys() & noisy.keys():
         above = clean[seed].mean() - chance
         if above > 0 and len(clean[seed]) == len(noisy[seed]):
             kept = (noisy[seed].mean() - chance) / above
-            found[seed] = (noisy[seed] - chance - kept * (clean[seed] - chance)) / above
-    return found
+            errors[seed] = (noisy[seed] - chance - kept * (clean[seed] - chance)) / above
+    return errors
 
 
 def _right(
-    records: Records, name: str, score: str, labels: Mapping[str, Label]
+    records: RecordTable, name: str, score: str, labels: Mapping[str, Label]
 ) -> dict[int, Errors]:
     """Right answers by seed, where the score is their mean."""
-    wanted = labels.items()
-    own = [r for r in records if wanted <= r.labels.items()]
-    right = {int(r.labels["seed"] or 0): right_of(r).astype(float) for r in own if r.name == name}
-    means = {int(r.labels["seed"] or 0): r.value for r in own if r.name == score}
-    return {n: bits for n, bits in right.items() if abs((means.get(n) or 0) - bits.mean()) < 1e-9}
+    means = by_seed(records, score, **labels)
+    right = {
+        int(record.labels["seed"] or 0): right_of(record).astype(float)
+        for record in records.all(name, **labels)
+    }
+    return {n: bits for n, bits in right.items() if abs(means.get(n, 0.0) - bits.mean()) < 1e-9}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparing.core.record import Label, Record
+from sparing.experiment.records import RecordTable
 from sparing.measure.statistics import mean_difference
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
@@ -40,13 +41,11 @@ def learned(values: Mapping[int, float], chance: float, step: float = 0.0) -> bo
     return above is not None and above[0] >= ABOVE_CHANCE
 
 
-def by_seed(records: Iterable[Record], name: str, **labels: Label) -> dict[int, float]:
+def by_seed(records: RecordTable, name: str, **labels: Label) -> dict[int, float]:
     """Values by seed of the records that have these labels, others but the seed being free."""
-    wanted = labels.items()
     return {
-        int(r.labels["seed"] or 0): float(r.value)
-        for r in records
-        if r.name == name and r.value is not None and wanted <= r.labels.items()
+        int(record.labels["seed"] or 0): float(record.value or 0.0)
+        for record in records.all(name, **labels)
     }
 
 

@@ -17,11 +17,24 @@ from sparing_papers.kerformer.options import LINEAR_ARMS
 from sparing_papers.long_range import analysis
 from sparing_papers.long_range.answers import answers_record
 
+ARENA = ker_scores.above_the_best("arena", ker_scores.ARENA_RIVALS)
+TRANSFER = ker_scores.above_the_best(
+    "pretrained", ker_scores.DOWNSTREAM_RIVALS, labels=ker_scores.PLAIN
+)
+PICTURES = ker_scores.above_the_best("vision", ker_scores.VISION_RIVALS, ker_scores.IMAGES)
+
+
+def pair(estimate):
+    return estimate and (estimate.value, estimate.interval)
+
+
+def of(measure, records, confidence=0.95):
+    """A measure's value and interval on these records."""
+    return pair(measure(RecordTable(records), confidence))
+
 
 def measured(claim, records):
-    """A claim's value and interval at 95 %."""
-    estimate = claim.measure(RecordTable(records), 0.95)
-    return estimate and (estimate.value, estimate.interval)
+    return of(claim.measure, records)
 
 
 def scores(**by_arm):
@@ -83,21 +96,27 @@ def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
     ]
     records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
     # performer's own mean over both is 0.75; linear is not in the table
-    value, interval = ker_scores.above_the_best()(records)
+    value, interval = of(ARENA, records)
     assert value == pytest.approx(0.847 - 0.903, abs=1e-3)
     assert interval[1] < 0  # one rival is enough to lose to, whatever the others would come to
-    assert ker_scores.above_the_best("a")(records) == (value, interval)
-    assert ker_scores.above_the_best("listops")(records) is None
+    assert of(ker_scores.above_the_best("arena", ker_scores.ARENA_RIVALS, ("a",)), records) == (
+        value,
+        interval,
+    )
+    assert (
+        of(ker_scores.above_the_best("arena", ker_scores.ARENA_RIVALS, ("listops",)), records)
+        is None
+    )
     plain = [
         replace(r, labels={**r.labels, "question": "pretrained", "stage": "plain"}) for r in records
     ]
     for task in ("a", "b"):
         labels = {"question": "pretrained", "task": task}
         plain.append(Record("chance", 0.5, "share", "measured", labels))
-    value, _ = ker_scores.best_transfer(plain)  # where linear is in the table
+    value, _ = of(TRANSFER, plain)  # where linear is in the table
     assert value == pytest.approx(0.847 - 0.99, abs=1e-3)
     guessing = [replace(r, value=0.5) if r.labels.get("task") == "a" else r for r in plain]
-    assert ker_scores.best_transfer(guessing) is None
+    assert of(TRANSFER, guessing) is None
 
 
 def test_a_rival_on_one_task_says_nothing_of_a_mean_of_two():
@@ -107,7 +126,7 @@ def test_a_rival_on_one_task_says_nothing_of_a_mean_of_two():
         *of_task("a", performer=[0.9, 0.91, 0.9]),
     ]
     records += analysis.analyse(records, {"a": 0.5, "b": 0.5})
-    assert ker_scores.above_the_best()(records) is None
+    assert of(ARENA, records) is None
 
 
 def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
@@ -177,7 +196,7 @@ def test_neighbours_are_told_by_both_kinds_of_training(kind):
         records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
     else:
         records = swapped(records)
-    value, _ = ker_behaviour.neighbours(records)
+    value, _ = of(ker_behaviour.neighbours, records)
     # distances 1 to 3, and from 8 on, every pair as much as another
     assert value == pytest.approx((8 * 1.5 + 13 * 1.2) / 21 - (5 * 0.9 + 0.7) / 6)
 
@@ -195,28 +214,18 @@ def test_what_reweighting_does_to_neighbours_is_told_against_the_form_without():
         for at, w in zip((1, 8), both, strict=True)
     ]
     judged = analysis.analyse(records, {"t": 0.5})
-    value, interval = ker_behaviour.neighbours_by_reweighting(records + weights + judged)
+    value, interval = of(ker_behaviour.neighbours_by_reweighting, records + weights + judged)
     assert value == pytest.approx((1.5 - 0.9) - (1.3 - 0.95))
     assert interval is not None
     alone = [r for r in weights if r.labels["arm"] == "kerformer"]
-    assert ker_behaviour.neighbours_by_reweighting(records + alone + judged) is None
-
-
-def test_the_least_of_several_has_the_least_ends():
-    found = [(1.1, (1.05, 1.15)), None, (1.12, (0.9, 1.4))]
-    wide = [(1.1, (1.0, 1.25)), None, (1.12, (0.8, 1.5))]
-    assert costs.least(found, wide) == (1.1, (0.9, 1.25))
-    assert costs.least(found[:1], wide[:1]) == (1.1, (1.05, 1.25))
-    mixed = [(1.1, (1.05, 1.15)), (1.2, None)]
-    assert costs.least(mixed, mixed) == (1.1, None)
-    assert costs.least([None], [None]) is None
+    assert of(ker_behaviour.neighbours_by_reweighting, records + alone + judged) is None
 
 
 def test_equal_arms_seldom_look_as_if_one_of_them_were_better():
     chance, falls = np.random.default_rng(0), 0
     for _ in range(200):
         ours, *rivals = ({"t": dict(enumerate(row))} for row in chance.normal(size=(10, 3)))
-        _, interval = ker_scores._over_all(ours, {str(n): each for n, each in enumerate(rivals)})
+        _, interval = pair(ker_scores.over_all(ours, {str(n): r for n, r in enumerate(rivals)}))
         falls += interval[1] < 0
     assert falls <= 10
 
@@ -239,13 +248,13 @@ def ratios(**by_rival):
 def test_usually_is_counted_over_lengths():
     fast = {1000: (1.5, 0.1), 10_000: (1.5, 0.1), 100_000: (1.5, 0.1), 10**6: (0.5, 0.1)}
     three = {"linear": fast, "efficient": fast, "performer": fast}
-    assert costs.lengths_won(ratios(**three)) == (1.0, (1.0, 1.0))
+    assert of(costs.lengths_won, ratios(**three)) == (1.0, (1.0, 1.0))
     mixed = {**fast, 1000: (0.5, 0.1), 10_000: (1.05, 0.2)}
-    value, interval = costs.lengths_won(ratios(**{**three, "linear": mixed}))
-    assert costs.lengths_won(ratios(linear=fast, efficient=fast)) is None  # one was not timed
+    value, interval = of(costs.lengths_won, ratios(**{**three, "linear": mixed}))
+    assert of(costs.lengths_won, ratios(linear=fast, efficient=fast)) is None  # one was not timed
     assert value == pytest.approx(2 / 3)
     assert interval == pytest.approx((1 / 3, 2 / 3))
-    assert costs.lengths_won([]) is None
+    assert of(costs.lengths_won, []) is None
 
 
 def timed(arm, tokens, value, interval):
@@ -260,18 +269,18 @@ def peak(arm, value):
 
 def test_a_speed_is_that_at_the_longest_length():
     ups = [timed("dct", 1024, 9.0, (8.0, 10.0)), timed("dct", 4096, 2.6, (2.4, 2.8))]
-    assert costs.speed_up(ups, "dct") == (2.6, pytest.approx((2.4, 2.8)))
-    _, (low, high) = costs.speed_up(ups, "dct", 0.99)
+    assert pair(costs.speed_up(RecordTable(ups), "dct", 0.95)) == (2.6, pytest.approx((2.4, 2.8)))
+    _, (low, high) = pair(costs.speed_up(RecordTable(ups), "dct", 0.99))
     assert low < 2.4
     assert high > 2.8
-    assert costs.speed_up(ups, "linear") is None
+    assert pair(costs.speed_up(RecordTable(ups), "linear", 0.95)) is None
 
 
 def test_memory_is_that_of_one_arm_beside_a_rival():
     records = [peak("softmax", 100.0), peak("dct", 90.0)]
-    assert costs.peak_share(records, "dct", "softmax") == (0.9, (0.9, 0.9))
-    assert costs.peak_share(records, "dct", "eager") is None
-    assert costs.peak_share(records, "linear", "softmax") is None
+    assert pair(costs.peak_share(RecordTable(records), "dct", "softmax")) == (0.9, (0.9, 0.9))
+    assert pair(costs.peak_share(RecordTable(records), "dct", "eager")) is None
+    assert pair(costs.peak_share(RecordTable(records), "linear", "softmax")) is None
 
 
 def long_task(ours, tokens=1025.0):
@@ -299,7 +308,7 @@ FAST = timed("dct", 4096, 8.0, (7.9, 8.1))
     ids=["all", "no long task", "worse", "not trained", "perhaps fast", "too much memory", "none"],
 )
 def test_one_arm_must_be_good_fast_and_lean_at_once(records, expected):
-    assert joint.at_once("dct")(records) == expected
+    assert of(joint.at_once("dct"), records) == expected
 
 
 def test_what_may_be_all_at_once_is_linear():
@@ -322,7 +331,7 @@ def test_scores_that_agree_over_seeds_are_not_sure_of_other_examples():
     records += analysis.analyse(records, {"t": 0.5})
     answers = [answered(arm, n, list(map(bool, arms[arm]))) for arm in arms for n in range(3)]
     measure = ker_scores.above("arena", "kerformer", "softmax")
-    (value, alone), (same, crossed) = measure(records), measure([*records, *answers])
+    (value, alone), (same, crossed) = of(measure, records), of(measure, [*records, *answers])
     assert value == same
     gaps = right[1].astype(float) - right[0]
     reach = 1.96 * gaps.std() / 20
@@ -335,14 +344,14 @@ def test_the_mean_over_tasks_takes_all_seeds_of_each():
     second = [0.10, 0.16, 0.13]
     ours = {"a": dict(enumerate(first)), "b": dict(enumerate(second))}
     theirs = {task: dict.fromkeys(found, 0.0) for task, found in ours.items()}
-    value, (low, high) = ker_scores.gap_of(ours, theirs)
+    value, (low, high) = pair(ker_scores.gap_of(ours, theirs))
     assert value == pytest.approx((0.04 + 0.13) / 2)
     each = [np.var(found, ddof=1) / len(found) / 4 for found in (first, second)]
     freedom = sum(each) ** 2 / (each[0] ** 2 / 4 + each[1] ** 2 / 2)
     reach = stats.t.ppf(0.975, freedom) * sum(each) ** 0.5
     assert (value - low, high - value) == pytest.approx((reach, reach))
     few = {**ours, "b": {0: 0.10, 1: 0.16}}
-    assert ker_scores.gap_of(few, theirs) == (pytest.approx(0.085), None)
+    assert pair(ker_scores.gap_of(few, theirs)) == (pytest.approx(0.085), None)
 
 
 def test_seeds_that_agree_are_not_without_spread():
@@ -362,7 +371,7 @@ def test_speed_of_kerformer_over_linear_is_the_inverse_of_the_other():
         Record("speed_up", 2.0, "ratio", "measured", {**labels, "tokens": 4096}, (1.6, 2.5)),
         Record("speed_up", 0.5, "ratio", "measured", {**labels, "tokens": 1024}, (0.4, 0.6)),
     ]
-    assert costs.speed_over("training", "linear", 2000)(records) == (0.5, (0.4, 1 / 1.6))
+    assert of(costs.speed_over("training", "linear", 2000), records) == (0.5, (0.4, 1 / 1.6))
 
 
 def _taken(arm, steps):
@@ -405,28 +414,22 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
         told("gain_over_uniform", "linear", 0.05, (0.01, 0.07)),
     ]
     kept, gain = ker_scores.kept("kept_of_dense"), ker_scores.kept("gain_over_uniform")
-    assert kept(records) == (0.99, (0.98, 1.0))
-    assert gain(records) == (0.03, (-0.01, 0.07))
-    assert kept([]) is None
+    assert of(kept, records) == (0.99, (0.98, 1.0))
+    assert of(gain, records) == (0.03, (-0.01, 0.07))
+    assert of(kept, []) is None
     both = ker_scores.kept("kept_of_dense", "kept_of_softmax")
-    assert both(records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
-    assert both([r for r in records if r.name != "kept_of_softmax"]) is None
+    assert of(both, records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
+    assert of(both, [r for r in records if r.name != "kept_of_softmax"]) is None
     alike = [r for r in records if r.name not in ("score", "chance")]
     alike += _distilled(softmax=[0.9, 0.91, 0.9], uniform=[0.91, 0.9, 0.9])
-    assert kept(alike) == (0.99, None)  # nothing is gained by attending
+    assert of(kept, alike) == (0.99, None)  # nothing is gained by attending
     guessing = [r for r in records if r.name != "score"]
     guessing += _distilled(softmax=[0.54, 0.54, 0.54], uniform=[0.5, 0.5, 0.5])
-    assert kept(guessing) == (0.99, None)
+    assert of(kept, guessing) == (0.99, None)
     for each in records:  # two trainings do not decide
         if "seeds" in each.labels:
             each.labels["seeds"] = 2
-    assert kept(records) == (0.99, None)
-
-
-def test_the_smallest_of_several_holds_where_all_do():
-    sure, unsure = (0.985, (0.971, 0.999)), (0.986, (0.968, 1.004))
-    assert ker_scores._smallest([unsure, sure]) == (0.985, (0.968, 0.999))
-    assert ker_scores._smallest([sure, (0.99, None)]) == (0.985, None)
+    assert of(kept, records) == (0.99, None)
 
 
 def test_a_small_split_that_decides_nothing_blurs_nothing():
@@ -434,7 +437,8 @@ def test_a_small_split_that_decides_nothing_blurs_nothing():
     decided = [replace(r, count=1000) for r in decided]
     small = [replace(r, count=50, labels={**r.labels, "task": "photos"}) for r in decided[:1]]
     records = [*decided, *small]
-    assert ker_scores.step_of([*records, *analysis.analyse(records, {"t": 0.5})], "arena") == 0.001
+    whole = [*records, *analysis.analyse(records, {"t": 0.5})]
+    assert ker_scores.step_of(RecordTable(whole), "arena") == 0.001
 
 
 def alone(*tokens, name="latency_ms"):
@@ -443,11 +447,11 @@ def alone(*tokens, name="latency_ms"):
 
 
 def test_a_million_tokens_are_missed_only_where_they_were_asked_for():
-    assert costs.million([]) is None
-    assert costs.million(alone(1000, 10_000)) is None
-    assert costs.million(alone(1000, 10**6)) == (1e6, (1e6, 1e6))
+    assert of(costs.million, []) is None
+    assert of(costs.million, alone(1000, 10_000)) is None
+    assert of(costs.million, alone(1000, 10**6)) == (1e6, (1e6, 1e6))
     refused = [*alone(1000), *alone(10**6, name="not_run")]
-    assert costs.million(refused) == (1000.0, (1000.0, 1000.0))
+    assert of(costs.million, refused) == (1000.0, (1000.0, 1000.0))
 
 
 def at_range(arm, seconds, megabytes):
@@ -468,12 +472,12 @@ def test_tables_of_ranges_are_asked_beside_all_three():
         *at_range("linear", 1.2, 30.0),
         *at_range("kerformer, by content", 1.0, 20.0)[1:],
     ]
-    assert costs.time_at_ranges(records) is None
-    assert costs.memory_at_ranges(records) is None
+    assert of(costs.time_at_ranges, records) is None
+    assert of(costs.memory_at_ranges, records) is None
     records += at_range("performer", 2.0, 25.0)
-    assert costs.time_at_ranges(records)[0] == 1.2
-    assert costs.memory_at_ranges(records) == (1.25, (1.25, 1.25))
-    assert costs.time_at_ranges(records[1:]) is None  # no range was asked
+    assert of(costs.time_at_ranges, records)[0] == 1.2
+    assert of(costs.memory_at_ranges, records) == (1.25, (1.25, 1.25))
+    assert of(costs.time_at_ranges, records[1:]) is None  # no range was asked
 
 
 def test_other_linear_mechanisms_are_those_of_the_linear_families():
@@ -489,12 +493,11 @@ def test_other_linear_mechanisms_are_those_of_the_linear_families():
         for arm, value in {"linear": 0.8, "nystrom": 0.5, "softmax": 2.0, "local": 3.0}.items()
     ]
     records.append(replace(records[0], value=9.0, labels={**records[0].labels, "tokens": 1024}))
-    value, _ = costs.speed_over("inference", least_tokens=2000)(records)
+    value, _ = of(costs.speed_over("inference", least_tokens=2000), records)
     assert value == pytest.approx(1 / 0.8)
     own = {**records[0].labels, "arm": "kerformer, by content"}
-    assert (
-        costs.speed_over("inference", least_tokens=2000)([replace(records[0], labels=own)]) is None
-    )
+    ours = [replace(records[0], labels=own)]
+    assert of(costs.speed_over("inference", least_tokens=2000), ours) is None
 
 
 def test_best_on_images_is_told_beside_all_four():
@@ -512,8 +515,8 @@ def test_best_on_images_is_told_beside_all_four():
         *image("efficient", [0.95, 0.96, 0.95]),
     ]
     records += analysis.analyse(records, {"mnist": 0.1})
-    value, interval = ker_scores.best_on_images(records)
+    value, interval = of(PICTURES, records)
     assert value == pytest.approx(-0.05)
     assert interval[1] < 0
     only = [r for r in records if r.labels.get("arm") != "efficient"]
-    assert ker_scores.best_on_images(only)[1] is None  # three were not measured
+    assert of(PICTURES, only)[1] is None  # three were not measured

@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer import noise as ker_noise
 from sparing_papers.long_range import analysis
 from sparing_papers.long_range.answers import ANSWERS, NOISY_ANSWERS, answers_record, right_of
 
 EXAMPLES, SHARE = 400, 0.1
+
+
+def noise(records):
+    """The claim's value and interval at 95 %."""
+    estimate = ker_noise.noise(RecordTable(records), 0.95)
+    return estimate and (estimate.value, estimate.interval)
 
 
 def bits(*scores, shift=0):
@@ -47,7 +54,7 @@ DENSE = (bits(0.8, 0.81, 0.8), bits(0.65, 0.655, 0.65))
 @pytest.mark.parametrize(("clean", "measured"), [([0.8, 0.79, 0.8], True), ([0.5] * 3, False)])
 def test_who_only_guesses_is_not_robust(clean, measured):
     records = judged(softmax=DENSE, uniform=FLAT, kerformer=(bits(*clean), bits(*[0.5] * 3)))
-    assert (ker_noise.noise(records) is not None) == measured
+    assert (noise(records) is not None) == measured
 
 
 def test_robustness_is_what_is_kept_of_what_was_learned():
@@ -55,7 +62,7 @@ def test_robustness_is_what_is_kept_of_what_was_learned():
     records = judged(
         softmax=(DENSE[0], fallen), uniform=FLAT, kerformer=(bits(0.6, 0.61, 0.6), fallen)
     )
-    value, interval = ker_noise.noise(records)
+    value, interval = noise(records)
     assert value == pytest.approx(0.0)
     assert interval[0] <= 0 <= interval[1]
 
@@ -64,7 +71,7 @@ def test_robustness_is_what_is_kept_of_what_was_learned():
 def test_swapped_encoders_tell_where_attention_helps(control):
     kept = bits(0.7, 0.71, 0.7)
     records = judged("pretrained", softmax=DENSE, uniform=control, kerformer=(kept, kept))
-    found = ker_noise.noise(records)
+    found = noise(records)
     assert (found is not None) == (control is FLAT)
     if found is not None:
         assert found[0] == pytest.approx(1 - 0.5, abs=0.03)
@@ -74,10 +81,10 @@ def test_swapped_encoders_tell_where_attention_helps(control):
 def test_the_interval_speaks_of_other_test_examples_too():
     kerformer = (bits(0.7, 0.7, 0.7), bits(0.68, 0.68, 0.68))
     alike = judged(softmax=DENSE, uniform=FLAT, kerformer=kerformer)
-    value, interval = ker_noise.noise(alike)
+    value, interval = noise(alike)
     moved = [bits(0.68, 0.68, 0.68, shift=EXAMPLES // 2)[n] for n in range(3)]
     apart = judged(softmax=DENSE, uniform=FLAT, kerformer=(kerformer[0], moved))
-    same, wider = ker_noise.noise(apart)
+    same, wider = noise(apart)
     assert same == value  # other examples are right under noise: the same scores, less sure
     assert wider[1] - same > 1.3 * (interval[1] - value)
     draws = _draws(alike)
@@ -107,10 +114,10 @@ def _draws(records):
 
 def test_without_right_answers_under_noise_nothing_is_decided():
     records = judged(softmax=DENSE, uniform=FLAT, kerformer=(bits(0.7, 0.7, 0.7),) * 2)
-    value, interval = ker_noise.noise(records)
+    value, interval = noise(records)
     assert interval[0] > 0
     without = [r for r in records if r.name != NOISY_ANSWERS]
-    assert ker_noise.noise(without) == (value, None)
+    assert noise(without) == (value, None)
     by_f1 = [replace(r, value=r.value - 0.01) if r.name == "noisy_score" else r for r in records]
-    assert ker_noise.noise(by_f1)[1] is None
-    assert ker_noise.noise([r for r in records if r.name == "score"]) is None
+    assert noise(by_f1)[1] is None
+    assert noise([r for r in records if r.name == "score"]) is None
