@@ -8,10 +8,10 @@ from dataclasses import replace
 from statistics import fmean
 
 from sparing.core.record import Label, Record
-from sparing.measure.statistics import mean_difference
 from sparing_papers.linformer.error import LEARNED, MEANS, METHODS, RANDOM, rank_correlation
 from sparing_papers.linformer.options import LINFORMER, LONGER, SHARED
 from sparing_papers.long_range.analysis import analyse as analyse_trainings
+from sparing_papers.long_range.analysis import mean_record
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 
 FEWEST_LENGTHS = 2
@@ -73,11 +73,9 @@ def _drops(records: Sequence[Record]) -> Iterable[Record]:
 def _spectra(records: Sequence[Record]) -> Iterable[Record]:
     """Means over heads: ranks by length, and held shares by layer and of all layers."""
     for name in ("effective_rank", "rank_90"):
-        for key, found in _grouped(records, name, ("source", "tokens", "beyond")).items():
-            yield _mean(f"mean_{name}", found, _labels(("source", "tokens", "beyond"), key), "")
+        yield from _means(records, name, ("source", "tokens", "beyond"))
     for by in (("source", "tokens", "layer", "kept"), ("source", "tokens", "kept")):
-        for key, found in _grouped(records, "kept_share", by).items():
-            yield _mean("mean_kept_share", found, _labels(by, key), "share")
+        yield from _means(records, "kept_share", by)
 
 
 def _growth(records: Sequence[Record]) -> Iterable[Record]:
@@ -121,10 +119,9 @@ def _of_models(
     for (seed, *_), value in values.items():
         models.setdefault(seed, []).append(value)
     alone = len(models) == 1
-    units = list(values.values()) if alone else [fmean(found) for found in models.values()]
-    spread = mean_difference(units, [0.0] * len(units))
-    own = {**labels, "over": "heads" if alone else "models", "models": len(models)}
-    return Record(name, spread.value, unit, "measured", own, spread.interval, len(units))
+    units = list(values.values()) if alone else [fmean(of_model) for of_model in models.values()]
+    over: dict[str, Label] = {"over": "heads" if alone else "models", "models": len(models)}
+    return mean_record(name, units, unit, labels | over)
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
@@ -137,15 +134,8 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 def _errors(records: Sequence[Record]) -> Iterable[Record]:
     """Means over heads of errors and bounds, and what learning gains over drawing, and means."""
-    for key, found in _grouped(records, "output_error", (*PLACE, "method")).items():
-        yield _mean("mean_output_error", found, _labels((*PLACE, "method"), key), "share")
-    for key, found in _grouped(records, "bound", (*PLACE, "theorem")).items():
-        known = [r for r in found if r.value is not None]
-        labels = _labels((*PLACE, "theorem"), key)
-        if known:
-            yield _mean("mean_bound", known, labels, "share")
-        else:
-            yield Record("mean_bound", None, "share", "modelled", labels)
+    yield from _means(records, "output_error", (*PLACE, "method"))
+    yield from _means(records, "bound", (*PLACE, "theorem"))
     for key, found in _grouped(records, "output_error", PLACE).items():
         ours = _by_head(found, LEARNED)
         for rival in RIVALS:
@@ -194,11 +184,15 @@ def _labels(by: Sequence[str], key: Key) -> dict[str, Label]:
     return {**dict(zip(by, key, strict=True)), "over": "heads"}
 
 
-def _mean(name: str, found: Sequence[Record], labels: dict[str, Label], unit: str) -> Record:
-    values = [_value(r) for r in found]
-    spread = mean_difference(values, [0.0] * len(values))
-    how = found[0].obtained
-    return Record(name, spread.value, unit, how, labels, spread.interval, len(values))
+def _means(records: Sequence[Record], name: str, by: Sequence[str]) -> Iterable[Record]:
+    """Means over heads by some labels; without a value where none of them has one."""
+    for key, group in _grouped(records, name, by).items():
+        values = [float(record.value) for record in group if record.value is not None]
+        labels, unit, obtained = _labels(by, key), group[0].unit, group[0].obtained
+        if values:
+            yield mean_record(f"mean_{name}", values, unit, labels, obtained=obtained)
+        else:
+            yield Record(f"mean_{name}", None, unit, obtained, labels)
 
 
 def _by_head(found: Sequence[Record], method: str) -> dict[Key, float]:

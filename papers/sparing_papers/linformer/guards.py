@@ -30,21 +30,21 @@ def ahead(records: RecordTable, name: str, labels: Labels, sign: int = 1) -> boo
     return gap.interval[0] > 0 if sign > 0 else gap.interval[1] < 0
 
 
-def above_chance(records: RecordTable, name: str, chance: str, labels: Labels) -> bool:
+def above_chance(records: RecordTable, name: str, chance: float | None, labels: Labels) -> bool:
     """Whether a mean score lies 5 points above chance by its whole interval."""
     score = records.find(f"mean_{name}", **labels)
-    guess = records.find(f"mean_{chance}", **labels)
-    if score is None or score.interval is None or guess is None:
+    if score is None or score.interval is None or chance is None:
         return False
-    return score.interval[0] - float(guess.value or 0.0) >= ABOVE_CHANCE
+    return score.interval[0] - chance >= ABOVE_CHANCE
 
 
 def dense_learned(kind: str, labels: Labels) -> Guard:
     """Dense attention is above chance there, and clearly better than ``uniform``."""
     dense = {**labels, "arm": DENSE}
-    name, chance = f"{kind}_score", f"{kind}_chance"
+    name = f"{kind}_score"
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
+        chance = records.value(f"mean_{kind}_chance", **dense)
         return ahead(records, name, dense) and above_chance(records, name, chance, dense)
 
     return guard
@@ -59,7 +59,8 @@ def had_it(name: str, chance: str, labels: Labels) -> Guard:
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
         near = result.met is False or _near(records, name, labels)
-        return near and above_chance(records, name, chance, labels)
+        guess = records.value(f"mean_{chance}", **labels)
+        return near and above_chance(records, name, guess, labels)
 
     return guard
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Obtained, Record
 from sparing.experiment.records import RecordTable
 from sparing.measure.statistics import mean_difference
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
 
 Key = tuple[tuple[str, Label], ...]
-PAIRED = ("seed",)
+FREE = ("seed", "method")  # labels in which the records of one mean may differ
 NOT_AVERAGED = ("validation_score", "answers", "noisy_answers", "learning_rate")
 NOT_COMPARED = ("layer_error",)  # what it is off from is dense attention already
 
@@ -49,6 +49,20 @@ def by_seed(records: RecordTable, name: str, **labels: Label) -> dict[int, float
     }
 
 
+def mean_record(
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    labels: dict[str, Label],
+    *,
+    step: float = 0.0,
+    obtained: Obtained = "measured",
+) -> Record:
+    """The mean of values with Student's interval, which is never finer than the ``step`` of one."""
+    spread = mean_difference(values, [0.0] * len(values), resolution=step)
+    return Record(name, spread.value, unit, obtained, labels, spread.interval, spread.count)
+
+
 def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
     """Means with Student's intervals, differences from dense attention and from ``uniform``.
 
@@ -56,37 +70,31 @@ def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Rec
     ``chances`` are the scores of guessing by task.
     """
     groups = _groups(records)
-    found = []
-    for (name, unit, key), own_records in groups.items():
-        values, step = _values(own_records), resolution(own_records.values())
-        spread = mean_difference(list(values.values()), [0.0] * len(values), resolution=step)
+    summary = []
+    for (name, unit, key), by_seed_of_arm in groups.items():
+        values, step = _values(by_seed_of_arm), resolution(by_seed_of_arm.values())
         labels = {**dict(key), "over": "seeds"}
-        found.append(
-            Record(
-                f"mean_{name}", spread.value, unit, "measured", labels, spread.interval, len(values)
-            )
-        )
+        summary.append(mean_record(f"mean_{name}", list(values.values()), unit, labels, step=step))
         for other in () if name in NOT_COMPARED else (DENSE, UNIFORM):
             rival = _values(groups.get((name, unit, _with_arm(key, other)), {}))
-            gap = None if other == dict(key).get("arm") else _paired(values, rival, step)
-            if gap is not None:
-                own = {**labels, "less": other}
-                found.append(Record(f"{name}_difference", gap[0], unit, "measured", own, *gap[1:]))
-    return [*found, *_deciding(groups, chances)]
+            gaps = [value - rival[seed] for seed, value in values.items() if seed in rival]
+            if gaps and other != labels["arm"]:
+                less = {**labels, "less": other}
+                summary.append(mean_record(f"{name}_difference", gaps, unit, less, step=step))
+    return [*summary, *_deciding(groups, chances)]
 
 
 def _groups(records: Sequence[Record]) -> dict[tuple[str, str, Key], dict[int, Record]]:
-    found: dict[tuple[str, str, Key], dict[int, Record]] = {}
-    for each in records:
-        labels = each.labels
-        if each.value is None or "arm" not in labels or labels.get("seed") is None:
-            continue
-        if each.name in NOT_AVERAGED:
-            continue
-        key = tuple(sorted((k, v) for k, v in labels.items() if k not in (*PAIRED, "method")))
-        seeds = found.setdefault((each.name, each.unit, key), {})
-        seeds[int(labels["seed"] or 0)] = each
-    return found
+    """Records of arms by name, unit and labels but the seed, then by seed."""
+    groups: dict[tuple[str, str, Key], dict[int, Record]] = {}
+    for record in records:
+        labels = record.labels
+        known = record.value is not None and record.name not in NOT_AVERAGED
+        if known and "arm" in labels and labels.get("seed") is not None:
+            key = tuple(sorted((k, v) for k, v in labels.items() if k not in FREE))
+            seeds = groups.setdefault((record.name, record.unit, key), {})
+            seeds[int(labels["seed"] or 0)] = record
+    return groups
 
 
 def _values(records: Mapping[int, Record]) -> dict[int, float]:
@@ -95,16 +103,6 @@ def _values(records: Mapping[int, Record]) -> dict[int, float]:
 
 def _with_arm(key: Key, arm: str) -> Key:
     return tuple((k, arm if k == "arm" else v) for k, v in key)
-
-
-def _paired(
-    ours: Mapping[int, float], theirs: Mapping[int, float], step: float
-) -> tuple[float, tuple[float, float] | None, int] | None:
-    seeds = [seed for seed in ours if seed in theirs]
-    if not seeds:
-        return None
-    gap = mean_difference([ours[n] for n in seeds], [theirs[n] for n in seeds], resolution=step)
-    return gap.value, gap.interval, gap.count
 
 
 def _deciding(

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from sparing.experiment.claims import Claim, Estimate, GoalResult, Measure, recorded
 from sparing.experiment.records import RecordTable
-from sparing_papers.linformer.guards import Labels, ahead
+from sparing_papers.linformer.guards import Labels, above_chance, ahead
 from sparing_papers.linformer.language.masked import FREQUENCIES
 from sparing_papers.linformer.language.transfer import PRETRAINED
 from sparing_papers.linformer.language.translation import Pairs
 from sparing_papers.linformer.language.work import LINFORMER, LanguageOptions, expanded
 from sparing_papers.long_range.arms import DENSE
-from sparing_papers.long_range.work import ABOVE_CHANCE, MARGIN
+from sparing_papers.long_range.work import MARGIN
 
 WORSE = 1.05  # times softmax's perplexity that still count as on par
 
@@ -77,10 +77,8 @@ def _of_score(text: str, arm: str, here: Labels, chance: float | None = 0.0) -> 
     """``chance`` is what guessing comes to: no translation is right by it."""
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
-        dense = records.find("mean_score", arm=DENSE, **here)
-        if chance is None or dense is None or dense.interval is None:
-            return False
-        return dense.interval[0] >= chance + ABOVE_CHANCE and ahead(records, "score", here)
+        learned = above_chance(records, "score", chance, {**here, "arm": DENSE})
+        return learned and ahead(records, "score", here)
 
     measure = recorded("score_difference", arm=arm, less=DENSE, **here)
     family = str(here["question"])
