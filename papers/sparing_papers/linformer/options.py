@@ -7,10 +7,10 @@ from typing import Annotated
 
 from sparing.core.checks import Count, Positive, at_least, check_fields, one_of
 from sparing.core.errors import UsageError
+from sparing.experiment.budgets import load_budgets
 from sparing.mechanisms.linformer import SHARING
-from sparing_papers.linformer.language.cells import QUICK, STANDARD
 from sparing_papers.linformer.language.work import LanguageOptions
-from sparing_papers.long_range.arms import BY_CONTENT, DENSE, UNIFORM
+from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.pretrained import PretrainedOptions
 from sparing_papers.long_range.stages import Stages
 from sparing_papers.long_range.work import TaskOptions
@@ -21,15 +21,6 @@ SWAPPED = "swapped"
 QUESTIONS = (LONGER, SHARED, SHIFT, SPECTRUM, ERROR, COST, SWAPPED, LANGUAGE)
 LINFORMER = "linformer"
 POOLED, CONVOLVED = "linformer, pooled", "linformer, convolved"
-LENGTH_FREE = (
-    POOLED,
-    CONVOLVED,
-    "linear",
-    "efficient",
-    BY_CONTENT,
-    "performer",
-    "nystrom",
-)
 
 
 @dataclass(frozen=True)
@@ -93,20 +84,6 @@ SWAPS = PretrainedOptions(
     ),
     task_options={"imdb": {"examples": 1500, "max_tokens": 128}},
 )
-FEW_SWAPS = PretrainedOptions(
-    tasks=("imdb",),
-    stages=Stages(
-        arms=(DENSE, LINFORMER, UNIFORM),
-        dense_epochs=1,
-        layer_epochs=1,
-        later_epochs=1,
-        plain=False,
-        validation_examples=100,
-        test_examples=100,
-        read_at=(32, 64),
-    ),
-    task_options={"imdb": {"examples": 300, "max_tokens": 32}},
-)
 
 
 @dataclass(frozen=True)
@@ -161,71 +138,4 @@ def slots_of(rank: str, tokens: int) -> int:
     return max(1, tokens // int(share)) if share else min(int(rank), tokens)
 
 
-def _listops(tokens: int, examples: int, **sizes: int) -> dict[str, dict[str, int]]:
-    bounds = {"min_tokens": tokens // 4, "max_tokens": tokens, "examples": examples}
-    return {"listops": {**bounds, **sizes}}
-
-
-_FEW = (LINFORMER, POOLED, CONVOLVED, "linear", BY_CONTENT)
-BUDGETS = {
-    "quick": Options(
-        longer=TaskOptions(
-            arms=_FEW,
-            seeds=2,
-            pilot=False,
-            task_options=_listops(64, 1000, validation_examples=100, test_examples=300),
-            trained={"listops": {"epochs": 2, "batch_size": 32}},
-        ),
-        texts=TaskOptions(
-            tasks=("imdb",),
-            arms=(LINFORMER, POOLED),
-            seeds=2,
-            pilot=False,
-            task_options={"imdb": {"max_tokens": 32, "examples": 1000}},
-            trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3}},
-            validation_examples=100,
-            test_examples=300,
-        ),
-        length_examples=200,
-        shift_examples=300,
-        swapped=FEW_SWAPS,
-        sharing=("none", "kv"),
-        ranks=("8", "n/2"),
-        spectrum_lengths=(16, 32, 64, 128, 256),
-        spectrum_texts=2,
-        error=ErrorOptions(
-            lengths=(32, 64), slots=(4, 8, 16, 32), draws=2, texts=16, held=4, steps=60
-        ),
-        cost=CostOptions(
-            tokens=4096,
-            lengths=(512, 2048, 4096),
-            slots=(128,),
-            rounds=3,
-            most_seconds=4.0,
-            most_bytes=2e9,
-        ),
-        language=QUICK,
-    ),
-    "standard": Options(
-        longer=TaskOptions(
-            arms=(LINFORMER, *LENGTH_FREE),
-            seeds=3,
-            # on longer ones the mean of all values does nearly as well as dense attention
-            task_options=_listops(32, 32_000, validation_examples=500, test_examples=2000),
-            trained={"listops": {"epochs": 6, "batch_size": 32, "learning_rate": (3e-4, 1e-3)}},
-            precision="fast",
-        ),
-        texts=TaskOptions(
-            tasks=("imdb",),
-            arms=(LINFORMER, POOLED, "linear", BY_CONTENT),
-            seeds=3,
-            task_options={"imdb": {"max_tokens": 64}},
-            trained={"imdb": {"epochs": 2, "batch_size": 32, "learning_rate": (2e-4, 5e-4)}},
-            precision="fast",
-        ),
-        length_examples=1000,
-        ranks=("4", "n/2"),
-        spectrum_lengths=(16, 32, 64, 128, 256, 512),
-        language=STANDARD,
-    ),
-}
+BUDGETS = load_budgets("sparing_papers.linformer", Options)

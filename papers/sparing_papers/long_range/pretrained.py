@@ -14,18 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError, nearest
+from sparing.experiment.budgets import load_budgets
 from sparing.experiment.inputs.task import require_tasks
 from sparing.experiment.run import Cell
 from sparing.tasks.shared.files import given_folder
 from sparing.transfer.opening import require_openable
 from sparing_papers.long_range.answers import DENSE_MODEL
-from sparing_papers.long_range.arms import (
-    BY_CONTENT,
-    DENSE,
-    KERFORMER,
-    UNIFORM,
-    require_arms,
-)
+from sparing_papers.long_range.arms import require_arms
 from sparing_papers.long_range.stages import Stages
 from sparing_papers.long_range.swapped import (
     Judge,
@@ -218,56 +213,4 @@ def _missing_parts(task: str, options: PretrainedOptions, data: Path | None) -> 
     return found
 
 
-_MOST_ARMS = (DENSE, KERFORMER, BY_CONTENT, "linear", "efficient", "longformer", UNIFORM)
-_FEW_ARMS = (DENSE, BY_CONTENT, "efficient", UNIFORM)
-QUICK = PretrainedOptions(
-    stages=Stages(
-        arms=(DENSE, BY_CONTENT, UNIFORM),
-        dense_epochs=2,
-        layer_epochs=1,
-        later_epochs=1,
-        most_seeds=1,
-        validation_examples=100,
-        test_examples=200,
-    ),
-    task_options={"sst2": {"examples": 400, "max_tokens": 64}},
-)
-# Small steps, and more of them, where there are few examples.
-_LITTLE_DATA = {"batch_size": 16, "dense_epochs": 5, "layer_epochs": 3, "later_epochs": 2}
-# As many seeds as are asked only on SST-2: with three it does not tell dense attention from the
-# mean of all values, with five it does.
-_THREE = {"most_seeds": 3}
-# Most of it, with MiniLM, is for IMDB, whose inputs are long.
-STANDARD = PretrainedOptions(
-    tasks=("imdb", "sst2", "qqp", "mnli", "amazon"),
-    stages=Stages(
-        arms=_MOST_ARMS,
-        layer_epochs=2,
-        later_epochs=1,
-        mechanism_rate_factor=10.0,
-        precision="fast",
-    ),
-    stages_of={
-        "imdb": {
-            "arms": (*_FEW_ARMS, "nystrom"),
-            "dense_epochs": 3,
-            "layer_epochs": 2,
-            "later_epochs": 2,
-            "plain": False,
-            "batch_size": 8,
-            "validation_examples": 500,
-            "test_examples": 2000,
-            **_THREE,
-        },
-        "qqp": {"arms": _FEW_ARMS, **_THREE},
-        "mnli": {**_LITTLE_DATA, "arms": _FEW_ARMS, **_THREE},
-        "amazon": {**_LITTLE_DATA, **_THREE},
-    },
-    task_options={
-        "imdb": {"examples": 1500, "max_tokens": 512},
-        "sst2": {"examples": 4000, "max_tokens": 64},
-        "qqp": {"examples": 3000, "max_tokens": 96},
-        "mnli": {"examples": 500, "max_tokens": 96},
-        "amazon": {"max_tokens": 64},
-    },
-)
+BUDGETS = load_budgets("sparing_papers.long_range", PretrainedOptions, "pretrained.toml")

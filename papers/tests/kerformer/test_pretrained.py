@@ -24,7 +24,7 @@ from sparing_papers.long_range.answers import answers_record, paired_records, ri
 from sparing_papers.long_range.arms import BY_CONTENT
 from sparing_papers.long_range.judges import Neighbours, Noise, implied_weights, noisy
 from sparing_papers.long_range.pretrained import (
-    STANDARD,
+    BUDGETS,
     PretrainedOptions,
     notes,
     pretrained_cells,
@@ -507,7 +507,7 @@ def test_a_task_may_have_fewer_seeds_and_arms(model_folder, data, tmp_path):
 
 
 def test_a_budget_can_be_narrowed_to_one_task(model_folder, data, tmp_path):
-    options = replace(STANDARD, tasks=("sst2",), model=str(model_folder))
+    options = replace(BUDGETS["standard"], tasks=("sst2",), model=str(model_folder))
     cells = pretrained_cells(options, tmp_path, data, seeds=1, thread_count=1, watts_per_core=5.0)
     assert {cell.key.split("/")[1] for cell in cells} == {"sst2"}
 
@@ -546,7 +546,7 @@ def test_stages_refuse(given, message):
 
 
 def test_budgets_name_what_exists():
-    for budget in (pretrained.QUICK, pretrained.STANDARD):
+    for budget in pretrained.BUDGETS.values():
         assert budget.model == ""
         for task in budget.tasks:
             assert task in pretrained.PLACES

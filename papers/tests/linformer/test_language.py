@@ -170,7 +170,7 @@ def test_keys_are_different_and_nothing_is_read_for_a_plan(tmp_path):
 
 
 def test_budgets_are_whole(tmp_path):
-    for options in (language.QUICK, language.STANDARD):
+    for options in (budget.language for budget in linformer.BUDGETS.values()):
         cells = cells_of(tmp_path, options, seeds=2)
         for question in options.questions:
             assert any(cell.key.startswith(f"language/{question}/") for cell in cells)

@@ -35,44 +35,13 @@ from sparing_papers.linformer.language.transfer import (
     transfer_task,
 )
 from sparing_papers.linformer.language.translation import translation_cells
-from sparing_papers.linformer.language.tuning import Schedule
 from sparing_papers.linformer.language.work import (
-    LINFORMER,
-    Causal,
     LanguageOptions,
     LanguageWork,
-    Masked,
-    Transfer,
-    Translation,
 )
-from sparing_papers.long_range.arms import DENSE, UNIFORM
 
 SENTENCES = ("glue/SST-2", "SST-2")  # below the data folder
 
-QUICK = LanguageOptions(
-    corpus=GRAMMAR,
-    vocabulary=1024,
-    train_tokens=200_000,
-    held_out_tokens=16_000,
-    masked=Masked((DENSE, LINFORMER, UNIFORM), (32,), (8,), 1024, Schedule(3, (3e-3,))),
-    transfer=Transfer(
-        arms=(DENSE, LINFORMER),
-        slots=(8,),
-        tokens=32,
-        examples=1000,
-        schedule=Schedule(3, (1e-3,)),
-    ),
-    causal=Causal((DENSE, LINFORMER, "linear", UNIFORM), 32, 1024, Schedule(1, (5e-3,))),
-    translation=Translation(
-        (DENSE, LINFORMER, UNIFORM),
-        (8,),
-        ("encoder and cross",),
-        pairs=2500,
-        test_pairs=200,
-        schedule=Schedule(6, (2e-3,)),
-    ),
-)
-STANDARD = LanguageOptions()
 TOLD = {
     GRAMMAR: "texts of a generated grammar, with agreement at a distance",
     REVIEWS: "IMDB's film reviews, without their labels",
