@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, linear_regression
 
 from sparing.core.record import Label, Record
 from sparing_papers.linformer.error import LEARNED, MEANS, METHODS, RANDOM, rank_correlation
@@ -19,14 +19,15 @@ PLACE = ("source", "tokens", "slots", "beyond")
 WITHIN, BEYOND = "trained", "all"
 RIVALS = (RANDOM, MEANS)
 HEAD = ("seed", "layer", "head")
+RANKS = ("effective_rank", "rank_90")
 Key = tuple[Label, ...]
 
 
 def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
     """Everything that follows from the measurements of a run."""
-    again = _asked_of_sharing(records)
+    again = _again_for_sharing(records)
     home = (r for r in records if r.name == "home_chance")
-    chances = {str(r.labels["task"]): float(r.value or 0.0) for r in home} | {**chances}
+    chances = {str(r.labels["task"]): _value(r) for r in home} | {**chances}
     return [
         *(r for r in again if r.name == "score"),
         *analyse_trainings([*records, *again, *_drops(records)], chances),
@@ -37,7 +38,7 @@ def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Rec
     ]
 
 
-def _asked_of_sharing(records: Sequence[Record]) -> list[Record]:
+def _again_for_sharing(records: Sequence[Record]) -> list[Record]:
     """The trainings of ``longer`` that the question of sharing is compared with, named for it.
 
     They are the same trainings at the same length; the forms are trained beside them.
@@ -54,25 +55,22 @@ def _asked_of_sharing(records: Sequence[Record]) -> list[Record]:
 
 
 def _drops(records: Sequence[Record]) -> Iterable[Record]:
-    """What each swapped encoder loses from the shortest inputs that it was asked on to longer ones.
+    """What each swapped encoder loses from the shortest inputs that it read to longer ones.
 
     Those are the inputs that it was distilled on.
     """
-    asked: dict[Key, dict[int, Record]] = {}
-    for r in records:
-        if r.name == "length_score" and "tokens" in r.labels and r.value is not None:
-            key = tuple(r.labels.get(each) for each in ("task", "arm", "stage", "seed"))
-            asked.setdefault(key, {})[int(r.labels["tokens"] or 0)] = r
-    for lengths in asked.values():
-        first = lengths[min(lengths)]
-        for tokens, r in lengths.items():
-            if tokens > min(lengths):
-                yield replace(r, name="length_drop", value=_value(first) - _value(r))
+    lengths = ("task", "arm", "stage", "seed", "tokens")
+    known = [r for r in records if r.value is not None and all(n in r.labels for n in lengths)]
+    for group in _grouped(known, "length_score", lengths[:-1]).values():
+        shortest = min(group, key=_tokens)
+        for r in group:
+            if _tokens(r) > _tokens(shortest):
+                yield replace(r, name="length_drop", value=_value(shortest) - _value(r))
 
 
 def _spectra(records: Sequence[Record]) -> Iterable[Record]:
     """Means over heads: ranks by length, and held shares by layer and of all layers."""
-    for name in ("effective_rank", "rank_90"):
+    for name in RANKS:
         yield from _means(records, name, ("source", "tokens", "beyond"))
     for by in (("source", "tokens", "layer", "kept"), ("source", "tokens", "kept")):
         yield from _means(records, "kept_share", by)
@@ -83,28 +81,27 @@ def _growth(records: Sequence[Record]) -> Iterable[Record]:
 
     Once over the lengths that the models were trained on, once over all.
     """
-    for name in ("effective_rank", "rank_90"):
-        for (source,), all_lengths in _grouped(records, name, ("source",)).items():
-            for span in (WITHIN, BEYOND):
-                heads: dict[Key, list[tuple[float, float]]] = {}
-                for r in all_lengths:
-                    if span == BEYOND or not r.labels["beyond"]:
-                        key = tuple(r.labels[each] for each in HEAD)
-                        point = (math.log(float(r.labels["tokens"] or 1)), math.log(_value(r)))
-                        heads.setdefault(key, []).append(point)
-                slopes = {h: _slope(p) for h, p in heads.items() if len(p) >= FEWEST_LENGTHS}
-                if not slopes:
-                    continue
-                lengths = sorted({math.exp(x) for points in heads.values() for x, _ in points})
-                labels: dict[str, Label] = {
-                    "source": source,
-                    "of": name,
-                    "range": span,
-                    "shortest": round(lengths[0]),
-                    "longest": round(lengths[-1]),
-                    "lengths": len(lengths),
-                }
-                yield _of_models("exponent", slopes, labels, "")
+    for name in RANKS:
+        for (source,), group in _grouped(records, name, ("source",)).items():
+            within = [r for r in group if not r.labels["beyond"]]
+            for span, ranks in ((WITHIN, within), (BEYOND, group)):
+                slopes = _slopes(ranks)
+                lengths = sorted({_tokens(r) for r in ranks})
+                if slopes:
+                    labels: dict[str, Label] = {"source": source, "of": name, "range": span}
+                    labels |= {"shortest": lengths[0], "longest": lengths[-1]}
+                    labels |= {"lengths": len(lengths)}
+                    yield _of_models("exponent", slopes, labels, "")
+
+
+def _slopes(ranks: Sequence[Record]) -> dict[Key, float]:
+    """By head the slope of the least squares line through logarithms of length and rank."""
+    slopes = {}
+    for head, group in _grouped(ranks, ranks[0].name, HEAD).items() if ranks else ():
+        if len(group) >= FEWEST_LENGTHS:
+            lengths = [math.log(_tokens(r)) for r in group]
+            slopes[head] = linear_regression(lengths, [math.log(_value(r)) for r in group]).slope
+    return slopes
 
 
 def _of_models(
@@ -113,7 +110,7 @@ def _of_models(
     """The mean of values by head, with its interval over models.
 
     Heads of one model are alike, so that their number says nothing of other models; a model that
-    is alone has an interval over its heads, and ``models`` tells it.
+    is alone has an interval over its heads, and the label ``models`` is 1.
     """
     models: dict[Label, list[float]] = {}
     for (seed, *_), value in values.items():
@@ -124,22 +121,14 @@ def _of_models(
     return mean_record(name, units, unit, labels | over)
 
 
-def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the least squares line."""
-    count = len(points)
-    middle_x, middle_y = (sum(p[axis] for p in points) / count for axis in (0, 1))
-    across = sum((x - middle_x) * (y - middle_y) for x, y in points)
-    return across / sum((x - middle_x) ** 2 for x, _ in points)
-
-
 def _errors(records: Sequence[Record]) -> Iterable[Record]:
     """Means over heads of errors and bounds, and what learning gains over drawing, and means."""
     yield from _means(records, "output_error", (*PLACE, "method"))
     yield from _means(records, "bound", (*PLACE, "theorem"))
-    for key, found in _grouped(records, "output_error", PLACE).items():
-        ours = _by_head(found, LEARNED)
+    for key, group in _grouped(records, "output_error", PLACE).items():
+        ours = _by_head(group, LEARNED)
         for rival in RIVALS:
-            theirs = _by_head(found, rival)
+            theirs = _by_head(group, rival)
             gaps = {head: ours[head] - theirs[head] for head in ours if head in theirs}
             if gaps:
                 labels = {**_labels(PLACE, key), "less": rival}
@@ -153,31 +142,32 @@ def _correlations(records: Sequence[Record]) -> Iterable[Record]:
         for r in records
         if r.name == "error_rank"
     }
-    for key, found in _grouped(records, "output_error", PLACE).items():
+    for key, group in _grouped(records, "output_error", PLACE).items():
         for method in METHODS:
-            errors = _by_head(found, method)
-            told: dict[Key, Record] = {}
+            errors = _by_head(group, method)
+            linked: dict[Key, Record] = {}
             for seed in dict.fromkeys(head[0] for head in errors):
-                heads = [h for h in errors if h[0] == seed and (key[0], key[1], *h) in ranks]
-                own = [ranks[(key[0], key[1], *head)] for head in heads]
-                one = rank_correlation(own, [errors[head] for head in heads])
+                heads = [h for h in errors if h[0] == seed and (*key[:2], *h) in ranks]
+                of_heads = [ranks[(*key[:2], *head)] for head in heads]
+                one = rank_correlation(of_heads, [errors[head] for head in heads])
                 if one is not None:
-                    told[(seed,)] = one
+                    linked[(seed,)] = one
             labels = {**_labels(PLACE, key), "method": method}
-            if len(told) == 1:  # the interval is that of its own heads
-                (one,) = told.values()
+            if len(linked) == 1:  # the interval is that of its own heads
+                (one,) = linked.values()
                 yield replace(one, labels={**labels, "models": 1})
-            elif told:
-                values = {seed: _value(one) for seed, one in told.items()}
+            elif linked:
+                values = {seed: _value(one) for seed, one in linked.items()}
                 yield _of_models("rank_correlation", values, labels, "")
 
 
 def _grouped(records: Sequence[Record], name: str, by: Sequence[str]) -> dict[Key, list[Record]]:
-    found: dict[Key, list[Record]] = {}
+    """The records of a name that have these labels, by them."""
+    groups: dict[Key, list[Record]] = {}
     for r in records:
-        if r.name == name and all(each in r.labels for each in by):
-            found.setdefault(tuple(r.labels[each] for each in by), []).append(r)
-    return found
+        if r.name == name and all(label in r.labels for label in by):
+            groups.setdefault(tuple(r.labels[label] for label in by), []).append(r)
+    return groups
 
 
 def _labels(by: Sequence[str], key: Key) -> dict[str, Label]:
@@ -187,7 +177,7 @@ def _labels(by: Sequence[str], key: Key) -> dict[str, Label]:
 def _means(records: Sequence[Record], name: str, by: Sequence[str]) -> Iterable[Record]:
     """Means over heads by some labels; without a value where none of them has one."""
     for key, group in _grouped(records, name, by).items():
-        values = [float(record.value) for record in group if record.value is not None]
+        values = [float(r.value) for r in group if r.value is not None]
         labels, unit, obtained = _labels(by, key), group[0].unit, group[0].obtained
         if values:
             yield mean_record(f"mean_{name}", values, unit, labels, obtained=obtained)
@@ -195,12 +185,16 @@ def _means(records: Sequence[Record], name: str, by: Sequence[str]) -> Iterable[
             yield Record(f"mean_{name}", None, unit, obtained, labels)
 
 
-def _by_head(found: Sequence[Record], method: str) -> dict[Key, float]:
-    return {_head(r): _value(r) for r in found if r.labels.get("method") == method}
+def _by_head(records: Sequence[Record], method: str) -> dict[Key, float]:
+    return {_head(r): _value(r) for r in records if r.labels.get("method") == method}
 
 
 def _head(record: Record) -> Key:
-    return tuple(record.labels[each] for each in HEAD)
+    return tuple(record.labels[label] for label in HEAD)
+
+
+def _tokens(record: Record) -> int:
+    return int(record.labels["tokens"] or 0)
 
 
 def _value(record: Record) -> float:
