@@ -20,6 +20,8 @@ from sparing_papers.long_range.page.tables import ratio_text, score_text
 
 Copy = tuple[str, str]
 """The arm that an encoder was swapped to, and the task that it was trained on."""
+Average = tuple[str, str, float, float]
+"""Of which table and arm, the average as printed, and that of what is printed."""
 ARM = Column[str]("arm", str)
 # One head alone has no positions: the printed Kerformer stands beside the form by content.
 PRINTED_AS = {BY_CONTENT: KERFORMER}
@@ -221,12 +223,10 @@ def averages_block() -> Block:
         for row in averages(PRINTED[name])
     ]
     columns = (
-        Column[tuple[str, str, float, float]]("table", lambda row: row[0]),
-        Column[tuple[str, str, float, float]]("arm", lambda row: row[1]),
-        Column[tuple[str, str, float, float]]("printed", lambda row: f"{row[2]:.2f}"),
-        Column[tuple[str, str, float, float]]("mean of the row", lambda row: f"{row[3]:.2f}"),
-        Column[tuple[str, str, float, float]](
-            "", lambda row: "" if abs(row[2] - row[3]) < 0.02 else "wrong"
-        ),
+        Column[Average]("table", lambda row: row[0]),
+        Column[Average]("arm", lambda row: row[1]),
+        Column[Average]("printed", lambda row: f"{row[2]:.2f}"),
+        Column[Average]("mean of the row", lambda row: f"{row[3]:.2f}"),
+        Column[Average]("", lambda row: "" if abs(row[2] - row[3]) < 0.02 else "wrong"),
     )
     return table("averages", "Printed averages", prose("averages"), rows, columns)

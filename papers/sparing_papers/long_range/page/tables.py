@@ -15,6 +15,7 @@ from sparing.report.table import Column, table
 from sparing_papers.long_range.page import prose
 from sparing_papers.long_range.page.lookups import arms, decides, difference, mean, tasks
 
+Goal = Mapping[str, Any]
 VERDICTS = {"True": "holds", "False": "does not hold"}
 
 
@@ -87,30 +88,28 @@ def claims_block(run: Run, key: str, title: str, explain: str, kind: str) -> Blo
     kinds = run.config.get("claims") or []
     goals = [goal for goal, of in zip(run.goals, kinds, strict=False) if of == kind]
     columns = (
-        Column[Mapping[str, Any]]("Claim", lambda goal: _named(goal)[0]),
-        Column[Mapping[str, Any]]("Measured by", lambda goal: _named(goal)[1]),
-        Column[Mapping[str, Any]]("Asked for", lambda goal: _amount(goal.get("target"), goal)),
-        Column[Mapping[str, Any]]("Value", lambda goal: _amount(goal.get("value"), goal)),
-        Column[Mapping[str, Any]]("Interval", _ends),
-        Column[Mapping[str, Any]](
-            "Verdict", lambda goal: VERDICTS.get(str(goal.get("met")), "undecided")
-        ),
+        Column[Goal]("Claim", lambda goal: _named(goal)[0]),
+        Column[Goal]("Measured by", lambda goal: _named(goal)[1]),
+        Column[Goal]("Asked for", lambda goal: _amount(goal.get("target"), goal)),
+        Column[Goal]("Value", lambda goal: _amount(goal.get("value"), goal)),
+        Column[Goal]("Interval", _ends),
+        Column[Goal]("Verdict", lambda goal: VERDICTS.get(str(goal.get("met")), "undecided")),
     )
     return table(key, title, explain, goals, columns)
 
 
-def _named(goal: Mapping[str, Any]) -> tuple[str, str]:
+def _named(goal: Goal) -> tuple[str, str]:
     """What a claim says, and by what it is measured."""
     text, _, quantity = str(goal.get("name")).removesuffix(")").rpartition(" (")
     return text, quantity
 
 
-def _ends(goal: Mapping[str, Any]) -> str:
+def _ends(goal: Goal) -> str:
     ends = dict.fromkeys(_amount(end, goal) for end in goal.get("interval") or ())
     return " to ".join(ends) or NONE
 
 
-def _amount(value: object, goal: Mapping[str, Any]) -> str:
+def _amount(value: object, goal: Goal) -> str:
     """A number of the goal's unit in words; shares as points."""
     if not isinstance(value, int | float):
         return str(value or NONE)
