@@ -15,7 +15,7 @@ from sparing.measure.pooling import Part, parts_of
 from sparing_papers.kerformer.behaviour import ASKED, BySeed
 from sparing_papers.kerformer.scores import deciding, gap_of, scores_of, step_of
 from sparing_papers.long_range.analysis import by_seed, learned
-from sparing_papers.long_range.answers import ANSWERS, NOISY_ANSWERS, right_of
+from sparing_papers.long_range.answers import ANSWERS, NOISY_ANSWERS, right_by_seed
 from sparing_papers.long_range.arms import DENSE, KERFORMER
 
 Errors = npt.NDArray[np.float64]
@@ -111,8 +111,9 @@ def _right(
 ) -> dict[int, Errors]:
     """Right answers by seed, where the score is their mean."""
     means = by_seed(records, score, **labels)
-    right = {
-        int(record.labels["seed"] or 0): right_of(record).astype(float)
-        for record in records.all(name, **labels)
+    right = right_by_seed(records, name, **labels)
+    return {
+        seed: bits.astype(float)
+        for seed, bits in right.items()
+        if abs(means.get(seed, 0.0) - bits.mean()) < 1e-9
     }
-    return {n: bits for n, bits in right.items() if abs(means.get(n, 0.0) - bits.mean()) < 1e-9}

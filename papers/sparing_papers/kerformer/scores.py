@@ -25,7 +25,7 @@ from sparing.measure.statistics import Difference, mean_difference
 from sparing_papers.kerformer.costs import is_linear
 from sparing_papers.kerformer.options import PRETRAINED, VISION
 from sparing_papers.long_range.analysis import by_seed, decides, resolution
-from sparing_papers.long_range.answers import ANSWERS, right_of
+from sparing_papers.long_range.answers import ANSWERS, right_by_seed
 from sparing_papers.long_range.arms import DENSE, KERFORMER, UNIFORM
 
 PLAIN: Mapping[str, Label] = {"stage": "plain"}  # encoders trained with labels alone
@@ -64,7 +64,7 @@ def _swapped_decide(records: RecordTable, chance: Record, stage: str, fewest: in
     dense, uniform = (by_seed(records, "score", arm=arm, **labels) for arm in (DENSE, UNIFORM))
     step, guess = resolution(records.all("score", **labels)), float(chance.value or 0.0)
     known = len(dense.keys() & uniform.keys()) >= fewest
-    return known and decides(str(labels["task"]), dense, uniform, guess, step).decided
+    return known and decides(dense, uniform, guess, step)[0]
 
 
 def scores_of(
@@ -133,16 +133,16 @@ def _example_parts(
 
     Of tasks whose right answers are kept; seeds share the test examples of their task.
     """
-    right: dict[str, dict[str, dict[int, np.ndarray]]] = {}
-    for arm in (ours, theirs):
-        for record in records.all(ANSWERS, question=question, arm=arm, **labels):
-            of_task = right.setdefault(str(record.labels["task"]), {ours: {}, theirs: {}})
-            of_task[arm][int(record.labels["seed"] or 0)] = right_of(record).astype(float)
     parts = {}
-    for task, arms in right.items():
-        seeds = sorted(arms[ours].keys() & arms[theirs].keys())
+    for task in records.values_of(ANSWERS, "task", question=question, arm=ours, **labels):
+        one, other = (
+            right_by_seed(records, ANSWERS, question=question, task=task, arm=arm, **labels)
+            for arm in (ours, theirs)
+        )
+        seeds = sorted(one.keys() & other.keys())
         if len(seeds) > 1:
-            parts[task] = parts_of(np.stack([arms[ours][n] - arms[theirs][n] for n in seeds]))[1]
+            gaps = np.stack([one[n].astype(float) - other[n] for n in seeds])
+            parts[str(task)] = parts_of(gaps)[1]
     return parts
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparing.core.record import Label, Obtained, Record
 from sparing.experiment.records import RecordTable
@@ -15,15 +14,6 @@ Key = tuple[tuple[str, Label], ...]
 FREE = ("seed", "method")  # labels in which the records of one mean may differ
 NOT_AVERAGED = ("validation_score", "answers", "noisy_answers", "learning_rate")
 NOT_COMPARED = ("layer_error",)  # what it is off from is dense attention already
-
-
-@dataclass(frozen=True)
-class Decides:
-    """Whether a task tells mechanisms apart, and if not, why."""
-
-    task: str
-    decided: bool
-    why: str
 
 
 def resolution(records: Iterable[Record]) -> float:
@@ -115,31 +105,31 @@ def _deciding(
             continue
         uniform = groups.get((name, "share", _with_arm(key, UNIFORM)), {})
         chance, step = chances.get(str(labels["task"]), 0.0), resolution(dense.values())
-        told = decides(str(labels["task"]), _values(dense), _values(uniform), chance, step)
-        own = {each: labels[each] for each in ("question", "task")}
-        own |= {"why": told.why, "chance": chance}
+        decided, why = decides(_values(dense), _values(uniform), chance, step)
+        task = {label: labels[label] for label in ("question", "task")}
         pairs = len(dense.keys() & uniform.keys())
-        yield Record("decides", float(told.decided), "", "measured", own, count=pairs)
+        noted = {**task, "why": why, "chance": chance}
+        yield Record("decides", float(decided), "", "measured", noted, count=pairs)
 
 
 def decides(
-    task: str,
     dense: Mapping[int, float],
     uniform: Mapping[int, float],
     chance: float,
     step: float = 0.0,
-) -> Decides:
-    """A task tells mechanisms apart where the dense arm's whole intervals lie above both bounds.
+) -> tuple[bool, str]:
+    """Whether a task passes the sensitivity check, and why or why not.
 
-    ``step`` is the smallest step of a score: seeds that agree to an answer are not without spread.
+    It does where the dense arm's whole intervals are above chance and above ``uniform``. ``step``
+    is the smallest step of a score: seeds that agree to an answer are not without spread.
     """
     seeds = [seed for seed in dense if seed in uniform]
     if len(seeds) < 2:
-        return Decides(task, False, "fewer than two seeds of both")
+        return False, "fewer than two seeds of both"
     if not learned({seed: dense[seed] for seed in seeds}, chance, step):
-        return Decides(task, False, "softmax is not 5 points above chance by its whole interval")
+        return False, "softmax is not 5 points above chance by its whole interval"
     pairs = [dense[n] for n in seeds], [uniform[n] for n in seeds]
     over = mean_difference(*pairs, resolution=step).interval
     if over is None or over[0] <= 0:
-        return Decides(task, False, "softmax is not clearly better than uniform")
-    return Decides(task, True, "softmax is above chance and better than uniform")
+        return False, "softmax is not clearly better than uniform"
+    return True, "softmax is above chance and better than uniform"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
+from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import parts_of, reach_of
 from sparing.measure.statistics import unseen, with_unseen
 from sparing_papers.long_range.arms import DENSE, UNIFORM
@@ -55,34 +56,32 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
     the same stage. 95 % intervals speak of other test examples and, where there are several seeds,
     of other trainings (``sparing.measure.pooling``); with one seed of other examples alone.
     """
-    groups = _groups(records)
-    found = []
-    for (task, stage, arm), ours in groups.items():
+    # those at other lengths are of other inputs
+    swapped = [r for r in records if "stage" in r.labels and "tokens" not in r.labels]
+    table, pairs = RecordTable([r for r in swapped if r.name == ANSWERS]), []
+    places = [[r.labels[name] for name in ("task", "stage", "arm")] for r in table.records]
+    for task, stage, arm in dict.fromkeys(map(tuple, places)):
         if stage == TEACHER:
             continue
-        dense = _stacked(ours, groups.get((task, TEACHER, DENSE_MODEL), {}))
-        as_long = _stacked(ours, groups.get((task, stage, DENSE), {}))
-        control = _stacked(ours, groups.get((task, stage, UNIFORM), {}))
         labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
         labels |= {"stage": stage}
+        ours = right_by_seed(table, task=task, stage=stage, arm=arm)
+        dense = _stacked(ours, right_by_seed(table, task=task, stage=TEACHER, arm=DENSE_MODEL))
+        as_long = _stacked(ours, right_by_seed(table, task=task, stage=stage, arm=DENSE))
+        control = _stacked(ours, right_by_seed(table, task=task, stage=stage, arm=UNIFORM))
         if dense is not None and dense[1].any():
-            found.append(_paired("kept_of_dense", *dense, labels, ratio=True))
+            pairs.append(_paired("kept_of_dense", *dense, labels, ratio=True))
         if as_long is not None and arm != DENSE and as_long[1].any():
-            found.append(_paired("kept_of_softmax", *as_long, labels, ratio=True))
+            pairs.append(_paired("kept_of_softmax", *as_long, labels, ratio=True))
         if control is not None and arm != UNIFORM:
-            found.append(_paired("gain_over_uniform", *control, labels, ratio=False))
-    return found
+            pairs.append(_paired("gain_over_uniform", *control, labels, ratio=False))
+    return pairs
 
 
-def _groups(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, Bits]]:
-    found: dict[tuple[str, str, str], dict[int, Bits]] = {}
-    for each in records:
-        # those at other lengths are of other inputs
-        if each.name == ANSWERS and "stage" in each.labels and "tokens" not in each.labels:
-            key = tuple(str(each.labels[name]) for name in ("task", "stage", "arm"))
-            seed = int(each.labels["seed"] or 0)
-            found.setdefault((key[0], key[1], key[2]), {})[seed] = right_of(each)
-    return found
+def right_by_seed(table: RecordTable, answers: str = ANSWERS, **labels: Label) -> dict[int, Bits]:
+    """By seed, which examples were right, of the records that carry these labels."""
+    records = table.all(answers, **labels)
+    return {int(record.labels["seed"] or 0): right_of(record) for record in records}
 
 
 def _stacked(ours: Seeds, theirs: Seeds) -> tuple[Bits, Bits] | None:
