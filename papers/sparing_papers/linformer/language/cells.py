@@ -16,6 +16,7 @@ from pathlib import Path
 from sparing.core.errors import UsageError
 from sparing.experiment.run import Cell
 from sparing.tasks.shared.files import given_folder
+from sparing_papers.linformer.language import prose
 from sparing_papers.linformer.language.causal import causal_cells, is_causal
 from sparing_papers.linformer.language.corpus import (
     AUTO,
@@ -42,7 +43,7 @@ from sparing_papers.linformer.language.work import (
 
 SENTENCES = ("glue/SST-2", "SST-2")  # below the data folder
 
-TOLD = {
+TITLES = {
     GRAMMAR: "texts of a generated grammar, with agreement at a distance",
     REVIEWS: "IMDB's film reviews, without their labels",
     SST2: "SST-2, in the words of the pretraining",
@@ -100,28 +101,17 @@ def _names_and_sizes(files: list[Path]) -> str:
 def notes(options: LanguageOptions, data: Path | None) -> list[str]:
     """What the texts are, and what is left out and why; nothing is read."""
     corpus = corpus_of(options.corpus, data)
-    found = [f"The language models are trained on {TOLD.get(corpus, title_of(corpus))}."]
+    texts = [prose("corpus", texts=TITLES.get(corpus, title_of(corpus)))]
     if options.corpus == AUTO and corpus == GRAMMAR:
-        found.append(
-            "Film reviews are left out: there is no data folder with imdb in it, so the texts are "
-            "generated."
-        )
+        texts.append(prose("no-reviews"))
     if "transfer" in options.questions:
         task = transfer_task(options.transfer.task, corpus, data)
-        found.append(f"What was pretrained is fine-tuned on {TOLD[task]}.")
+        texts.append(prose("transfer", task=TITLES[task]))
         if task == AGREEMENT and options.transfer.task == AUTO:
-            found.append("SST-2 is left out: its words are not those of the generated texts.")
+            texts.append(prose("no-sentences"))
     if "causal" in options.questions:
         refused = [a for a in options.causal.arms if not is_causal(a, options.causal.tokens)]
-        found += [f"{arm} cannot be causal: no causal model is trained with it." for arm in refused]
+        texts += [prose("not-causal", arm=arm) for arm in refused]
     if "translation" in options.questions:
-        found.append(
-            "The translation is generated; real pairs are left out for lack of data. The decoder's "
-            "attention to itself stays dense in every arm."
-        )
-    if not corpus.startswith(WIKITEXT):
-        found.append(
-            "The paper pretrains on BookCorpus and Wikipedia, 3,300 million words at 512 and 1,024 "
-            "tokens; what is learned here from little text in minutes does not speak for that."
-        )
-    return found
+        texts.append(prose("translation"))
+    return texts if corpus.startswith(WIKITEXT) else [*texts, prose("little-text")]
