@@ -244,7 +244,7 @@ def kept(*names: str) -> Measure:
             arm: [records.find(name, arm=arm, stage="warm", **IMDB) for name in names]
             for arm in sorted(validated, key=lambda arm: -validated[arm])
         }
-        best = next((found for found in by_arm.values() if None not in found), None)
+        best = next((of_arm for of_arm in by_arm.values() if None not in of_arm), None)
         if best is None:
             return None
         chance = records.find("chance", **IMDB)

@@ -203,7 +203,7 @@ def _of_matrices(records: RecordTable) -> Iterator[Claim]:
         growth = records.find("exponent", source=source, of="effective_rank", range=WITHIN)
         if growth is None:
             continue
-        first, last, count = (growth.labels[each] for each in ("shortest", "longest", "lengths"))
+        first, last, count = (growth.labels[name] for name in ("shortest", "longest", "lengths"))
         text = (
             f"{source}: effective rank grows no faster than log n, {first} to {last} tokens "
             "(exponent)"

@@ -94,7 +94,7 @@ def _neighbours(run: Run, labels: Labels, signs: Signs) -> Plot:
         f"neighbours{name}",
         f"How much neighbours weigh{title}",
         prose("figure-neighbours"),
-        {arm: points([(x or BEFORE_ONE, r) for x, r in own]) for arm, own in weights.items()},
+        {arm: points([(x or BEFORE_ONE, r) for x, r in of_arm]) for arm, of_arm in weights.items()},
         signs,
         Scales("distance in tokens", "Weight", log_x=True, level=1.0),
     )
