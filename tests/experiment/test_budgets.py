@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparing.experiment.budgets import load_budgets
+from sparing.experiment.inputs.budgets import load_budgets
 
 
 @dataclass(frozen=True)

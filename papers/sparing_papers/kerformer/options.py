@@ -9,7 +9,7 @@ import torch
 
 from sparing.core.checks import Count, check_fields, distinct, one_of, some, within
 from sparing.core.errors import UsageError
-from sparing.experiment.budgets import load_budgets
+from sparing.experiment.inputs.budgets import load_budgets
 from sparing_papers.kerformer.cores import CoreOptions
 from sparing_papers.kerformer.speed import SpeedOptions
 from sparing_papers.long_range.arms import BY_CONTENT, KERFORMER

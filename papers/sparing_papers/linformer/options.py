@@ -7,7 +7,7 @@ from typing import Annotated
 
 from sparing.core.checks import Count, Positive, at_least, check_fields, one_of
 from sparing.core.errors import UsageError
-from sparing.experiment.budgets import load_budgets
+from sparing.experiment.inputs.budgets import load_budgets
 from sparing.mechanisms.linformer import SHARING
 from sparing_papers.linformer.language.work import LanguageOptions
 from sparing_papers.long_range.arms import DENSE, UNIFORM

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError, nearest
-from sparing.experiment.budgets import load_budgets
+from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.task import require_tasks
 from sparing.experiment.run import Cell
 from sparing.tasks.shared.files import given_folder
