@@ -8,10 +8,10 @@ from dataclasses import replace
 from statistics import fmean, linear_regression
 
 from sparing.core.record import Label, Record
+from sparing.experiment.summary import mean_record
 from sparing_papers.linformer.error import LEARNED, MEANS, METHODS, RANDOM, rank_correlation
 from sparing_papers.linformer.options import LINFORMER, LONGER, SHARED
 from sparing_papers.long_range.analysis import analyse as analyse_trainings
-from sparing_papers.long_range.analysis import mean_record
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 
 FEWEST_LENGTHS = 2

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sparing.core.record import Label, Obtained, Record
+from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
+from sparing.experiment.summary import mean_record, values, with_arm
 from sparing.measure.statistics import mean_difference
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
@@ -22,9 +23,9 @@ def resolution(records: Iterable[Record]) -> float:
     return 1 / max(counts) if counts and max(counts) > 1 else 0.0
 
 
-def learned(values: Mapping[int, float], chance: float, step: float = 0.0) -> bool:
+def learned(by_seed: Mapping[int, float], chance: float, step: float = 0.0) -> bool:
     """Whether scores by seed lie 5 points above chance in every likely seed."""
-    scores = list(values.values())
+    scores = list(by_seed.values())
     if not scores:
         return False
     above = mean_difference(scores, [chance] * len(scores), resolution=step).interval
@@ -39,20 +40,6 @@ def by_seed(records: RecordTable, name: str, **labels: Label) -> dict[int, float
     }
 
 
-def mean_record(
-    name: str,
-    values: Sequence[float],
-    unit: str,
-    labels: dict[str, Label],
-    *,
-    step: float = 0.0,
-    obtained: Obtained = "measured",
-) -> Record:
-    """The mean of values with Student's interval, which is never finer than the ``step`` of one."""
-    spread = mean_difference(values, [0.0] * len(values), resolution=step)
-    return Record(name, spread.value, unit, obtained, labels, spread.interval, spread.count)
-
-
 def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
     """Means with Student's intervals, differences from dense attention and from ``uniform``.
 
@@ -62,12 +49,12 @@ def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Rec
     groups = _groups(records)
     summary = []
     for (name, unit, key), by_seed_of_arm in groups.items():
-        values, step = _values(by_seed_of_arm), resolution(by_seed_of_arm.values())
+        scores, step = values(by_seed_of_arm), resolution(by_seed_of_arm.values())
         labels = {**dict(key), "over": "seeds"}
-        summary.append(mean_record(f"mean_{name}", list(values.values()), unit, labels, step=step))
+        summary.append(mean_record(f"mean_{name}", list(scores.values()), unit, labels, step=step))
         for other in () if name in NOT_COMPARED else (DENSE, UNIFORM):
-            rival = _values(groups.get((name, unit, _with_arm(key, other)), {}))
-            gaps = [value - rival[seed] for seed, value in values.items() if seed in rival]
+            rival = values(groups.get((name, unit, with_arm(key, other)), {}))
+            gaps = [value - rival[seed] for seed, value in scores.items() if seed in rival]
             if gaps and other != labels["arm"]:
                 less = {**labels, "less": other}
                 summary.append(mean_record(f"{name}_difference", gaps, unit, less, step=step))
@@ -87,14 +74,6 @@ def _groups(records: Sequence[Record]) -> dict[tuple[str, str, Key], dict[int, R
     return groups
 
 
-def _values(records: Mapping[int, Record]) -> dict[int, float]:
-    return {seed: float(record.value or 0.0) for seed, record in records.items()}
-
-
-def _with_arm(key: Key, arm: str) -> Key:
-    return tuple((k, arm if k == "arm" else v) for k, v in key)
-
-
 def _deciding(
     groups: Mapping[tuple[str, str, Key], Mapping[int, Record]], chances: Mapping[str, float]
 ) -> Iterable[Record]:
@@ -103,9 +82,9 @@ def _deciding(
         labels = dict(key)
         if name != "score" or labels.get("arm") != DENSE or len(labels) != 3:
             continue
-        uniform = groups.get((name, "share", _with_arm(key, UNIFORM)), {})
+        uniform = groups.get((name, "share", with_arm(key, UNIFORM)), {})
         chance, step = chances.get(str(labels["task"]), 0.0), resolution(dense.values())
-        decided, why = decides(_values(dense), _values(uniform), chance, step)
+        decided, why = decides(values(dense), values(uniform), chance, step)
         task = {label: labels[label] for label in ("question", "task")}
         pairs = len(dense.keys() & uniform.keys())
         noted = {**task, "why": why, "chance": chance}
