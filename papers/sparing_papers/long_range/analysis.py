@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
-from sparing.experiment.summary import mean_record, values, with_arm
+from sparing.experiment.summary import Key, Seeds, Summary, summarise, values, with_arm
 from sparing.measure.statistics import mean_difference
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
-
-Key = tuple[tuple[str, Label], ...]
-FREE = ("seed", "method")  # labels in which the records of one mean may differ
-NOT_AVERAGED = ("validation_score", "answers", "noisy_answers", "learning_rate")
-NOT_COMPARED = ("layer_error",)  # what it is off from is dense attention already
 
 
 def resolution(records: Iterable[Record]) -> float:
@@ -23,7 +19,16 @@ def resolution(records: Iterable[Record]) -> float:
     return 1 / max(counts) if counts and max(counts) > 1 else 0.0
 
 
-def learned(by_seed: Mapping[int, float], chance: float, step: float = 0.0) -> bool:
+SUMMARY = Summary(
+    baselines=(DENSE, UNIFORM),
+    free=("method",),
+    left_out=("validation_score", "answers", "noisy_answers", "learning_rate"),
+    uncompared=("layer_error",),  # what it is off from is dense attention already
+    step=resolution,
+)
+
+
+def learned(by_seed: Mapping[Any, float], chance: float, step: float = 0.0) -> bool:
     """Whether scores by seed lie 5 points above chance in every likely seed."""
     scores = list(by_seed.values())
     if not scores:
@@ -46,43 +51,16 @@ def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Rec
     Every record with an arm and a seed counts; the rest of its labels say what it is a mean of.
     ``chances`` are the scores of guessing by task.
     """
-    groups = _groups(records)
-    summary = []
-    for (name, unit, key), by_seed_of_arm in groups.items():
-        scores, step = values(by_seed_of_arm), resolution(by_seed_of_arm.values())
-        labels = {**dict(key), "over": "seeds"}
-        summary.append(mean_record(f"mean_{name}", list(scores.values()), unit, labels, step=step))
-        for other in () if name in NOT_COMPARED else (DENSE, UNIFORM):
-            rival = values(groups.get((name, unit, with_arm(key, other)), {}))
-            gaps = [value - rival[seed] for seed, value in scores.items() if seed in rival]
-            if gaps and other != labels["arm"]:
-                less = {**labels, "less": other}
-                summary.append(mean_record(f"{name}_difference", gaps, unit, less, step=step))
-    return [*summary, *_deciding(groups, chances)]
+    return [*summarise(records, SUMMARY), *_deciding(SUMMARY.grouped(records), chances)]
 
 
-def _groups(records: Sequence[Record]) -> dict[tuple[str, str, Key], dict[int, Record]]:
-    """Records of arms by name, unit and labels but the seed, then by seed."""
-    groups: dict[tuple[str, str, Key], dict[int, Record]] = {}
-    for record in records:
-        labels = record.labels
-        known = record.value is not None and record.name not in NOT_AVERAGED
-        if known and "arm" in labels and labels.get("seed") is not None:
-            key = tuple(sorted((k, v) for k, v in labels.items() if k not in FREE))
-            seeds = groups.setdefault((record.name, record.unit, key), {})
-            seeds[int(labels["seed"] or 0)] = record
-    return groups
-
-
-def _deciding(
-    groups: Mapping[tuple[str, str, Key], Mapping[int, Record]], chances: Mapping[str, float]
-) -> Iterable[Record]:
+def _deciding(groups: Mapping[Key, Seeds], chances: Mapping[str, float]) -> Iterable[Record]:
     """For each task: is dense attention 5 points above chance, and better than ``uniform``?"""
-    for (name, _, key), dense in groups.items():
+    for (name, unit, obtained, key), dense in groups.items():
         labels = dict(key)
         if name != "score" or labels.get("arm") != DENSE or len(labels) != 3:
             continue
-        uniform = groups.get((name, "share", with_arm(key, UNIFORM)), {})
+        uniform = groups.get((name, unit, obtained, with_arm(key, UNIFORM)), {})
         chance, step = chances.get(str(labels["task"]), 0.0), resolution(dense.values())
         decided, why = decides(values(dense), values(uniform), chance, step)
         task = {label: labels[label] for label in ("question", "task")}
@@ -92,8 +70,8 @@ def _deciding(
 
 
 def decides(
-    dense: Mapping[int, float],
-    uniform: Mapping[int, float],
+    dense: Mapping[Any, float],
+    uniform: Mapping[Any, float],
     chance: float,
     step: float = 0.0,
 ) -> tuple[bool, str]:
