@@ -23,6 +23,7 @@ from sparing.experiment.sweep import (
     usable_bytes,
 )
 from sparing.measure.latency import paired_latency
+from sparing.measure.load import collected
 from sparing.measure.memory import PeakMemory
 
 GIB = 2.0**30
@@ -58,6 +59,7 @@ def clock(monkeypatch):
     made = Clock()
     timed = partial(paired_latency, clock=lambda: made.now)
     monkeypatch.setattr(sweeping, "paired_latency", timed)
+    monkeypatch.setattr(sweeping, "perf_counter", lambda: made.now)
     monkeypatch.setattr(sweeping, "usable_bytes", lambda where: 64 * GIB)
     return made
 
@@ -75,6 +77,12 @@ def test_seconds_grow_from_a_shorter_call_as_its_flops_do(clock):
         assert forecast.bytes == 4 * long ** EXPONENT[arm]
         assert forecast.refusal == ""
     assert {tokens for _, tokens, _ in clock.calls} == {SHORT}
+
+
+def test_a_prediction_is_no_measurement_that_a_busy_machine_disturbs(clock):
+    with collected() as loads:
+        sweep_of(clock).forecast(point("line", 100))
+    assert loads == []
 
 
 def test_the_shorter_call_has_one_row_and_never_more_tokens(clock):

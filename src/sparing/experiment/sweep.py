@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
 from typing import Any, Literal
 
 import psutil
@@ -22,11 +24,12 @@ from sparing.experiment.cells.device import device
 from sparing.experiment.cells.probe import Call
 from sparing.experiment.run import Cell
 from sparing.measure.latency import PairedLatency, paired_latency
+from sparing.measure.machine import synchronize, threads
 from sparing.measure.memory import PeakMemory, peak_memory
 from sparing.measure.statistics import median_ratio
 
 SHORT = 2048  # tokens of the shorter call that predictions start from
-RATE_ROUNDS = 3
+RATE_CALLS = 3
 FREE_SHARE = 0.5
 STREAMS = 4  # arrays as large as the queries that live beside a mechanism's peak
 TIMEOUT_S = 600.0
@@ -59,8 +62,8 @@ class Forecast:
 
     seconds: float
     bytes: float
-    most_seconds: float
-    most_bytes: float
+    most_seconds: int | float
+    most_bytes: int | float
 
     @property
     def refusal(self) -> Literal["", "memory", "time"]:
@@ -84,8 +87,8 @@ class Budget:
     """
 
     demand: Callable[..., Demand]
-    seconds: float
-    bytes: float
+    seconds: int | float
+    bytes: int | float
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,7 @@ class Sweep:
         short = {**arguments, "tokens": min(SHORT, arguments["tokens"])}
         short |= {"batch": 1} if "batch" in arguments else {}
         near, far = (self.budget.demand(**values) for values in (short, arguments))
-        timed = self._paired({point.arm: self.build(**short)}, point.arm, RATE_ROUNDS)[point.arm]
-        seconds = timed.p50_ms / 1e3 * far.flops / max(1.0, near.flops)
+        seconds = self._seconds(self.build(**short)) * far.flops / max(1.0, near.flops)
         most_bytes = min(self.budget.bytes, usable_bytes(device()))
         return Forecast(seconds, far.bytes, self.budget.seconds, most_bytes)
 
@@ -122,7 +124,8 @@ class Sweep:
         if not points:
             return {}
         calls = {point.arm: self.build(**point.arguments) for point in points}
-        return self._paired(calls, baseline if baseline in calls else points[0].arm, self.rounds)
+        baseline = baseline if baseline in calls else points[0].arm
+        return paired_latency(calls, baseline=baseline, rounds=self.rounds, threads=self.threads)
 
     def time_fitting(
         self, points: Sequence[Point], baseline: str = DENSE
@@ -150,10 +153,18 @@ class Sweep:
 
         return Cell(key, work, weight)
 
-    def _paired(
-        self, calls: dict[str, Call], baseline: str, rounds: int
-    ) -> dict[str, PairedLatency]:
-        return paired_latency(calls, baseline=baseline, rounds=rounds, threads=self.threads)
+    def _seconds(self, call: Call) -> float:
+        """The median of a few calls: no measurement, so no load of the machine is kept with it."""
+        samples = []
+        with threads(self.threads):
+            call()
+            for _ in range(RATE_CALLS):
+                synchronize()
+                start = perf_counter()
+                call()
+                synchronize()
+                samples.append(perf_counter() - start)
+        return median(samples)
 
 
 def core_demand(built: Mechanism, work: Workload) -> Demand:
