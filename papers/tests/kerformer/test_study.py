@@ -19,7 +19,7 @@ from sparing_papers.kerformer import study as kerformer
 from sparing_papers.kerformer.cores import CoreOptions, core_call, core_point, core_sweep
 from sparing_papers.kerformer.options import Options
 from sparing_papers.kerformer.page import published as ker_published
-from sparing_papers.kerformer.speed import SpeedOptions, Step
+from sparing_papers.kerformer.speed import SpeedOptions, step_call
 from sparing_papers.long_range import arms, judges
 from sparing_papers.long_range.work import LongWork, TaskOptions
 
@@ -204,7 +204,7 @@ def test_a_step_of_training_changes_weights_and_one_in_use_does_not(monkeypatch)
         lambda *given: built.append(arms.build(*given)) or built[-1],
     )
     for kind, changes in (("training", True), ("inference", False)):
-        call = Step("linear", 16, 2, kind).call()
+        call = step_call("linear", 16, 2, kind)
         before = [p.detach().clone() for p in built[-1].parameters()]
         call()
         pairs = zip(before, built[-1].parameters(), strict=True)
