@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -41,25 +40,19 @@ TYPICAL_FLOPS = 25e9
 START_S = 6.0  # a process with PyTorch and transformers in it
 
 
-@dataclass(frozen=True)
-class Form:
-    """A mechanism with its options, by its name on the page."""
+def forms(options: CostOptions) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Mechanisms with their options, by their names on the page.
 
-    name: str
-    mechanism: str
-    options: dict[str, Any]
-
-    def build(self, tokens: int) -> Mechanism:
-        """The mechanism of one layer."""
-        return build_mechanism(self.mechanism, Heads(HEADS, DIM, tokens=tokens), **self.options)
-
-
-def forms(options: CostOptions) -> list[Form]:
-    """Dense attention, fused and as written down, and Linformer with its slots and with means."""
-    found = [Form(DENSE, DENSE, {}), Form(EAGER, EAGER, {})]
-    found += [Form(f"linformer, k = {k}", "linformer", {"slots": k}) for k in options.slots]
+    Dense attention, fused and as written down, and Linformer with its slots and with means.
+    """
+    slots = {f"linformer, k = {k}": ("linformer", {"slots": k}) for k in options.slots}
     pooled = arm_of(POOLED)
-    return [*found, Form(POOLED, pooled.mechanism, dict(pooled.options))]
+    means = {POOLED: (pooled.mechanism, dict(pooled.options))}
+    return {DENSE: (DENSE, {}), EAGER: (EAGER, {}), **slots, **means}
+
+
+def _built(mechanism: str, options: dict[str, Any], tokens: int) -> Mechanism:
+    return build_mechanism(mechanism, Heads(HEADS, DIM, tokens=tokens), **options)
 
 
 def demand_of(
@@ -69,7 +62,7 @@ def demand_of(
 
     They do not look at the matrices of a mechanism, so those of one token are sampled.
     """
-    built = Form("", mechanism, options).build(1)
+    built = _built(mechanism, options, 1)
     core = core_demand(built, Workload(batch, HEADS, tokens, tokens, DIM))
     flops, held = core.flops, core.bytes
     if mechanism == "linformer" and "slots" in options:
@@ -88,14 +81,14 @@ def call_of(
 
     On the accelerator where there is one, in the precision that it trains in.
     """
-    form, place = Form("", mechanism, options), device()
+    place = device()
     if subject == "core":
-        built = form.build(tokens).eval().to(place, usual_dtype(place))
+        built = _built(mechanism, options, tokens).eval().to(place, usual_dtype(place))
         return probe.attention_call(built, batch, tokens, place, usual_dtype(place))
     from sparing.models import build_model
     from sparing.transfer.swap import swap
 
-    model = build_model("long_range", probe._Text(tokens), seed=0)
+    model = build_model("long_range", probe.Text(tokens), seed=0)
     if mechanism != DENSE:
         swap(model, mechanism, tokens=tokens, **options)
     generator = torch.Generator().manual_seed(0)
@@ -115,11 +108,11 @@ def points_of(options: CostOptions, subject: Subject, tokens: int) -> list[Point
     shape = {"subject": subject, "tokens": tokens, "batch": batch}
     return [
         Point(
-            form.name,
-            {"mechanism": form.mechanism, "options": form.options, **shape},
-            {"arm": form.name, **shape},
+            name,
+            {"mechanism": mechanism, "options": chosen, **shape},
+            {"arm": name, **shape},
         )
-        for form in forms(options)
+        for name, (mechanism, chosen) in forms(options).items()
     ]
 
 
