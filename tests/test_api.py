@@ -7,7 +7,7 @@ import json
 import pytest
 
 import sparing
-from sparing.experiment import sweep
+from sparing.experiment.cells import sweep
 from sparing.train import Recipe
 from tests.cli.conftest import memory_in_this_process
 

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 import sparing
 from sparing.core.errors import Unsupported, UsageError
-from sparing.experiment import sweep
+from sparing.experiment.cells import sweep
 from sparing.experiment.inputs.given import given_data, given_model
 from sparing.tasks import load_task
 from sparing.train import Recipe

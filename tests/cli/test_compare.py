@@ -16,7 +16,7 @@ import pytest
 from sparing.compare import cells
 from sparing.core.errors import SparingError
 from sparing.core.record import RecordLog
-from sparing.experiment import sweep
+from sparing.experiment.cells import sweep
 from sparing.measure.memory import peak_memory
 from tests.cli.conftest import SMALL_COMPARE, memory_in_this_process, run_command
 

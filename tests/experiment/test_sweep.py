@@ -10,8 +10,8 @@ import torch
 
 from sparing import Heads, mechanism
 from sparing.core.workload import Workload
-from sparing.experiment import sweep as sweeping
-from sparing.experiment.sweep import (
+from sparing.experiment.cells import sweep as sweeping
+from sparing.experiment.cells.sweep import (
     SHORT,
     Budget,
     Demand,

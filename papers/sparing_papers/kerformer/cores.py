@@ -16,8 +16,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.record import Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells.device import device, usual_dtype
-from sparing.experiment.run import Cell
-from sparing.experiment.sweep import (
+from sparing.experiment.cells.sweep import (
     SHORT,
     Budget,
     Demand,
@@ -27,6 +26,7 @@ from sparing.experiment.sweep import (
     core_demand,
     ratio_record,
 )
+from sparing.experiment.run import Cell
 from sparing.measure.latency import PairedLatency
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, arm_of, options_of, require_arms
 from sparing_papers.long_range.work import slug

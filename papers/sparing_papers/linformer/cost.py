@@ -15,8 +15,7 @@ from sparing.core.record import Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells import probe
 from sparing.experiment.cells.device import device, lowered, usual_dtype
-from sparing.experiment.run import Cell
-from sparing.experiment.sweep import (
+from sparing.experiment.cells.sweep import (
     Budget,
     Demand,
     Forecast,
@@ -26,6 +25,7 @@ from sparing.experiment.sweep import (
     core_demand,
     ratio_record,
 )
+from sparing.experiment.run import Cell
 from sparing_papers.linformer.options import COST, POOLED, CostOptions, Options
 from sparing_papers.long_range.arms import DENSE, arm_of
 

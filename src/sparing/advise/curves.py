@@ -19,7 +19,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells.probe import Call, model_call
-from sparing.experiment.sweep import core_demand, usable_bytes
+from sparing.experiment.cells.sweep import core_demand, usable_bytes
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio
 from sparing.transfer.swap import swap

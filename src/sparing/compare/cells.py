@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.record import Label, Record
 from sparing.experiment.arms import build_arm, model_in_its_own_process
 from sparing.experiment.cells import probe
+from sparing.experiment.cells.sweep import Labels, Point, Sweep, ratio_record
 from sparing.experiment.run import Cell
-from sparing.experiment.sweep import Labels, Point, Sweep, ratio_record
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops
 from sparing.measure.gains import LARGEST_SHARE, largest_gain

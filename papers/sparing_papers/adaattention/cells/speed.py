@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sparing.core.record import Label, Record
 from sparing.experiment.arms import fitted_options
+from sparing.experiment.cells.sweep import Point, Sweep, ratio_record
 from sparing.experiment.run import Cell
-from sparing.experiment.sweep import Point, Sweep, ratio_record
 from sparing.export.int8 import quantise_module
 from sparing.layers.plan import full_plan, narrowed
 from sparing.measure.flops import count_flops
