@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from sparing.measure.latency import paired_latency
-from sparing_papers.kerformer.speed import KINDS, Kind, Step
+from sparing_papers.kerformer.speed import KINDS, Kind, step_call
 
 DENSE = "softmax"
 BY_ROWS = ("local", "longformer", "bigbird")
@@ -50,8 +50,8 @@ def before(call: Call) -> Call:
 def calls(kind: Kind, tokens: int, rows: int) -> dict[str, Call]:
     """Dense attention, and each mechanism in both ways."""
     arms = (*BY_ROWS, *BY_HAND) if kind == "training" else BY_ROWS
-    found = {arm: Step(arm, tokens, rows, kind).call() for arm in (DENSE, *arms)}
-    return found | {f"{arm}, before": before(Step(arm, tokens, rows, kind).call()) for arm in arms}
+    found = {arm: step_call(arm, tokens, rows, kind) for arm in (DENSE, *arms)}
+    return found | {f"{arm}, before": before(step_call(arm, tokens, rows, kind)) for arm in arms}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import sparing
-from sparing.compare import cells
+from sparing.experiment.cells import sweep
 from sparing.train import Recipe
 from tests.cli.conftest import memory_in_this_process
 
@@ -24,7 +24,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "peak_memory", memory_in_this_process)
+        patch.setattr(sweep, "peak_memory", memory_in_this_process)
         place = tmp_path_factory.mktemp("api") / "run"
         yield sparing.compare("digits", ["linear"], seeds=2, output_dir=place, **SMALL)
 

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import sparing
-from sparing.compare import cells
 from sparing.core.errors import Unsupported, UsageError
+from sparing.experiment.cells import sweep
 from sparing.experiment.inputs.given import given_data, given_model
 from sparing.tasks import load_task
 from sparing.train import Recipe
@@ -68,7 +68,7 @@ def compared(tmp_path_factory, tokenizer):
         return sparing.compare(rows, ["linear"], model=own or model(), **given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "peak_memory", memory_in_this_process)
+        patch.setattr(sweep, "peak_memory", memory_in_this_process)
         yield again(), again
 
 

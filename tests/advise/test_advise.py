@@ -216,7 +216,7 @@ def test_what_does_not_fit_into_memory_is_not_tried(monkeypatch):
     subject = open_subject(build("bert"))
     chosen = curves.candidates(subject, ["eager", "linear"])
     free = 8 * 2**20
-    monkeypatch.setattr(curves.psutil, "virtual_memory", lambda: type("M", (), {"available": free}))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("M", (), {"available": free}))
     curves.measure_length(subject, chosen, 2048, 1, rounds=5, threads=1, budget_s=1.0)
     assert chosen[0].skipped == {2048: curves.TOO_LARGE}
     assert 2048 in chosen[1].curve

@@ -65,7 +65,7 @@ def run_command(*arguments: object) -> Ended:
     return Ended(ended.value.code, out.getvalue(), err.getvalue())
 
 
-def memory_in_this_process(target, arguments, *, threads):
+def memory_in_this_process(target, arguments, *, threads, timeout_s=None):
     """Build and run what a process of its own would, without the cost of starting one."""
     module, _, function = target.partition(":")
     call = getattr(importlib.import_module(module), function)(**json.loads(json.dumps(arguments)))

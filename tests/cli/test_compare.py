@@ -16,6 +16,7 @@ import pytest
 from sparing.compare import cells
 from sparing.core.errors import SparingError
 from sparing.core.record import RecordLog
+from sparing.experiment.cells import sweep
 from sparing.measure.memory import peak_memory
 from tests.cli.conftest import SMALL_COMPARE, memory_in_this_process, run_command
 
@@ -24,7 +25,7 @@ from tests.cli.conftest import SMALL_COMPARE, memory_in_this_process, run_comman
 def _no_process_for_memory():
     """Starting a process for each cell of memory takes longer than all the rest together."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "peak_memory", memory_in_this_process)
+        patch.setattr(sweep, "peak_memory", memory_in_this_process)
         yield
 
 
@@ -294,7 +295,7 @@ def test_overwriting_drops_runs_only(command, tmp_path):
 
 @pytest.mark.slow
 def test_every_quantity_through_a_study(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(cells, "peak_memory", peak_memory)
+    monkeypatch.setattr(sweep, "peak_memory", peak_memory)
     settings = ("lengths=64", "memory_lengths=64", "rounds=5", "energy_seconds=0.02", "seeds=0")
     settings += ("mechanisms=softmax,linear", "recipe.epochs=1", "task_options.patch_size=4")
     given = [part for setting in settings for part in ("--set", setting)]

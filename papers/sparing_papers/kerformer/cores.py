@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 
@@ -14,21 +13,26 @@ from sparing.core.checks import Count, NotNegative, Positive, at_least, check_fi
 from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Label, Record
+from sparing.core.record import Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells.device import device, usual_dtype
+from sparing.experiment.cells.sweep import (
+    SHORT,
+    Budget,
+    Demand,
+    Labels,
+    Point,
+    Sweep,
+    core_demand,
+    ratio_record,
+)
 from sparing.experiment.run import Cell
-from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.memory import peak_memory
-from sparing.measure.statistics import median_ratio
+from sparing.measure.latency import PairedLatency
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, arm_of, options_of, require_arms
 from sparing_papers.long_range.work import slug
 
 DIM = 64
 RANGE = 2.0
-PROBE = "sparing_papers.kerformer.cores:core_in_its_own_process"
-SHORT = 2048  # tokens at which speed is taken before anything long is begun
-Labels = dict[str, Label]
 Length = Annotated[int, at_least(16)]
 
 
@@ -58,16 +62,32 @@ class CoreOptions:
 
 def core_cells(options: CoreOptions, thread_count: int) -> list[Cell]:
     """Times by length, times by range, then memory, each arm in a process of its own."""
-    found = [_length_cell(options, tokens, thread_count) for tokens in options.lengths]
-    found += [_range_cell(options, arm, thread_count) for arm in options.arms]
+    sweep = core_sweep(options, thread_count)
+    cells = [_length_cell(sweep, options.arms, tokens) for tokens in options.lengths]
+    cells += [_range_cell(sweep, options, arm) for arm in options.arms]
     sizes = [(tokens, RANGE) for tokens in options.lengths]
     if options.ranges and options.range_memory:
         ends = (min(options.ranges), max(options.ranges))
         sizes += [(options.range_tokens, spread) for spread in ends]
     for tokens, spread in dict.fromkeys(sizes):
         for arm in dict.fromkeys((*options.arms, "eager")):
-            found.append(_memory_cell(options, arm, tokens, spread, thread_count))
-    return found
+            key = f"cores/memory/{tokens}/{spread:g}/{slug(arm)}"
+            point = core_point(arm, tokens, spread)
+            point.labels["spread"] = spread
+            cells.append(sweep.memory_cell(key, point, 4.0 + tokens / 1e5))
+    return cells
+
+
+def core_sweep(options: CoreOptions, thread_count: int) -> Sweep:
+    """Heads alone, within the limits of the options."""
+    budget = Budget(_demand, options.most_seconds, options.most_bytes)
+    return Sweep(core_call, options.rounds, thread_count, budget)
+
+
+def core_point(arm: str, tokens: int, spread: float = RANGE) -> Point:
+    """One arm at a length, on values from -spread to spread."""
+    labels: Labels = {"question": "cores", "arm": arm, "tokens": tokens}
+    return Point(arm, {"arm": arm, "tokens": tokens, "spread": spread}, labels)
 
 
 def core_call(arm: str, tokens: int, spread: float) -> Callable[[], object]:
@@ -89,27 +109,9 @@ def core_call(arm: str, tokens: int, spread: float) -> Callable[[], object]:
     return call
 
 
-def core_in_its_own_process(arm: str, tokens: int, spread: float) -> Callable[[], object]:
-    """For a process of its own: see ``core_call``."""
-    return core_call(arm, tokens, spread)
-
-
-def predicted_bytes(arm: str, tokens: int) -> int:
-    """What the mechanism's closed form says that a call needs at its peak."""
-    work = Workload(1, 1, tokens, tokens, DIM)
-    return int(_built(arm, min(tokens, SHORT)).cost(work).peak_bytes)
-
-
-def predicted_seconds(arm: str, tokens: int, thread_count: int) -> float:
-    """The closed form's arithmetic at the rate that the arm reaches at a shorter length."""
-    short = min(SHORT, tokens)
-    built = _built(arm, short)
-    once = paired_latency(
-        {arm: core_call(arm, short, RANGE)}, baseline=arm, rounds=3, threads=thread_count
-    )
-    costs = [built.cost(Workload(1, 1, n, n, DIM)) for n in (short, tokens)]
-    small, large = (cost.matmul_flops + cost.other_flops for cost in costs)
-    return once[arm].p50_ms / 1e3 * large / max(1, small)
+def _demand(arm: str, tokens: int, spread: float) -> Demand:
+    """By closed form, which no mechanism's values change; its matrices need not be drawn."""
+    return core_demand(_built(arm, min(tokens, SHORT)), Workload(1, 1, tokens, tokens, DIM))
 
 
 def _built(arm: str, tokens: int) -> Mechanism:
@@ -118,117 +120,46 @@ def _built(arm: str, tokens: int) -> Mechanism:
     return mechanism(chosen.mechanism, heads, **options_of(arm, tokens)).eval()
 
 
-def _length_cell(options: CoreOptions, tokens: int, thread_count: int) -> Cell:
-    def do() -> list[Record]:
-        return _timed(options, tokens, thread_count)
+def _length_cell(sweep: Sweep, arms: Sequence[str], tokens: int) -> Cell:
+    """Latencies of the arms that fit the budget, against softmax and against kerformer."""
 
-    return Cell(f"cores/time/{tokens}", do, weight=3.0 + tokens / 5e3)
+    def work() -> list[Record]:
+        timed, records = sweep.time_fitting([core_point(arm, tokens) for arm in arms])
+        for arm, latency in timed.items():
+            labels = core_point(arm, tokens).labels
+            records.append(_median("latency_ms", latency, labels))
+            for over in (DENSE, BY_CONTENT):
+                if over in timed and over != arm:
+                    about = {**labels, "over": over}
+                    records.append(ratio_record("latency_ratio", latency, timed[over], about))
+        return records
+
+    return Cell(f"cores/time/{tokens}", work, weight=3.0 + tokens / 5e3)
 
 
-def _range_cell(options: CoreOptions, arm: str, thread_count: int) -> Cell:
+def _range_cell(sweep: Sweep, options: CoreOptions, arm: str) -> Cell:
     """One arm on values of every range, interleaved: what the range alone does to its time."""
     tokens = options.range_tokens
-    labels: Labels = {"question": "cores", "arm": arm, "tokens": tokens}
+    labels = core_point(arm, tokens).labels
 
-    def do() -> list[Record]:
-        refused = _refused(options, arm, tokens, thread_count)
-        if refused is not None:
-            own: Labels = {**labels, "why": refused[0], "of": "range"}
-            return [Record("not_run", refused[1], refused[2], "modelled", own)]
+    def work() -> list[Record]:
+        forecast = sweep.forecast(core_point(arm, tokens))
+        if forecast.refusal:
+            return [forecast.not_run(labels, "range")]
         spreads = dict.fromkeys((RANGE, *options.ranges))
-        calls = {f"{spread:g}": core_call(arm, tokens, spread) for spread in spreads}
-        timed = paired_latency(
-            calls, baseline=f"{RANGE:g}", rounds=options.rounds, threads=thread_count
-        )
-        found = []
+        points = [replace(core_point(arm, tokens, spread), arm=f"{spread:g}") for spread in spreads]
+        timed = sweep.time(points, f"{RANGE:g}")
+        records = []
         for spread in spreads:
-            each, at = timed[f"{spread:g}"], {**labels, "spread": spread}
-            count, ratio = len(each.samples_ms), each.ratio
-            found.append(Record("range_ms", each.p50_ms, "ms", "measured", {**at}, count=count))
+            latency, about = timed[f"{spread:g}"], {**labels, "spread": spread}
+            records.append(_median("range_ms", latency, about))
             if spread != RANGE:
-                found.append(
-                    Record("range_ratio", ratio.value, "ratio", "measured", at, ratio.interval)
-                )
-        return found
+                records.append(ratio_record("range_ratio", latency, timed[f"{RANGE:g}"], about))
+        return records
 
-    return Cell(f"cores/range/{slug(arm)}", do, weight=3.0 + tokens / 1e3)
+    return Cell(f"cores/range/{slug(arm)}", work, weight=3.0 + tokens / 1e3)
 
 
-def _timed(options: CoreOptions, tokens: int, thread_count: int) -> list[Record]:
-    """Latencies of the arms that are predicted to end, against softmax and against kerformer."""
-    calls, found = {}, []
-    for arm in options.arms:
-        labels: Labels = {"question": "cores", "arm": arm, "tokens": tokens}
-        refused = _refused(options, arm, tokens, thread_count)
-        if refused is None:
-            calls[arm] = core_call(arm, tokens, RANGE)
-        else:
-            found.append(
-                Record(
-                    "not_run",
-                    refused[1],
-                    refused[2],
-                    "modelled",
-                    {**labels, "why": refused[0], "of": "time"},
-                )
-            )
-    if not calls:
-        return found
-    baseline = DENSE if DENSE in calls else next(iter(calls))
-    timed = paired_latency(calls, baseline=baseline, rounds=options.rounds, threads=thread_count)
-    gc.collect()
-    return [*found, *_latency_records(timed, tokens)]
-
-
-def _refused(
-    options: CoreOptions, arm: str, tokens: int, thread_count: int
-) -> tuple[str, float, str] | None:
-    """Why an arm is not run at a length: what it would take; None where it is."""
-    needed = predicted_bytes(arm, tokens)
-    if needed > options.most_bytes:
-        return "memory", float(needed), "bytes"
-    seconds = predicted_seconds(arm, tokens, thread_count)
-    return ("time", seconds, "s") if seconds > options.most_seconds else None
-
-
-def _latency_records(timed: Mapping[str, PairedLatency], tokens: int) -> list[Record]:
-    found = []
-    for arm, latency in timed.items():
-        labels: Labels = {"question": "cores", "arm": arm, "tokens": tokens}
-        count = len(latency.samples_ms)
-        found.append(
-            Record("latency_ms", latency.p50_ms, "ms", "measured", {**labels}, count=count)
-        )
-        for other in (DENSE, BY_CONTENT):
-            if other in timed and other != arm:
-                ratio = median_ratio(latency.samples_ms, timed[other].samples_ms)
-                own: Labels = {**labels, "over": other}
-                found.append(
-                    Record(
-                        "latency_ratio",
-                        ratio.value,
-                        "ratio",
-                        "measured",
-                        own,
-                        ratio.interval,
-                        count,
-                    )
-                )
-    return found
-
-
-def _memory_cell(
-    options: CoreOptions, arm: str, tokens: int, spread: float, thread_count: int
-) -> Cell:
-    labels: Labels = {"question": "cores", "arm": arm, "tokens": tokens, "spread": spread}
-
-    def do() -> list[Record]:
-        refused = _refused(options, arm, tokens, thread_count)
-        if refused is not None:
-            own: Labels = {**labels, "why": refused[0], "of": "memory"}
-            return [Record("not_run", refused[1], refused[2], "modelled", own)]
-        arguments: dict[str, Any] = {"arm": arm, "tokens": tokens, "spread": spread}
-        peak = peak_memory(PROBE, arguments, threads=thread_count)
-        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
-
-    return Cell(f"cores/memory/{tokens}/{spread:g}/{slug(arm)}", do, weight=4.0 + tokens / 1e5)
+def _median(name: str, latency: PairedLatency, labels: Labels) -> Record:
+    count = len(latency.samples_ms)
+    return Record(name, latency.p50_ms, "ms", "measured", labels, count=count)

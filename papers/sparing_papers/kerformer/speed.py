@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
 
 from sparing.core.checks import Count, NotNegative, at_least, check_fields, some
-from sparing.core.record import Label, Record
+from sparing.core.record import Record
 from sparing.experiment.cells.device import device, lowered
+from sparing.experiment.cells.sweep import Labels, Point, Sweep, ratio_record
 from sparing.experiment.run import Cell
-from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.memory import peak_memory
-from sparing.measure.statistics import median_ratio
 from sparing.tasks import Examples, Task
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, build, require_arms
 from sparing_papers.long_range.work import slug
 
 MODEL = "long_range"
-PROBE = "sparing_papers.kerformer.speed:call_in_its_own_process"
 Kind = Literal["training", "inference"]
 KINDS: tuple[Kind, ...] = ("training", "inference")
-Labels = dict[str, Label]
 LEARNING_RATE = 1e-3
 BYTES = 258  # byte values, a pad and a class token
 
@@ -50,50 +47,37 @@ class SpeedOptions:
         require_arms(self.arms)
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step: ``batch`` sequences of ``tokens`` bytes drawn at random."""
+def step_call(arm: str, tokens: int, batch: int, kind: Kind) -> Callable[[], object]:
+    """One step of ``batch`` sequences of ``tokens`` random bytes.
 
-    arm: str
-    tokens: int
-    batch: int
-    kind: Kind
+    Training includes gradients and the optimiser. On the accelerator where there is one, in the
+    precision that it trains in.
+    """
+    place = device()
+    model = build(MODEL, _byte_task(tokens), arm, 0).to(place)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(2, BYTES, (batch, tokens), generator=generator).to(place)
+    labels = torch.arange(batch, device=place) % 2
+    if kind == "inference":
+        model.eval()
 
-    def call(self) -> Callable[[], object]:
-        """The step as a call; training includes gradients and the optimiser.
+        def infer() -> object:
+            with torch.inference_mode(), lowered(place):
+                return model(input_ids=ids)
 
-        On the accelerator where there is one, in the precision that it trains in.
-        """
-        place = device()
-        model = build(MODEL, _byte_task(self.tokens), self.arm, 0).to(place)
-        generator = torch.Generator().manual_seed(0)
-        ids = torch.randint(2, BYTES, (self.batch, self.tokens), generator=generator).to(place)
-        labels = torch.arange(self.batch, device=place) % 2
-        if self.kind == "inference":
-            model.eval()
+        return infer
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
 
-            def ask() -> object:
-                with torch.inference_mode(), lowered(place):
-                    return model(input_ids=ids)
+    def learn() -> object:
+        optimizer.zero_grad()
+        with lowered(place):
+            loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        return None
 
-            return ask
-        model.train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-
-        def learn() -> object:
-            optimizer.zero_grad()
-            with lowered(place):
-                loss = model(input_ids=ids, labels=labels).loss
-            loss.backward()
-            optimizer.step()
-            return None
-
-        return learn
-
-
-def call_in_its_own_process(arm: str, tokens: int, batch: int, kind: Kind) -> Callable[[], object]:
-    """For a process of its own: see ``Step``."""
-    return Step(arm, tokens, batch, kind).call()
+    return learn
 
 
 def _byte_task(tokens: int) -> Task:
@@ -115,72 +99,40 @@ def _byte_task(tokens: int) -> Task:
 
 def speed_cells(options: SpeedOptions, thread_count: int) -> list[Cell]:
     """Paired times at each length, then peak memory of each arm in a process of its own."""
-    found = [
-        _time_cell(options, tokens, kind, thread_count)
-        for tokens in options.lengths
-        for kind in KINDS
-    ]
+    sweep = Sweep(step_call, options.rounds, thread_count)
+    cells = [_time_cell(sweep, options, n, kind) for n in options.lengths for kind in KINDS]
     most = max(options.lengths)
-    steps = [Step(arm, most, 1, "training") for arm in dict.fromkeys((*options.arms, "eager"))]
+    steps = [_point(arm, most, 1, "training") for arm in dict.fromkeys((*options.arms, "eager"))]
     if options.longest:
-        steps += [Step(arm, options.longest, 1, "inference") for arm in options.arms]
-    return [*found, *(_memory_cell(step, thread_count) for step in steps)]
+        steps += [_point(arm, options.longest, 1, "inference") for arm in options.arms]
+    for step in steps:
+        kind, tokens = step.labels["kind"], step.arguments["tokens"]
+        key = f"speed/memory/{kind}/{tokens}/{slug(step.arm)}"
+        cells.append(sweep.memory_cell(key, step, 6.0 + tokens / 4e3))
+    return cells
 
 
-def _time_cell(options: SpeedOptions, tokens: int, kind: Kind, thread_count: int) -> Cell:
+def _point(arm: str, tokens: int, batch: int, kind: Kind) -> Point:
+    step: Labels = {"arm": arm, "tokens": tokens, "kind": kind, "batch": batch}
+    return Point(arm, dict(step), {"question": "speed", **step})
+
+
+def _time_cell(sweep: Sweep, options: SpeedOptions, tokens: int, kind: Kind) -> Cell:
     batch = max(1, options.step_tokens // tokens)
-    arms = dict.fromkeys((DENSE, *options.arms))
-
-    def do() -> list[Record]:
-        calls = {arm: Step(arm, tokens, batch, kind).call() for arm in arms}
-        timed = paired_latency(
-            calls, baseline=DENSE, rounds=options.rounds, warmup=1, threads=thread_count
-        )
-        return _time_records(timed, tokens, kind, batch)
-
-    seconds = len(arms) * (options.rounds + 2) * (0.8 if kind == "training" else 0.3)
-    return Cell(f"speed/{kind}/{tokens}", do, weight=seconds * batch * tokens / 4096)
+    points = [_point(arm, tokens, batch, kind) for arm in dict.fromkeys((DENSE, *options.arms))]
+    seconds = len(points) * (options.rounds + 3) * (0.8 if kind == "training" else 0.3)
+    weight = seconds * batch * tokens / 4096
+    return Cell(f"speed/{kind}/{tokens}", partial(_rates, sweep, points), weight)
 
 
-def _time_records(
-    timed: Mapping[str, PairedLatency], tokens: int, kind: str, batch: int
-) -> list[Record]:
-    found = []
-    for arm, latency in timed.items():
-        labels: Labels = {
-            "question": "speed",
-            "arm": arm,
-            "tokens": tokens,
-            "kind": kind,
-            "batch": batch,
-        }
-        count = len(latency.samples_ms)
-        rate = 1e3 / latency.p50_ms
-        found.append(Record("steps_per_s", rate, "1/s", "measured", dict(labels), count=count))
-        for other in (DENSE, KERFORMER):
-            if other in timed and other != arm:
-                ratio = median_ratio(timed[other].samples_ms, latency.samples_ms)
-                own: Labels = {**labels, "over": other}
-                interval = ratio.interval
-                found.append(
-                    Record("speed_up", ratio.value, "ratio", "measured", own, interval, count)
-                )
-    return found
-
-
-def _memory_cell(step: Step, thread_count: int) -> Cell:
-    labels: Labels = {
-        "question": "speed",
-        "arm": step.arm,
-        "tokens": step.tokens,
-        "kind": step.kind,
-        "batch": step.batch,
-    }
-
-    def do() -> list[Record]:
-        arguments: dict[str, Any] = dict(vars(step))
-        peak = peak_memory(PROBE, arguments, threads=thread_count, timeout_s=600)
-        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
-
-    key = f"speed/memory/{step.kind}/{step.tokens}/{slug(step.arm)}"
-    return Cell(key, do, weight=6.0 + step.tokens / 4e3)
+def _rates(sweep: Sweep, points: Sequence[Point]) -> list[Record]:
+    timed, records = sweep.time(points), []
+    for point in points:
+        latency = timed[point.arm]
+        rate, count = 1e3 / latency.p50_ms, len(latency.samples_ms)
+        records.append(Record("steps_per_s", rate, "1/s", "measured", point.labels, count=count))
+        for over in (DENSE, KERFORMER):
+            if over in timed and over != point.arm:
+                about: Labels = {**point.labels, "over": over}
+                records.append(ratio_record("speed_up", timed[over], latency, about))
+    return records

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -12,14 +11,21 @@ import torch
 from sparing.core.catalogue import mechanism as build_mechanism
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Label, Record
+from sparing.core.record import Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells import probe
 from sparing.experiment.cells.device import device, lowered, usual_dtype
+from sparing.experiment.cells.sweep import (
+    Budget,
+    Demand,
+    Forecast,
+    Labels,
+    Point,
+    Sweep,
+    core_demand,
+    ratio_record,
+)
 from sparing.experiment.run import Cell
-from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.machine import synchronize, threads
-from sparing.measure.memory import peak_memory
 from sparing_papers.linformer.options import COST, POOLED, CostOptions, Options
 from sparing_papers.long_range.arms import DENSE, arm_of
 
@@ -29,50 +35,43 @@ EAGER = "eager"
 # The named backbone: layers, heads, features of a head, inner features of the feed-forward part.
 LAYERS, HEADS, DIM, INNER = 4, 4, 32, 256
 WIDTH = HEADS * DIM
-SHORT = 2048  # the rate is measured on one row of at most so many tokens
-PROBE = "sparing_papers.linformer.cost:call_of"
 HIDDEN_COPIES = 12  # arrays of hidden states that a layer holds at its peak, with room to spare
 TYPICAL_FLOPS = 25e9
 START_S = 6.0  # a process with PyTorch and transformers in it
 
 
-@dataclass(frozen=True)
-class Form:
-    """A mechanism with its options, by its name on the page."""
+def forms(options: CostOptions) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Mechanisms with their options, by their names on the page.
 
-    name: str
-    mechanism: str
-    options: dict[str, Any]
-
-    def build(self, tokens: int) -> Mechanism:
-        """The mechanism of one layer."""
-        return build_mechanism(self.mechanism, Heads(HEADS, DIM, tokens=tokens), **self.options)
-
-    def work(self, subject: Subject, batch: int, tokens: int) -> tuple[float, float]:
-        """Arithmetic in FLOP and bytes at the peak, from closed forms alone."""
-        built = _light(self)
-        cost = built.cost(Workload(batch, HEADS, tokens, tokens, DIM))
-        flops, held = float(cost.matmul_flops + cost.other_flops), float(cost.peak_bytes)
-        if self.mechanism == "linformer" and "slots" in self.options:
-            held += 8.0 * self.options["slots"] * tokens  # both matrices, in float32
-        if subject == "core":
-            return flops, held + 12.0 * batch * tokens * WIDTH
-        linear = batch * tokens * (8 * WIDTH**2 + 4 * WIDTH * INNER)
-        hidden = 4.0 * batch * tokens * WIDTH * HIDDEN_COPIES
-        return LAYERS * (flops + linear), held + hidden
-
-
-def _light(form: Form) -> Mechanism:
-    """The form for one token: closed forms do not look at its matrices, so none need be drawn."""
-    return form.build(1)
-
-
-def forms(options: CostOptions) -> list[Form]:
-    """Dense attention, fused and as written down, and Linformer with its slots and with means."""
-    found = [Form(DENSE, DENSE, {}), Form(EAGER, EAGER, {})]
-    found += [Form(f"linformer, k = {k}", "linformer", {"slots": k}) for k in options.slots]
+    Dense attention, fused and as written down, and Linformer with its slots and with means.
+    """
+    slots = {f"linformer, k = {k}": ("linformer", {"slots": k}) for k in options.slots}
     pooled = arm_of(POOLED)
-    return [*found, Form(POOLED, pooled.mechanism, dict(pooled.options))]
+    means = {POOLED: (pooled.mechanism, dict(pooled.options))}
+    return {DENSE: (DENSE, {}), EAGER: (EAGER, {}), **slots, **means}
+
+
+def _built(mechanism: str, options: dict[str, Any], tokens: int) -> Mechanism:
+    return build_mechanism(mechanism, Heads(HEADS, DIM, tokens=tokens), **options)
+
+
+def demand_of(
+    subject: Subject, mechanism: str, options: dict[str, Any], batch: int, tokens: int
+) -> Demand:
+    """What a call of ``call_of`` needs, from closed forms alone.
+
+    They do not look at the matrices of a mechanism, so those of one token are sampled.
+    """
+    built = _built(mechanism, options, 1)
+    core = core_demand(built, Workload(batch, HEADS, tokens, tokens, DIM))
+    flops, held = core.flops, core.bytes
+    if mechanism == "linformer" and "slots" in options:
+        held += 8.0 * options["slots"] * tokens  # both matrices, in float32
+    if subject == "core":
+        return Demand(flops, held)
+    linear = batch * tokens * (8 * WIDTH**2 + 4 * WIDTH * INNER)
+    hidden = 4.0 * batch * tokens * WIDTH * HIDDEN_COPIES
+    return Demand(LAYERS * (flops + linear), held + hidden)
 
 
 def call_of(
@@ -82,14 +81,14 @@ def call_of(
 
     On the accelerator where there is one, in the precision that it trains in.
     """
-    form, place = Form("", mechanism, options), device()
+    place = device()
     if subject == "core":
-        built = form.build(tokens).eval().to(place, usual_dtype(place))
+        built = _built(mechanism, options, tokens).eval().to(place, usual_dtype(place))
         return probe.attention_call(built, batch, tokens, place, usual_dtype(place))
     from sparing.models import build_model
     from sparing.transfer.swap import swap
 
-    model = build_model("long_range", probe._Text(tokens), seed=0)
+    model = build_model("long_range", probe.Text(tokens), seed=0)
     if mechanism != DENSE:
         swap(model, mechanism, tokens=tokens, **options)
     generator = torch.Generator().manual_seed(0)
@@ -103,131 +102,85 @@ def call_of(
     return ask_lowered
 
 
-def cost_cells(options: Options) -> list[Cell]:
-    """For each subject and length one cell of times and one of memory."""
+def points_of(options: CostOptions, subject: Subject, tokens: int) -> list[Point]:
+    """Every form at one length, in as many rows as there are tokens for."""
+    batch = options.tokens // tokens
+    shape = {"subject": subject, "tokens": tokens, "batch": batch}
     return [
-        make(options, subject, tokens)
-        for subject in SUBJECTS
-        for tokens in options.cost.lengths
-        for make in (_time_cell, _memory_cell)
+        Point(
+            name,
+            {"mechanism": mechanism, "options": chosen, **shape},
+            {"arm": name, **shape},
+        )
+        for name, (mechanism, chosen) in forms(options).items()
     ]
 
 
-def _time_cell(options: Options, subject: Subject, tokens: int) -> Cell:
-    asked = options.cost
+def cost_cells(options: Options) -> list[Cell]:
+    """For each subject and length one cell of times and one of memory."""
+    cost = options.cost
+    budget = Budget(demand_of, cost.most_seconds, cost.most_bytes)
+    sweep = Sweep(call_of, cost.rounds, options.longer.thread_count, budget)
+    cells = []
+    for subject in SUBJECTS:
+        for tokens in cost.lengths:
+            points = points_of(cost, subject, tokens)
+            once = _seconds(points, cost.most_seconds)
+            memory = 2.0 + 3 * once + START_S * len(points)
+            key = f"{COST}/{subject}/{tokens}"
+            cells += [
+                Cell(f"{key}/time", partial(_times, sweep, points), 2.0 + (cost.rounds + 3) * once),
+                Cell(f"{key}/memory", partial(_peaks, sweep, points), memory),
+            ]
+    return cells
 
-    def do() -> list[Record]:
-        with threads(options.longer.thread_count):
-            return _times(asked, subject, tokens, options.longer.thread_count)
 
-    return Cell(f"{COST}/{subject}/{tokens}/time", do, weight=_seconds(asked, subject, tokens))
+def _times(sweep: Sweep, points: Sequence[Point]) -> list[Record]:
+    records, fitting = list[Record](), list[Point]()
+    for point in points:
+        forecast = sweep.forecast(point)
+        records.append(Record("predicted_s", forecast.seconds, "s", "modelled", point.labels))
+        if forecast.refusal:
+            records.append(_left_out(point.labels, "time", forecast))
+        else:
+            fitting.append(point)
+    timed = sweep.time(fitting)
+    for point in fitting:
+        latency, dense = timed[point.arm], timed.get(DENSE)
+        value, count = latency.p50_ms, latency.ratio.count
+        records.append(Record("latency_ms", value, "ms", "measured", point.labels, count=count))
+        if dense is not None and point.arm != DENSE:
+            records.append(ratio_record("latency_ratio", latency, dense, point.labels))
+    return records
 
 
-def _times(asked: CostOptions, subject: Subject, tokens: int, count: int) -> list[Record]:
-    batch, found = asked.tokens // tokens, []
-    calls: dict[str, Callable[[], object]] = {}
-    for form in forms(asked):
-        labels = _labels(form, subject, tokens, batch)
-        seconds = predicted_seconds(form, subject, batch, tokens)
-        held = form.work(subject, batch, tokens)[1]
-        found.append(Record("predicted_s", seconds, "s", "modelled", labels))
-        if seconds > asked.most_seconds or held > asked.most_bytes:
-            found.append(_left_out(labels, "time", seconds, held, asked))
+def _peaks(sweep: Sweep, points: Sequence[Point]) -> list[Record]:
+    records = []
+    for point in points:
+        forecast = sweep.forecast(point)
+        held = forecast.bytes
+        records.append(Record("predicted_bytes", held, "bytes", "modelled", point.labels))
+        if forecast.refusal:
+            records.append(_left_out(point.labels, "memory", forecast))
             continue
-        calls[form.name] = call_of(subject, form.mechanism, form.options, batch, tokens)
-    if calls:
-        baseline = DENSE if DENSE in calls else next(iter(calls))
-        timed = paired_latency(
-            calls, baseline=baseline, rounds=asked.rounds, warmup=1, threads=count
-        )
-        for form in forms(asked):
-            if form.name in timed:
-                labels = _labels(form, subject, tokens, batch)
-                found += _timed(timed[form.name], labels, paired=baseline == DENSE)
-    return found
+        peak = sweep.peak(point)
+        about: Labels = {**point.labels, "method": peak.method}
+        records.append(Record("peak_bytes", peak.bytes, "bytes", "measured", about))
+    return records
 
 
-def _timed(time_: PairedLatency, labels: dict[str, Label], *, paired: bool) -> list[Record]:
-    found = [Record("latency_ms", time_.p50_ms, "ms", "measured", labels, count=time_.ratio.count)]
-    if paired and labels["arm"] != DENSE:
-        ratio = time_.ratio
-        found.append(
-            Record(
-                "latency_ratio",
-                ratio.value,
-                "ratio",
-                "measured",
-                labels,
-                ratio.interval,
-                ratio.count,
-            )
-        )
-    return found
-
-
-def predicted_seconds(form: Form, subject: Subject, batch: int, tokens: int) -> float:
-    """The arithmetic of the call over the rate of one short row, measured now."""
-    short = min(tokens, SHORT)
-    call = call_of(subject, form.mechanism, form.options, 1, short)
-    call()
-    synchronize()
-    start = time.perf_counter()
-    call()
-    synchronize()
-    took = max(1e-6, time.perf_counter() - start)
-    arithmetic = form.work(subject, batch, tokens)[0] / form.work(subject, 1, short)[0]
-    return took * arithmetic
-
-
-def _left_out(
-    labels: dict[str, Label], what: str, seconds: float, held: float, asked: CostOptions
-) -> Record:
+def _left_out(labels: Labels, of: str, forecast: Forecast) -> Record:
+    """The reason in words, as the page prints it."""
     why = (
-        f"predicted to take {seconds:.0f} s, {asked.most_seconds:g} s are allowed"
-        if seconds > asked.most_seconds
-        else f"predicted to need {held / 2**30:.1f} GiB, {asked.most_bytes / 2**30:.1f} are allowed"
+        f"predicted to take {forecast.seconds:.0f} s, {forecast.most_seconds:g} s are allowed"
+        if forecast.refusal == "time"
+        else f"predicted to need {forecast.bytes / 2**30:.1f} GiB, "
+        f"{forecast.most_bytes / 2**30:.1f} are allowed"
     )
-    own = {**labels, "of": what, "why": why}
-    return Record("not_run", None, "", "modelled", own)
+    return Record("not_run", None, "", "modelled", {**labels, "of": of, "why": why})
 
 
-def _memory_cell(options: Options, subject: Subject, tokens: int) -> Cell:
-    asked, count = options.cost, options.longer.thread_count
-
-    def do() -> list[Record]:
-        batch, found = asked.tokens // tokens, []
-        for form in forms(asked):
-            labels = _labels(form, subject, tokens, batch)
-            with threads(count):
-                seconds = predicted_seconds(form, subject, batch, tokens)
-            held = form.work(subject, batch, tokens)[1]
-            found.append(Record("predicted_bytes", held, "bytes", "modelled", labels))
-            if held > asked.most_bytes or seconds > asked.most_seconds:
-                found.append(_left_out(labels, "memory", seconds, held, asked))
-                continue
-            arguments = {
-                "subject": subject,
-                "mechanism": form.mechanism,
-                "options": form.options,
-                "batch": batch,
-                "tokens": tokens,
-            }
-            peak = peak_memory(PROBE, arguments, threads=count)
-            own = {**labels, "method": peak.method}
-            found.append(Record("peak_bytes", peak.bytes, "bytes", "measured", own))
-        return found
-
-    seconds = _seconds(asked, subject, tokens) / asked.rounds + START_S * len(forms(asked))
-    return Cell(f"{COST}/{subject}/{tokens}/memory", do, weight=seconds)
-
-
-def _labels(form: Form, subject: Subject, tokens: int, batch: int) -> dict[str, Label]:
-    return {"arm": form.name, "subject": subject, "tokens": tokens, "batch": batch}
-
-
-def _seconds(asked: CostOptions, subject: Subject, tokens: int) -> float:
-    """About how long the times of one length take, by arithmetic."""
-    each = [form.work(subject, asked.tokens // tokens, tokens)[0] for form in forms(asked)]
-    once = [flops / TYPICAL_FLOPS for flops in each]
-    allowed = sum(seconds for seconds in once if seconds <= asked.most_seconds)
-    return 2.0 + (asked.rounds + 2) * allowed
+def _seconds(points: Sequence[Point], most: float) -> float:
+    """About how long one call of every form takes, by FLOPs; what takes too long is not made."""
+    once = (demand_of(**point.arguments).flops / TYPICAL_FLOPS for point in points)
+    return sum(seconds for seconds in once if seconds <= most)

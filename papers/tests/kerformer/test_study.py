@@ -16,15 +16,10 @@ from sparing.report.page import write_report
 from sparing.tasks import load_task
 from sparing_papers.kerformer import claims
 from sparing_papers.kerformer import study as kerformer
-from sparing_papers.kerformer.cores import (
-    CoreOptions,
-    core_call,
-    predicted_bytes,
-    predicted_seconds,
-)
+from sparing_papers.kerformer.cores import CoreOptions, core_call, core_point, core_sweep
 from sparing_papers.kerformer.options import Options
 from sparing_papers.kerformer.page import published as ker_published
-from sparing_papers.kerformer.speed import SpeedOptions, Step
+from sparing_papers.kerformer.speed import SpeedOptions, step_call
 from sparing_papers.long_range import arms, judges
 from sparing_papers.long_range.work import LongWork, TaskOptions
 
@@ -175,9 +170,10 @@ def test_what_does_not_fit_is_predicted_and_not_run(tmp_path):
     assert {r.labels["arm"] for r in gone} >= {"softmax", "linear", "eager"}
     assert all(r.obtained == "modelled" and r.value > 0 for r in gone)
     assert by(found.records, "latency_ms") == by(found.records, "peak_bytes") == []
-    assert predicted_bytes("eager", 100_000) > 100_000**2 * 4
-    assert predicted_bytes("linear", 100_000) < 2**28
-    dense = [predicted_seconds("softmax", tokens, 1) for tokens in (4096, 65_536)]
+    sweep = core_sweep(CoreOptions(), 1)
+    assert sweep.forecast(core_point("eager", 100_000)).bytes > 100_000**2 * 4
+    assert sweep.forecast(core_point("linear", 100_000)).bytes < 2**28
+    dense = [sweep.forecast(core_point("softmax", n)).seconds for n in (4096, 65_536)]
     assert dense[1] > 50 * dense[0]
 
 
@@ -208,7 +204,7 @@ def test_a_step_of_training_changes_weights_and_one_in_use_does_not(monkeypatch)
         lambda *given: built.append(arms.build(*given)) or built[-1],
     )
     for kind, changes in (("training", True), ("inference", False)):
-        call = Step("linear", 16, 2, kind).call()
+        call = step_call("linear", 16, 2, kind)
         before = [p.detach().clone() for p in built[-1].parameters()]
         call()
         pairs = zip(before, built[-1].parameters(), strict=True)

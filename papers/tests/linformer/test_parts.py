@@ -629,18 +629,24 @@ def test_rows_are_taken_from_all_over_a_list_that_is_sorted_by_class():
 
 def test_prices_follow_the_closed_forms():
     asked = CostOptions(tokens=4096, lengths=(512, 1024), slots=(64,))
-    dense, eager, few, _ = cost.forms(asked)
-    short, long = (dense.work("core", 4096 // n, n)[0] for n in (512, 1024))
-    assert long == pytest.approx(2 * short, rel=0.01)
-    short, long = (few.work("core", 4096 // n, n)[0] for n in (512, 1024))
-    assert long == short
-    assert eager.work("core", 4, 1024)[1] > 4 * 4 * 1024**2 * 4
-    assert dense.work("core", 4, 1024)[1] < 2e7
+
+    def demand(number, tokens):
+        return cost.demand_of(**cost.points_of(asked, "core", tokens)[number].arguments)
+
+    dense, eager, few, _ = range(len(cost.forms(asked)))
+    assert demand(dense, 1024).flops == pytest.approx(2 * demand(dense, 512).flops, rel=0.01)
+    assert demand(few, 1024).flops == demand(few, 512).flops
+    assert demand(eager, 1024).bytes > 4 * 4 * 1024**2 * 4
+    assert demand(dense, 1024).bytes < 2e7
 
 
 def test_times_are_paired_with_fused_softmax_where_it_ran():
     asked = CostOptions(tokens=64, lengths=(32,), slots=(4,), rounds=2, most_seconds=60.0)
-    records = cost._times(asked, "core", 32, 1)
+    [records] = [
+        cell.work()
+        for cell in cost.cost_cells(Options(cost=asked))
+        if cell.key == "cost/core/32/time"
+    ]
     ratios = {r.labels["arm"] for r in records if r.name == "latency_ratio"}
     assert ratios == {"eager", "linformer, k = 4", "linformer, pooled"}
     assert {r.name for r in records} == {"predicted_s", "latency_ms", "latency_ratio"}

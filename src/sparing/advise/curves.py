@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-import psutil
 import torch
 
 from sparing.advise.model import Inputs, Subject, sharing_copy
@@ -20,13 +19,13 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.record import Label, Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells.probe import Call, model_call
+from sparing.experiment.cells.sweep import core_demand, usable_bytes
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio
 from sparing.transfer.swap import swap
 
 DENSE = "softmax"
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-MEMORY_SHARE = 0.5
 SLOWER = 1.5
 FAR = 64
 TOO_LARGE = "it would need more than half of the free memory"
@@ -207,14 +206,9 @@ def _build(name: str, subject: Subject, tokens: int) -> Mechanism:
 
 def _too_large(built: Mechanism, subject: Subject, tokens: int, batch: int) -> bool:
     """Whether a call would fill more than half of the memory that is free now."""
-    if subject.model.device.type != "cpu":
-        return False
-    work = Workload(
-        batch, subject.heads, tokens, tokens, subject.dim, subject.model.dtype, subject.causal
-    )
-    streams = 4 * work.rows * tokens * subject.dim * work.element_bytes
-    needed = built.cost(work).peak_bytes + streams
-    return bool(needed > MEMORY_SHARE * psutil.virtual_memory().available)
+    model = subject.model
+    work = Workload(batch, subject.heads, tokens, tokens, subject.dim, model.dtype, subject.causal)
+    return core_demand(built, work).bytes > usable_bytes(model.device)
 
 
 def _hopeless(candidate: Candidate, built: Mechanism, subject: Subject, tokens: int) -> bool:

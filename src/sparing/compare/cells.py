@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.record import Label, Record
-from sparing.experiment.arms import build_arm
+from sparing.experiment.arms import build_arm, model_in_its_own_process
 from sparing.experiment.cells import probe
+from sparing.experiment.cells.sweep import Labels, Point, Sweep, ratio_record
 from sparing.experiment.run import Cell
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops
 from sparing.measure.gains import LARGEST_SHARE, largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.machine import threads
-from sparing.measure.memory import peak_memory
 from sparing.measure.statistics import Ratio
 from sparing.tasks import Task
 from sparing.train import Recipe, evaluate, train
@@ -26,8 +26,6 @@ from sparing.train import Recipe, evaluate, train
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-PROBE = "sparing.experiment.cells.probe:attention"
-MODEL_PROBE = "sparing.experiment.arms:model_in_its_own_process"
 MODEL_BATCHES = (1, 32)
 # Records of accuracy hold the task's own metric, which the run's description names.
 CURVES = (
@@ -136,12 +134,7 @@ def latency_records(
             own = {**labels, "statistic": statistic, "threads": latency.threads}
             found.append(Record("latency_ms", value, "ms", "measured", own, count=count))
         if arm != baseline:
-            ratio = latency.ratio
-            found.append(
-                Record(
-                    "latency_ratio", ratio.value, "ratio", "measured", labels, ratio.interval, count
-                )
-            )
+            found.append(ratio_record("latency_ratio", latency, timed[baseline], labels))
     return found
 
 
@@ -163,19 +156,28 @@ def attention_latency_cell(arms: Arms, tokens: int) -> Cell:
     """All arms' attention cores at one length, and the core's share of the dense model."""
 
     def work() -> list[Record]:
-        # The curves use the mechanisms' own defaults: what was shrunk to the task's length would
-        # flatter them at longer ones.
-        calls: dict[str, Callable[[], object]] = {}
-        for arm in arms.names:
-            built = probe.build_core(arm, arms.given.get(arm, {}), arms.shape, tokens)
-            calls[arm] = probe.attention_call(built, 1, tokens)
-        timed = paired_latency(
-            calls, baseline=arms.baseline, rounds=arms.rounds, threads=arms.thread_count
-        )
-        found = latency_records(timed, "attention", tokens, 1, arms.baseline)
-        return found + _share_records(arms, tokens, calls[arms.baseline])
+        points = {arm: _core_point(arms, arm, tokens) for arm in arms.names}
+        timed = _cores(arms).time(list(points.values()), arms.baseline)
+        records = latency_records(timed, "attention", tokens, 1, arms.baseline)
+        core = probe.attention(**points[arms.baseline].arguments)
+        return records + _share_records(arms, tokens, core)
 
     return Cell(f"latency/attention/{tokens}", work, weight=1.0 + tokens / 1024)
+
+
+def _cores(arms: Arms) -> Sweep:
+    return Sweep(probe.attention, arms.rounds, arms.thread_count)
+
+
+def _core_point(arms: Arms, arm: str, tokens: int) -> Point:
+    """An arm's attention core with the mechanism's own defaults.
+
+    What was shrunk to the task's length would flatter it at longer ones.
+    """
+    shape = list(asdict(arms.shape).values())
+    size = {"tokens": tokens, "batch": 1}
+    arguments = {"name": arm, "options": arms.given.get(arm, {}), "shape": shape, **size}
+    return Point(arm, arguments, {"arm": arm, "scope": "attention", **size})
 
 
 def _share_records(arms: Arms, tokens: int, core: Callable[[], object]) -> list[Record]:
@@ -203,46 +205,24 @@ def _share_records(arms: Arms, tokens: int, core: Callable[[], object]) -> list[
 
 def memory_cell(arms: Arms, arm: str, tokens: int) -> Cell:
     """The peak memory of one arm's attention core, in a process of its own."""
-
-    def work() -> list[Record]:
-        arguments = {
-            "name": arm,
-            "options": arms.given.get(arm, {}),
-            "shape": list(asdict(arms.shape).values()),
-            "tokens": tokens,
-            "batch": 1,
-        }
-        peak = peak_memory(PROBE, arguments, threads=arms.thread_count)
-        labels: dict[str, Label] = {"arm": arm, "scope": "attention", "tokens": tokens, "batch": 1}
-        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
-
-    return Cell(f"memory/{arm}/{tokens}", work, weight=1.5)
+    return _cores(arms).memory_cell(f"memory/{arm}/{tokens}", _core_point(arms, arm, tokens), 1.5)
 
 
 def model_memory_cell(arms: Arms, arm: str, batch: int) -> Cell:
     """The peak memory of one arm's whole model on the task, in a process of its own."""
-
-    def work() -> list[Record]:
-        arguments = {
-            "model": arms.model,
-            "task": arms.task_name,
-            "task_options": arms.task_options,
-            "data": None if arms.data is None else str(arms.data),
-            "arm": arm,
-            "options": arms.options[arm],
-            "sizes": arms.sizes,
-            "batch": batch,
-        }
-        peak = peak_memory(MODEL_PROBE, arguments, threads=arms.thread_count)
-        labels: dict[str, Label] = {
-            "arm": arm,
-            "scope": "model",
-            "tokens": arms.task.tokens,
-            "batch": batch,
-        }
-        return [Record("peak_bytes", float(peak.bytes), "bytes", "measured", labels)]
-
-    return Cell(f"memory/{arm}/model", work, weight=1.5)
+    arguments = {
+        "model": arms.model,
+        "task": arms.task_name,
+        "task_options": arms.task_options,
+        "data": None if arms.data is None else str(arms.data),
+        "arm": arm,
+        "options": arms.options[arm],
+        "sizes": arms.sizes,
+        "batch": batch,
+    }
+    labels: Labels = {"arm": arm, "scope": "model", "tokens": arms.task.tokens, "batch": batch}
+    sweep = Sweep(model_in_its_own_process, arms.rounds, arms.thread_count)
+    return sweep.memory_cell(f"memory/{arm}/model", Point(arm, arguments, labels), 1.5)
 
 
 def flops_cell(arms: Arms, arm: str) -> Cell:

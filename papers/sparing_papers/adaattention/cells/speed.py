@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from sparing.core.record import Label, Record
 from sparing.experiment.arms import fitted_options
+from sparing.experiment.cells.sweep import Point, Sweep, ratio_record
 from sparing.experiment.run import Cell
 from sparing.export.int8 import quantise_module
 from sparing.layers.plan import full_plan, narrowed
 from sparing.measure.flops import count_flops
 from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.memory import peak_memory
-from sparing.measure.statistics import median_ratio
 from sparing.mechanisms.adaptive import Adaptive
 from sparing.mechanisms.shared.scorer import logit
 from sparing.models.shared.shape import seeded
@@ -35,7 +34,6 @@ AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 FORMS = (FULL, AS_PRINTED, "uniform", "linformer", "bigbird", "skip", "prune", NARROW, FREE)
 INT8_FORMS = (f"{FULL} int8", f"{AS_PRINTED} int8")
 CUT_SCORE, WHOLE_SCORE = 0.3, 0.9
-PROBE = "sparing_papers.adaattention.cells.speed:call_of"
 
 
 @dataclass(frozen=True)
@@ -149,12 +147,7 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
                 value = getattr(found, f"{of}_ms")
                 records.append(Record("latency_ms", value, "ms", "measured", {**labels, "of": of}))
             if name != FULL:
-                low, high = found.ratio.interval or (found.ratio.value, found.ratio.value)
-                value, interval = 1 / found.ratio.value, (1 / high, 1 / low)
-                count = found.ratio.count
-                records.append(
-                    Record("speed_up", value, "ratio", "measured", labels, interval, count)
-                )
+                records.append(ratio_record("speed_up", times[FULL], found, labels))
             if not name.endswith(" int8"):
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "measured", labels))
@@ -170,13 +163,8 @@ def _gain_over_int8(
     both, alone = f"{AS_PRINTED} int8", f"{FULL} int8"
     if not {both, alone} <= times.keys():
         return []
-    found = median_ratio(times[alone].samples_ms, times[both].samples_ms)
     labels = _labels(encoder, both, tokens)
-    return [
-        Record(
-            "gain_over_int8", found.value, "ratio", "measured", labels, found.interval, found.count
-        )
-    ]
+    return [ratio_record("gain_over_int8", times[alone], times[both], labels)]
 
 
 def seconds_of(encoder: Encoder, tokens: int, rounds: int) -> float:
@@ -188,19 +176,15 @@ def seconds_of(encoder: Encoder, tokens: int, rounds: int) -> float:
 def memory_cell(encoder: Encoder, name: str, tokens: int, threads: int) -> Cell:
     """The peak of one form's call and the size of its weights, in a process of its own."""
 
+    sizes = {"layers": encoder.layers, "longest": encoder.tokens, "tokens": tokens}
+    point = Point(name, {"name": name, **sizes}, _labels(encoder, name, tokens))
+
     def do() -> list[Record]:
-        arguments = {
-            "name": name,
-            "layers": encoder.layers,
-            "longest": encoder.tokens,
-            "tokens": tokens,
-        }
-        peak = float(peak_memory(PROBE, arguments, threads=threads).bytes)
+        peak = float(Sweep(call_of, 1, threads).peak(point).bytes)
         weights = float(weight_bytes(form(encoder, name)))
-        labels = _labels(encoder, name, tokens)
         return [
-            Record("peak_bytes", peak, "bytes", "measured", labels),
-            Record("weight_bytes", weights, "bytes", "measured", labels),
+            Record("peak_bytes", peak, "bytes", "measured", point.labels),
+            Record("weight_bytes", weights, "bytes", "measured", point.labels),
         ]
 
     return Cell(f"{SHAPE}/memory/{tokens}/{name}", do, weight=10.0)

@@ -90,7 +90,7 @@ def model_call(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Call:
 
 
 @dataclass(frozen=True)
-class _Text:
+class Text:
     """The least that a text model needs to know of a task."""
 
     tokens: int
@@ -111,7 +111,7 @@ def encoder_call(shape: Shape, tokens: int) -> Call:
     """A dense BERT encoder of the given sizes on one sequence: the whole around the core."""
     from sparing.models import build_model
 
-    model = build_model("bert", _Text(tokens), seed=0, **_sizes(shape))
+    model = build_model("bert", Text(tokens), seed=0, **_sizes(shape))
     return model_call(model, {"input_ids": torch.zeros(1, tokens, dtype=torch.long)})
 
 
