@@ -13,8 +13,9 @@ from sparing.models import build_model
 from sparing.tasks import Task
 from sparing.train.boxes import BoxLoss, evaluate_boxes
 from sparing.transfer.patching import select_patches, selector_of
-from sparing_papers.hugginggreen.arms import AGAIN, DENSE, Arm, selection_arms, shuffled
-from sparing_papers.hugginggreen.options import BOXES, Options
+from sparing_papers.hugginggreen.arms import Arm, selection_arms, shuffled
+from sparing_papers.hugginggreen.names import AGAIN, BOXES, DENSE
+from sparing_papers.hugginggreen.options import Options
 from sparing_papers.hugginggreen.records import idle_records, inference_energy, training_records
 from sparing_papers.hugginggreen.train import Work, train_metered
 

@@ -14,8 +14,8 @@ from sparing.core.record import Label, Record
 from sparing.core.writing import write_atomically
 from sparing.experiment.run import Cell
 from sparing.layers.patches import keep_count
-from sparing_papers.hugginggreen.arms import DENSE, Arm, equal_epochs, selection_arms
-from sparing_papers.hugginggreen.options import PATCHES
+from sparing_papers.hugginggreen.arms import Arm, equal_epochs, selection_arms
+from sparing_papers.hugginggreen.names import DENSE, PATCHES
 from sparing_papers.hugginggreen.records import (
     idle_records,
     inference_energy,

@@ -11,9 +11,17 @@ from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
 from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
 from sparing.tasks import Task
-from sparing_papers.hugginggreen.arms import DENSE, GAUSSIAN_HALF, selection_arms
-from sparing_papers.hugginggreen.options import ATTENTION, PATCHES, STAGES, Options
-from sparing_papers.hugginggreen.stages import MASKED, Longer
+from sparing_papers.hugginggreen.arms import selection_arms
+from sparing_papers.hugginggreen.names import (
+    ATTENTION,
+    DENSE,
+    GAUSSIAN_HALF,
+    MASKED,
+    PATCHES,
+    STAGES,
+    Longer,
+)
+from sparing_papers.hugginggreen.options import Options
 
 SAVED = 0.75
 PAIRS = 10  # declared before the first training: joules of single trainings differ by much

@@ -19,9 +19,9 @@ from sparing.tasks import Examples, Task, options_of
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
 from sparing.transfer.scheduling import PatchSchedule
+from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 
 DATA = "SPARING_DATA"
-PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
 # Named ways to change what is selected while training; an arm's own share replaces one end.
 SCHEDULES: Mapping[str, PatchSchedule] = {

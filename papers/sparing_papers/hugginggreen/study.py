@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Record
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.plan import clocked, plan_by_kind
 from sparing.experiment.run import Cell
@@ -33,20 +32,11 @@ from sparing_papers.hugginggreen.arms import (
 from sparing_papers.hugginggreen.boxes import box_cells
 from sparing_papers.hugginggreen.cells import arm_cell
 from sparing_papers.hugginggreen.claims import described, judge
-from sparing_papers.hugginggreen.options import (
-    ATTENTION,
-    BOXES,
-    PATCHES,
-    STAGES,
-    load,
-    require_machine,
-    task_names,
-    unlabelled,
-)
+from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 from sparing_papers.hugginggreen.options import BUDGETS as BUDGETS
 from sparing_papers.hugginggreen.options import Options as Options
+from sparing_papers.hugginggreen.options import load, require_machine, task_names, unlabelled
 from sparing_papers.hugginggreen.pictures import pictures_cell
-from sparing_papers.hugginggreen.stages import analyse as analyse_stages
 from sparing_papers.hugginggreen.stages import arms_of, stage_cell
 from sparing_papers.hugginggreen.train import FORWARD_AND_BACK, Work
 
@@ -67,16 +57,12 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     config = base_config("hugginggreen", identity, learned)
     tested = {name: len(task.test) for name, task in (boxed | tasks).items()}
 
-    def analysis(measured: Sequence[Record]) -> list[Record]:
-        paired = analyse(measured, tested, options.margin)
-        return [*paired, *analyse_stages(measured, tested, options.margin)]
-
     return Experiment(
         "hugginggreen",
         config | described(options, tasks, folder.name),
         lambda opened: _cells(options, tasks, boxed, folder, data),
         lambda records: judge(options, tasks, records),
-        analysis,
+        lambda measured: analyse(measured, tested, options.margin),
         estimate=partial(plan_by_kind, parts=3),
     )
 

@@ -28,7 +28,8 @@ from sparing.transfer.patching import select_patches, selector_of
 from sparing.transfer.pruning import prune
 from sparing.transfer.scheduling import ScheduledPatches
 from sparing.transfer.swap import swap
-from sparing_papers.hugginggreen.arms import DENSE, Arm, larger_patches, with_patches
+from sparing_papers.hugginggreen.arms import Arm, larger_patches, with_patches
+from sparing_papers.hugginggreen.names import DENSE
 from sparing_papers.hugginggreen.options import Options
 
 if TYPE_CHECKING:
