@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from sparing.core.checks import Count, NotNegative, check_fields, distinct, one_of
-from sparing_papers.calculator.arms import (
-    ARMS,
+from sparing_papers.calculator.arms import ARMS
+from sparing_papers.calculator.names import (
     BASELINE,
     BOTH_WAYS,
     DROPOUT,

@@ -13,7 +13,6 @@ from sparing.core.reading import parse_json
 from sparing.core.record import Label, Obtained, Record
 from sparing.experiment.records import RecordTable
 from sparing.measure.seeds import compared, components, quantity
-from sparing.measure.windows import SUFFIX
 from sparing_papers.hugginggreen.names import AGAIN, DENSE
 
 RIVAL_KINDS = ("fewer steps", "larger patches", "convolutions", "half the layers")
@@ -83,12 +82,9 @@ class Group:
 
     def joules(self, entry: Entry) -> float | None:
         """A training's energy until a validation; None where a component that counts is missing."""
-        spent: dict[str, float] = {
-            name.removesuffix(SUFFIX): joules for name, joules in entry["energy"].items()
-        }
-        if not self.components <= spent.keys():
-            return None
-        return sum(spent[name] for name in self.components)
+        spent: Mapping[str, float] = entry["energy"]
+        keys = [f"{component}_j" for component in self.components]
+        return sum(spent[key] for key in keys) if all(key in spent for key in keys) else None
 
 
 def _order(arm: str) -> tuple[bool, bool, int, str]:

@@ -65,16 +65,20 @@ def energy_notices(run: Run) -> list[str]:
     ]
 
 
+def missing_cells(run: Run) -> list[str]:
+    """The cells that were planned and have not ended."""
+    done = {record.cell for record in run.records}
+    return [str(key) for key in run.config.get("cells") or [] if key not in done]
+
+
 def unfinished_notices(run: Run, named: Callable[[list[str]], str]) -> list[str]:
     """How much of the plan is done; ``named`` puts the cells that are missing into words."""
-    planned = [str(key) for key in run.config.get("cells") or []]
-    done = {record.cell for record in run.records}
-    missing = [key for key in planned if key not in done]
+    planned, missing = len(run.config.get("cells") or []), missing_cells(run)
     if not missing:
         return []
     return [
-        f"This run is not complete: {len(planned) - len(missing):,} of {len(planned):,} cells are "
-        f"done; missing are {named(missing)}. The same command goes on."
+        f"This run is not complete: {planned - len(missing):,} of {planned:,} cells are done; "
+        f"missing are {named(missing)}. The same command goes on."
     ]
 
 
