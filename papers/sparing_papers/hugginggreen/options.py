@@ -312,12 +312,9 @@ def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Ta
 
 def _held(task: Task, name: str) -> Task:
     """The task with all its images in memory."""
-    return replace(
-        task,
-        train=_in_memory(name, task.train),
-        validation=_in_memory(name, task.validation),
-        test=_in_memory(name, task.test),
-    )
+    names = ("train", "validation", "test")
+    splits: dict[str, Any] = {split: _in_memory(name, task.split(split)) for split in names}
+    return replace(task, **splits)
 
 
 def _in_memory(name: str, examples: Examples) -> Examples:

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparing.core.record import Label, Record
 from sparing.experiment.run import Cell
 from sparing.models import build_model
 from sparing.tasks import Task
@@ -15,6 +14,7 @@ from sparing.train.contrastive import HardNegatives
 from sparing.train.masking import MaskedPatches, Masking
 from sparing.transfer.stages import carry_encoder, freeze_layers, masked_form, renew_layers
 from sparing_papers.hugginggreen.arms import equal_epochs
+from sparing_papers.hugginggreen.cells import metered_cell
 from sparing_papers.hugginggreen.names import (
     CONTRASTIVE,
     FROZEN,
@@ -23,12 +23,6 @@ from sparing_papers.hugginggreen.names import (
     STAGED,
     STAGES,
     Longer,
-)
-from sparing_papers.hugginggreen.records import (
-    idle_records,
-    inference_energy,
-    judged,
-    training_records,
 )
 from sparing_papers.hugginggreen.train import (
     Trained,
@@ -56,30 +50,12 @@ def arms_of(seed: int) -> list[str]:
 
 def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
     """One arm with all its stages; a stage that two arms share is trained once and paid by both."""
-
-    def do() -> list[Record]:
-        labels: dict[str, Label] = {
-            "question": STAGES,
-            "task": work.name,
-            "depth": work.depth,
-            "arm": name,
-            "seed": seed,
-        }
-        idle = idle_records(work.options, labels)
-        trained = _train(work, images, name, seed)
-        return [
-            *idle,
-            *judged(trained.model, work.task, labels),
-            *training_records(trained, labels),
-            *inference_energy(trained.model, work.task, work.options, labels),
-        ]
-
-    return Cell(f"{STAGES}/{work.name}/{work.depth}/{seed}/{name}", do)
+    return metered_cell(work, STAGES, name, seed, lambda: _train(work, images, name, seed))
 
 
 def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
     """A trained model, and all its stages."""
-    model, recipe = _dense(work, seed), work.recipe(seed)
+    model, recipe = build_model("vit", work.task, seed=seed, **work.sizes), work.recipe(seed)
     stages: list[TrainResult] = []
     if name in STAGED:
         stages = _before(work, images, model, name, seed)
@@ -92,11 +68,6 @@ def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
         recipe = replace(recipe, epochs=_epochs(work, longer, seed))
     place = work.place(STAGES, name, seed)
     return train_metered(model, work.task, recipe, place, work.options, before=tuple(stages))
-
-
-def _dense(work: Work, seed: int) -> PreTrainedModel:
-    sizes = {"layers": work.depth, "width": work.width, "heads": work.heads}
-    return build_model("vit", work.task, seed=seed, **sizes)
 
 
 def _before(

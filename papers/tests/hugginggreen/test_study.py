@@ -205,18 +205,18 @@ def test_what_is_distilled_pays_its_teacher_and_stages_pay_all_of_them(done):
     def energy(arm, question):
         return of_name(done, "train_energy_j", arm=arm, question=question, seed=0)[0].value
 
-    assert energy(arms.HALVED, "patches") > energy("dense", "patches")
-    (share,) = of_name(done, "flops_ratio", arm=arms.HALVED)
+    assert energy(names.HALVED, "patches") > energy("dense", "patches")
+    (share,) = of_name(done, "flops_ratio", arm=names.HALVED)
     assert share.value > 1.5
-    (curve,) = of_name(done, "curve", arm=arms.HALVED, seed=0)
+    (curve,) = of_name(done, "curve", arm=names.HALVED, seed=0)
     first = json.loads(curve.labels["told"])[0]
     assert first["energy"]["cpu_j"] > energy("dense", "patches")
-    assert energy(stages.CONTRASTIVE, "stages") > energy(stages.SCRATCH, "stages")
+    assert energy(names.CONTRASTIVE, "stages") > energy(names.SCRATCH, "stages")
     steps = {
         arm: of_name(done, "steps", arm=arm, question="stages")[0].value
-        for arm in (stages.MASKED, f"scratch, steps of {stages.MASKED}")
+        for arm in (names.MASKED, f"scratch, steps of {names.MASKED}")
     }
-    assert steps[stages.MASKED] == steps[f"scratch, steps of {stages.MASKED}"]
+    assert steps[names.MASKED] == steps[f"scratch, steps of {names.MASKED}"]
 
 
 def test_a_finished_run_is_read_back(done):
