@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -15,6 +16,7 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.predictors import build_predictor, load_predictor
 from sparing.report.page import write_report
+from sparing.report.run import Run
 from sparing.tasks.shared.calculation_scores import legacy_errors
 from sparing.tasks.shared.published import corrected, published
 from sparing_papers.calculator import analysis, claims, judging
@@ -22,6 +24,7 @@ from sparing_papers.calculator import study as calculator
 from sparing_papers.calculator.arms import ARMS
 from sparing_papers.calculator.names import FNN2, LSTM, PUBLISHED
 from sparing_papers.calculator.options import Options
+from sparing_papers.calculator.page import content, tables
 
 RECORDED = Path(__file__).parents[2] / "results/calculator-study-a8ce2ffc-2026-11"
 
@@ -182,3 +185,49 @@ def test_pairs_meet_by_seed():
     found = claims.paired({0: 3.0, 1: 4.0, 2: 9.0}, {1: 1.0, 0: 1.0}, 0.95)
     assert (found.value, found.count) == (2.5, 2)
     assert claims.paired({0: 1.0}, {1: 1.0}, 0.95) is None
+
+
+def test_what_is_printed_has_a_figure_for_each_published_network():
+    told = tables.printed()
+    assert tuple(told["arms"]) == PUBLISHED
+    columns = [told["architecture"], told["optimizer"]]
+    columns += [row[name] for row in told["rows"] for name in ("first", "later")]
+    assert {len(column) for column in columns} == {len(PUBLISHED)}
+    for model in told["language_models"]:
+        assert len(model["printed"]) == len(model["asked"]) == len(tables.PUBLISHED_SETS)
+
+
+def scores(**means):
+    """Bounded scores of networks by seed, and their means."""
+    found = []
+    for arm, values in means.items():
+        labels = {"arm": arm, "set": "in"}
+        found += [Record("exact", 0.5, "share", "measured", {**labels, "seed": 0})]
+        found += [
+            Record("bounded_score", value, "", "measured", {"arm": arm, "seed": seed})
+            for seed, value in enumerate(values)
+        ]
+        for name, value in (("bounded_score", fmean(values)), ("train_time_s", 1.0)):
+            own = {"arm": arm, "over": "seeds"}
+            found.append(Record(f"mean_{name}", value, "", "measured", own, count=len(values)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("means", "lead"),
+    [
+        ({"FNN2": [60.0, 61.0, 62.0], "RNN2": [40.0, 42.0, 41.0]}, "FNN2 generalizes best"),
+        ({"FNN2": [60.0, 61.0, 62.0], "RNN2": [59.0, 62.0, 60.0]}, "Undecided which generalizes"),
+        ({"FNN2": [60.0, 61.0], "RNN2": [40.0, 42.0]}, "No claim is made"),
+        ({"FNN2": [60.0, 61.0, 62.0]}, "No verdict yet"),
+        ({"FNN2": [60.0, 61.0, 62.0], "NAU": [100.0, 100.0, 99.0]}, "No verdict yet"),
+    ],
+)
+def test_the_best_network_is_named_where_its_seeds_say_so(means, lead):
+    run = Run({"arms": list(means), "claims": []}, scores(**means), [], [])
+    assert content.verdict(run).lead.startswith(lead)
+
+
+def test_goals_stand_fall_or_are_undecided():
+    told = [claims.verdict_of({"met": met}) for met in (True, False, "undecided")]
+    assert told == ["stands", "falls", "undecided"]

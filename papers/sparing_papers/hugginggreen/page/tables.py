@@ -45,14 +45,9 @@ TARGET = "target_energy_ratio"
 ArmCell = Callable[[str], str]
 
 
-def number(value: float) -> str:
-    """A number with two decimals."""
-    return f"{value:.2f}"
-
-
 def number_text(value: object) -> str:
-    """A number that a record carries beside its value."""
-    return number(value) if isinstance(value, int | float) else NONE
+    """A number that a record carries beside its value, with two decimals."""
+    return f"{value:.2f}" if isinstance(value, int | float) else NONE
 
 
 def mean_of(group: Group, name: str, form: Form) -> ArmCell:
@@ -65,29 +60,26 @@ def mean_of(group: Group, name: str, form: Form) -> ArmCell:
     return cell
 
 
-def beside_dense(group: Group, name: str, form: Form = ratio) -> ArmCell:
-    """A ratio to dense with its interval; 1 for dense itself."""
+def beside_dense(
+    group: Group, name: str, text: Callable[[Record | None], str], of_dense: str = NONE
+) -> ArmCell:
+    """A comparison with dense; ``of_dense`` stands for dense itself."""
 
     def cell(arm: str) -> str:
         record = group.records.find(name, arm=arm, to=DENSE)
-        return "1" if arm == DENSE else interval_text(record, form)
+        return of_dense if arm == DENSE else text(record)
 
     return cell
 
 
-def points_beside(group: Group, name: str) -> ArmCell:
-    """A difference to dense in points."""
-    return lambda arm: points_text(group.records.find(name, arm=arm, to=DENSE))
+def ratio_text(record: Record | None) -> str:
+    """A ratio with its interval."""
+    return interval_text(record, ratio)
 
 
-def p_beside(group: Group, name: str, label: str) -> ArmCell:
-    """A p-value that a comparison with dense carries."""
-
-    def cell(arm: str) -> str:
-        record = group.records.find(name, arm=arm, to=DENSE)
-        return p_text(record.labels.get(label) if record else None)
-
-    return cell
+def p_text_of(label: str) -> Callable[[Record | None], str]:
+    """A p-value that a comparison carries."""
+    return lambda record: p_text(record.labels.get(label) if record else None)
 
 
 def arm_blocks(groups: Sequence[Group], margin: float) -> list[Block]:
@@ -96,21 +88,18 @@ def arm_blocks(groups: Sequence[Group], margin: float) -> list[Block]:
 
 
 def _arms(group: Group, margin: str) -> Block:
-    def flops(arm: str) -> str:
-        record = group.records.find("flops_ratio", arm=arm, to=DENSE)
-        return "1" if arm == DENSE else value_text(record, number)
-
+    score, energy = "accuracy_difference", "energy_ratio"
     columns: list[Column[str]] = [
         Column("Arm", str),
         Column("Test accuracy", mean_of(group, "accuracy", wording.share)),
-        Column("Beside dense, points", points_beside(group, "accuracy_difference")),
-        Column("Energy", beside_dense(group, "energy_ratio")),
-        Column("FLOPs", flops),
+        Column("Beside dense, points", beside_dense(group, score, points_text)),
+        Column("Energy", beside_dense(group, energy, ratio_text, "1")),
+        Column("FLOPs", beside_dense(group, "flops_ratio", lambda r: value_text(r, ratio), "1")),
         Column("Energy to the target", _target(group, TARGET)),
         Column("FLOPs to it", _target(group, "target_flops_ratio")),
-        Column("Energy of a prediction", beside_dense(group, "inference_ratio")),
-        Column("Holm's p", p_beside(group, "energy_ratio", "holm_p")),
-        Column("Not worse, p", p_beside(group, "accuracy_difference", "non_inferior_p")),
+        Column("Energy of a prediction", beside_dense(group, "inference_ratio", ratio_text, "1")),
+        Column("Holm's p", beside_dense(group, energy, p_text_of("holm_p"))),
+        Column("Not worse, p", beside_dense(group, score, p_text_of("non_inferior_p"))),
     ]
     pairs = wording.count_of(group.pairs, "pair")
     better = _better_dense(group, TARGET) or "not known yet"
@@ -135,7 +124,7 @@ def _target(group: Group, name: str) -> ArmCell:
             return "1"
         if missed:
             return "reached by {reached} of {of}".format(**missed.labels)
-        return interval_text(group.records.find(name, arm=arm), ratio)
+        return ratio_text(group.records.find(name, arm=arm))
 
     return cell
 
@@ -163,7 +152,7 @@ def _beside_rival(group: Group, rival: str) -> ArmCell:
         parts = [points_text(difference), f"p {p_text(p_of(difference))}"]
         for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "FLOPs")):
             record = group.records.find(name, arm=arm, rival=rival)
-            parts += [f"{word} {value_text(record, number)}"] if record else []
+            parts += [f"{word} {value_text(record, ratio)}"] if record else []
         return "; ".join(parts)
 
     return cell
@@ -180,7 +169,7 @@ def half_blocks(groups: Sequence[Group]) -> list[Block]:
         Column("Task", lambda group: group.name),
         Column("Test accuracy, points", lambda group: points_text(half(group, "rival_difference"))),
         Column("p of the difference", lambda group: p_text(p_of(half(group, "rival_difference")))),
-        Column("Energy", lambda group: interval_text(half(group, "rival_energy_ratio"), ratio)),
+        Column("Energy", lambda group: ratio_text(half(group, "rival_energy_ratio"))),
     ]
     explain = TEXT("half", half=GAUSSIAN_HALF.capitalize(), softmax=SOFTMAX_HALF)
     return [table("half", "Half the heads", explain, rows, columns)] if rows else []
@@ -203,9 +192,7 @@ def _stages(group: Group, equal: str) -> Block:
         Column("Scratch as long", lambda arm: accuracy(Longer(arm, equal).name)),
         Column("Beside it, points", lambda arm: points_text(beside("stage_difference", arm))),
         Column("p of the difference", lambda arm: p_text(p_of(beside("stage_difference", arm)))),
-        Column(
-            "Energy over it", lambda arm: interval_text(beside("stage_energy_ratio", arm), ratio)
-        ),
+        Column("Energy over it", lambda arm: ratio_text(beside("stage_energy_ratio", arm))),
     ]
     pairs = wording.count_of(group.pairs, "pair")
     explain = TEXT("stages", length=LENGTHS[equal], pairs=pairs)
@@ -228,11 +215,11 @@ def _boxes(group: Group) -> Block:
     columns: list[Column[str]] = [
         Column("Arm", str),
         Column("mAP@0.5", share("map50")),
-        Column("Beside dense, points", points_beside(group, "map50_difference")),
+        Column("Beside dense, points", beside_dense(group, "map50_difference", points_text)),
         Column("Mean IoU", share("mean_iou")),
         Column("Top-1", share("accuracy")),
-        Column("Energy", beside_dense(group, "energy_ratio")),
-        Column("Holm's p", p_beside(group, "energy_ratio", "holm_p")),
+        Column("Energy", beside_dense(group, "energy_ratio", ratio_text, "1")),
+        Column("Holm's p", beside_dense(group, "energy_ratio", p_text_of("holm_p"))),
         Column("mAP@0.5, all patches", share("map50_of_all_patches")),
         Column("Mean IoU, all patches", share("mean_iou_of_all_patches")),
     ]
