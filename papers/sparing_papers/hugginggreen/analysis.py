@@ -209,37 +209,27 @@ def _better_dense(reached: Reached) -> str | None:
 
     Dense itself always does. All of the better arm's luck counts for it.
     """
-    best: tuple[float, str] | None = None
-    for arm, by_seed in reached.items():
-        known = arm == DENSE or arm.startswith(("fewer steps", "larger patches"))
-        values = [value for value in by_seed.values() if value]
-        if not known or not values or len(values) < len(by_seed):
-            continue
-        mean = sum(values) / len(values)
-        if best is None or mean < best[0]:
-            best = (mean, arm)
-    return best[1] if best else None
+    means = {
+        arm: sum(cost or 0.0 for cost in by_seed.values()) / len(by_seed)
+        for arm, by_seed in reached.items()
+        if arm == DENSE or arm.startswith(("fewer steps", "larger patches"))
+        if by_seed and all(by_seed.values())
+    }
+    return min(means, key=lambda arm: means[arm], default=None)
 
 
 def _target(group: Group, name: str, arm: str, better: str, reached: Reached) -> Record:
     """An arm's cost of the target over the better dense arm's; None where a seed missed it."""
-    own, rival = reached[arm], reached[better]
-    values = {seed: value for seed, value in own.items() if value}
-    labels: dict[str, Label] = {
-        **group.labels,
-        "arm": arm,
-        "to": better,
-        "reached": len(values),
-        "of": len(own),
-    }
+    ours, theirs = ({k: v for k, v in reached[one].items() if v} for one in (arm, better))
+    labels: dict[str, Label] = {**group.labels, "arm": arm, "to": better}
+    labels |= {"reached": len(ours), "of": len(reached[arm])}
     obtained = group.obtained if "energy" in name else "modelled"
-    theirs = {seed: value for seed, value in rival.items() if value}
-    ours, baseline = pairs(values, theirs)
-    if not ours or len(values) < len(own):
+    common = pairs(ours, theirs)
+    if not common[0] or len(ours) < len(reached[arm]):
         return Record(name, None, "ratio", obtained, labels)
-    found = compare_pairs(ours, baseline)
-    labels["sign_flip_p"] = found.sign_flip_p
-    ratio = found.ratio
+    compared = compare_pairs(*common)
+    labels["sign_flip_p"] = compared.sign_flip_p
+    ratio = compared.ratio
     return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
 
 
