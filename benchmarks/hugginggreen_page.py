@@ -9,15 +9,16 @@ import argparse
 from pathlib import Path
 
 from pages import put_between
+from sparing.report.estimates import points_text
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
-from sparing_papers.hugginggreen.page.content import verdict
-from sparing_papers.hugginggreen.page.results import ATTENTION, BOXES, PATCHES, GreenResults, Group
+from sparing_papers.hugginggreen.groups import Group
+from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
+from sparing_papers.hugginggreen.page.content import groups_of, margin, of, verdict
 from sparing_papers.hugginggreen.page.tables import (
     arm_blocks,
     box_blocks,
     half_blocks,
-    points_text,
     rival_blocks,
     stage_blocks,
 )
@@ -36,29 +37,28 @@ COLUMNS = slice(0, 7)  # without the energy of a prediction and the p-values, wh
 def answers(folder: Path) -> str:
     """The verdict, its goals, and every table that a research question is answered by."""
     run = read_run(folder)
-    results = GreenResults(run)
-    decided = verdict(results)
+    groups = groups_of(run)
+    patches, attention = of(groups, PATCHES), of(groups, ATTENTION)
+    decided = verdict(run, groups)
     parts = [f"**{decided.lead}**{decided.because}", *(text for text in decided.second if text)]
     goals = tuple((goal["name"], MET.get(goal["met"], "undecided")) for goal in run.goals)
     parts.append(plain_table(("Declared goal", "Met"), goals))
-    for question in (PATCHES, ATTENTION):
-        for block in arm_blocks(results, question):
-            rows = tuple(row[COLUMNS] for row in block.rows)
-            pairs = f"{block.explain.partition(';')[0]}."
-            parts += [f"### {block.title}", pairs, plain_table(block.heads[COLUMNS], rows)]
-    blocks = [*rival_blocks(results), *half_blocks(results), *stage_blocks(results)]
-    if results.of(BOXES):
-        blocks += box_blocks(results)
-    for block in blocks:
+    for block in arm_blocks([*patches, *attention], margin(run)):
+        rows = tuple(row[COLUMNS] for row in block.rows)
+        pairs = f"{block.explain.partition(';')[0]}."
+        parts += [f"### {block.title}", pairs, plain_table(block.heads[COLUMNS], rows)]
+    stages, boxes = stage_blocks(of(groups, STAGES)), box_blocks(of(groups, BOXES))
+    for block in (*rival_blocks(patches), *half_blocks(attention), *stages, *boxes):
         parts += [f"### {block.title}", plain_table(block.heads, block.rows)]
     return "\n\n".join(parts)
 
 
 def every_choice(folder: Path) -> str:
     """Every score, way and share beside each rival of the same cost, in points."""
-    results = GreenResults(read_run(folder))
-    group = max(results.of(PATCHES), key=lambda each: len(each.arms))
-    parts = [verdict(results).second[0]]
+    run = read_run(folder)
+    groups = groups_of(run)
+    group = max(of(groups, PATCHES), key=lambda group: len(group.arms))
+    parts = [verdict(run, groups).second[0]]
     for rival, words in RIVALS.items():
         parts += [f"Beside {words}:", _beside(group, rival)]
     return "\n\n".join(parts)
@@ -75,7 +75,7 @@ def _beside(group: Group, rival: str) -> str:
 
 
 def _points(group: Group, arm: str, rival: str) -> str:
-    return points_text(group.find("rival_difference", arm=arm, rival=rival))
+    return points_text(group.records.find("rival_difference", arm=arm, rival=rival))
 
 
 def main() -> None:

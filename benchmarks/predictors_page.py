@@ -12,16 +12,15 @@ from pages import put_between
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
 from sparing_papers.calculator.page.content import verdict
-from sparing_papers.calculator.page.results import ValueResults
 from sparing_papers.calculator.page.tables import claims_block, network_blocks
 
 
 def tables(folder: Path) -> str:
     """The verdict, the networks, and the claims."""
-    results = ValueResults(read_run(folder))
-    decided, claims = verdict(results), claims_block(results)
+    run = read_run(folder)
+    decided, claims = verdict(run), claims_block(run)
     parts = [f"**{decided.lead}**{decided.because}", *(text for text in decided.second if text)]
-    for block in (*network_blocks(results), claims):
+    for block in (*network_blocks(run), claims):
         parts += [block.explain, plain_table(block.heads, block.rows)]
     return "\n\n".join(parts)
 

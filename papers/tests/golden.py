@@ -31,7 +31,6 @@ from sparing_papers.calculator import claims as value_claims
 from sparing_papers.hugginggreen import analysis as green_analysis
 from sparing_papers.hugginggreen import claims as green_goals
 from sparing_papers.hugginggreen import options as green_options
-from sparing_papers.hugginggreen import stages
 from sparing_papers.kerformer import claims as ker_claims
 from sparing_papers.linformer import analysis as lin_analysis
 from sparing_papers.linformer import claims as lin_goals
@@ -121,7 +120,6 @@ def of_hugginggreen(config: Config, measured: Records, before: Records) -> Any:
     tested = {name: splits["test"] for name, splits in config["task"]["examples"].items()}
     tested["scenes"] = HELD_OUT["test"]
     found = green_analysis.analyse(measured, tested, options.margin)
-    found += stages.analyse(measured, tested, options.margin)
     return found, lambda records: green_goals.judge(options, tasks, records)
 
 

@@ -1,135 +1,138 @@
-"""What the trainings of the calculator study come to: scores, means over seeds, claims."""
+"""What the trainings of the calculator study come to: scores, and means over seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
 from sparing.core.record import Label, Record
+from sparing.experiment.evaluation import wilson
+from sparing.experiment.records import RecordTable
 from sparing.measure.statistics import mean_difference
 from sparing.tasks.shared.calculation_scores import bounded_score, legacy_score_of
-from sparing_papers.calculator.arms import BASELINE
+from sparing_papers.calculator.names import BASELINE
 
-BOUNDED_SETS = ("in", "out", "long", "out+long")
-PER_SEED = ("exact", "mean_error", "relative_error", "worst_error", "legacy_score", "bounded_score")
+SETS = ("in", "out", "long", "out+long")
+PARTS = ("operands", "largest")
+"""Labels of scores of a part of a set."""
+KEPT = ("arm", "set", *PARTS, "part", "place", "size", "of", "component")
+"""Labels of a mean over seeds; others are of one training."""
 Seeds = dict[Any, float]
 
 
-@dataclass
-class Values:
-    """The records of a run, to be asked for one quantity of one arm by seed."""
-
-    records: Sequence[Record]
-    _known: dict[tuple[Any, ...], list[Record]] = field(default_factory=dict)
-
-    def by_seed(self, name: str, arm: str, **labels: Label) -> Seeds:
-        """Values by seed of the records that have these labels and no others."""
-        wanted = {"arm": arm, **labels}
-        return {
-            r.labels.get("seed"): float(r.value)
-            for r in self._named.get((name, arm), [])
-            if r.value is not None and {k: v for k, v in r.labels.items() if k in _KEYS} == wanted
-        }
-
-    @cached_property
-    def _named(self) -> dict[tuple[str, Any], list[Record]]:
-        found: dict[tuple[str, Any], list[Record]] = {}
-        for each in self.records:
-            found.setdefault((each.name, each.labels.get("arm")), []).append(each)
-        return found
-
-    @cached_property
-    def arms(self) -> list[str]:
-        """Every arm that was judged, in the order of the run."""
-        return list(dict.fromkeys(str(r.labels["arm"]) for r in self.records if r.name == "exact"))
+def by_seed(table: RecordTable, name: str, arm: str, **labels: Label) -> Seeds:
+    """A quantity of an arm by seed; of a part of a set only where labels name the part."""
+    parts = set(PARTS) - labels.keys()
+    records = table.all(name, arm=arm, **labels)
+    whole = [record for record in records if parts.isdisjoint(record.labels)]
+    return {record.labels.get("seed"): float(record.value or 0.0) for record in whole}
 
 
-_KEYS = ("arm", "set", "operands", "largest", "part", "place", "size", "of", "component")
+def mean_of(table: RecordTable, name: str, arm: str, **labels: Label) -> Record | None:
+    """The mean over seeds of a quantity of an arm."""
+    return table.exact(f"mean_{name}", arm=arm, over="seeds", **labels)
+
+
+def line_of(
+    table: RecordTable, name: str, arm: str, along: str, **labels: Label
+) -> list[tuple[int, Record]]:
+    """Means over seeds along one label, such as the number of operands."""
+    records = table.all(f"mean_{name}", arm=arm, **labels)
+    line = [(at, r) for r in records if isinstance(at := r.labels.get(along), int)]
+    return sorted(line, key=lambda point: point[0])
+
+
+def energy_of(table: RecordTable, arm: str) -> Record | None:
+    """Mean joules of a training: what was sensed, else what was estimated."""
+    records = table.all("mean_train_energy_j", arm=arm)
+    sensed = [record for record in records if record.obtained != "estimated"] or records
+    if not sensed:
+        return None
+    return replace(sensed[0], value=sum(float(r.value or 0.0) for r in sensed), interval=None)
+
+
+def legacy_span(table: RecordTable, arm: str) -> Record | None:
+    """The published score, from the least to the largest that one seed and one baseline give."""
+    score, records = mean_of(table, "legacy_score", arm), table.all("legacy_score", arm=arm)
+    if score is None or not records:
+        return None
+    low = min(float(record.labels["lowest"] or 0.0) for record in records)
+    high = max(float(record.labels["highest"] or 0.0) for record in records)
+    return replace(score, interval=(low, high))
+
+
+def is_exact(table: RecordTable, arm: str) -> bool:
+    """Whether an arm errs nowhere on any of the corrected sets."""
+    errors = [mean_of(table, "mean_error", arm, set=name) for name in SETS]
+    return all(error is not None and (error.value or 0.0) < 1e-9 for error in errors)
+
+
+def right_share(right: int, count: int) -> Record:
+    """The share of right replies with Wilson's interval: of other sums for this one model."""
+    interval = wilson(right, count)
+    return Record("right_share", right / count, "share", "measured", {}, interval, count)
 
 
 def analyse(records: Sequence[Record]) -> list[Record]:
     """Both scores of each training, against the baseline's mean errors, and means over seeds."""
-    values = Values(records)
-    scored = [*_legacy(values), *_bounded(values)]
-    whole = Values([*records, *scored])
-    return [*scored, *_means(whole)]
+    table = RecordTable(records)
+    scored = [*_legacy(table), *_bounded(table)]
+    return [*scored, *_means(RecordTable([*records, *scored]))]
 
 
-def _legacy(values: Values) -> Iterable[Record]:
+def _by_value(
+    table: RecordTable, name: str, arm: str, label: str, values: Sequence[str]
+) -> dict[Any, dict[str, float]]:
+    """A quantity by seed and by the value of a label, of the seeds that have it for all values."""
+    parts = {value: by_seed(table, name, arm, **{label: value}) for value in values}
+    seeds = [seed for seed in parts[values[0]] if all(seed in part for part in parts.values())]
+    return {seed: {value: part[seed] for value, part in parts.items()} for seed in seeds}
+
+
+def _legacy(table: RecordTable) -> Iterable[Record]:
     """The published score; the spread is what other seeds of the baseline would have given."""
-    parts = ("in", "out", "long", "pooled")
-    errors = {part: values.by_seed("legacy_error", BASELINE, part=part) for part in parts}
-    if not all(errors.values()):
+    common = ("in", "out", "long")
+    pooled = _by_value(table, "legacy_error", BASELINE, "part", (*common, "pooled"))
+    if not pooled:
         return
-    seeds = sorted(errors["in"], key=str)
-    baselines = [
-        {
-            **{part: errors[part][seed] for part in ("in", "out", "long")},
-            "relative": errors["pooled"][seed],
-        }
-        for seed in seeds
-    ]
-    middle = {name: mean(each[name] for each in baselines) for name in baselines[0]}
-    for arm in values.arms:
-        own = {
-            part: values.by_seed("legacy_error", arm, part=part)
-            for part in ("in", "out", "long", "relative")
-        }
-        for seed in own["in"]:
-            one = {part: own[part][seed] for part in own}
-            if min(one.values()) < 1e-9:
+    baselines = [{**errors, "relative": errors["pooled"]} for errors in pooled.values()]
+    middle = {part: mean(errors[part] for errors in baselines) for part in baselines[0]}
+    for arm in map(str, table.values_of("exact", "arm")):
+        own = _by_value(table, "legacy_error", arm, "part", (*common, "relative"))
+        for seed, errors in own.items():
+            if min(errors.values()) < 1e-9:
                 continue  # an exact model has no finite score
-            score = legacy_score_of(one, middle)
-            spread = [legacy_score_of(one, each) for each in baselines]
+            score = legacy_score_of(errors, middle)
+            spread = [legacy_score_of(errors, baseline) for baseline in baselines]
             labels: dict[str, Label] = {"arm": arm, "seed": seed}
             labels |= {"lowest": min(spread), "highest": max(spread)}
             yield Record("legacy_score", score, "", "measured", labels)
 
 
-def _bounded(values: Values) -> Iterable[Record]:
-    baseline = {
-        name: mean(found.values())
-        for name in BOUNDED_SETS
-        if (found := values.by_seed("mean_error", BASELINE, set=name))
-    }
-    if len(baseline) < len(BOUNDED_SETS):
+def _bounded(table: RecordTable) -> Iterable[Record]:
+    """The bounded score, relative to the mean errors of the baseline's seeds."""
+    baselines = _by_value(table, "mean_error", BASELINE, "set", SETS).values()
+    if not baselines:
         return
-    for arm in values.arms:
-        errors = {name: values.by_seed("mean_error", arm, set=name) for name in BOUNDED_SETS}
-        for seed in errors["in"]:
-            if all(seed in each for each in errors.values()):
-                score = bounded_score({n: each[seed] for n, each in errors.items()}, baseline)
-                labels: dict[str, Label] = {"arm": arm, "seed": seed}
-                yield Record("bounded_score", score, "", "measured", labels)
+    middle = {name: mean(errors[name] for errors in baselines) for name in SETS}
+    for arm in map(str, table.values_of("exact", "arm")):
+        for seed, errors in _by_value(table, "mean_error", arm, "set", SETS).items():
+            labels: dict[str, Label] = {"arm": arm, "seed": seed}
+            yield Record("bounded_score", bounded_score(errors, middle), "", "measured", labels)
 
 
-def _means(values: Values) -> Iterable[Record]:
+def _means(table: RecordTable) -> Iterable[Record]:
     """The mean over seeds of every quantity of an arm, with Student's interval."""
-    groups: dict[tuple[Any, ...], list[Record]] = {}
-    for each in values.records:
-        if each.value is None or "arm" not in each.labels:
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for record in table.records:
+        if record.value is None or "arm" not in record.labels:
             continue
-        kept = tuple(sorted((k, v) for k, v in each.labels.items() if k in _KEYS))
-        groups.setdefault((each.name, each.unit, each.obtained, kept), []).append(each)
-    for (name, unit, obtained, kept), found in groups.items():
-        numbers = [float(each.value or 0.0) for each in found]
-        spread = mean_difference(numbers, [0.0] * len(numbers))
-        labels = {**dict(kept), "over": "seeds"}
-        yield Record(
-            f"mean_{name}", spread.value, unit, obtained, labels, spread.interval, len(numbers)
-        )
-
-
-def paired(
-    ours: Mapping[Any, float], theirs: Mapping[Any, float], *, confidence: float = 0.95
-) -> Record | None:
-    """The mean difference over the seeds that both have, with Student's interval."""
-    seeds = [seed for seed in ours if seed in theirs]
-    if not seeds:
-        return None
-    a, b = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-    found = mean_difference(a, b, confidence=confidence)
-    return Record("paired", found.value, "", "measured", {}, found.interval, len(seeds))
+        labels = tuple(sorted((k, v) for k, v in record.labels.items() if k in KEPT))
+        key = (record.name, record.unit, record.obtained, labels)
+        groups.setdefault(key, []).append(float(record.value))
+    for (name, unit, obtained, kept), values in groups.items():
+        gap = mean_difference(values, [0.0] * len(values))
+        own = {**dict(kept), "over": "seeds"}
+        yield Record(f"mean_{name}", gap.value, unit, obtained, own, gap.interval, len(values))

@@ -8,17 +8,22 @@ from typing import Any
 
 from sparing.calculator.regression import published_recipe
 from sparing.train import Recipe
-
-BASELINE = "baseline"
-FNN2, FNN3, RNN2 = "FNN2", "FNN3", "RNN2"
-LSTM, BOTH_WAYS = "LSTM with attention", "BiLSTM with attention"
-SMALL, LARGE = "transformer4", "transformer5"
-DROPOUT, NO_PLACES = "FNN2, dropout", "FNN3, no positions"
-PROPOSED, BENCHMARK = "FNN with attention", "FNN2, benchmark as loss"
-# Arms without training: two weights by least squares, the answer 0, a regression on all slots.
-TWO_WEIGHTS, ZERO, LINEAR = "two weights", "always 0", "linear regression"
-CALCULATOR = "calculator (text)"
-FIXED = (TWO_WEIGHTS, LINEAR, ZERO, CALCULATOR)
+from sparing_papers.calculator.names import (
+    BASELINE,
+    BENCHMARK,
+    BOTH_WAYS,
+    DROPOUT,
+    FNN2,
+    FNN3,
+    LARGE,
+    LSTM,
+    NAC,
+    NAU,
+    NO_PLACES,
+    PROPOSED,
+    RNN2,
+    SMALL,
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,6 @@ ARMS: dict[str, ValueArm] = {
     f"{SMALL}, kerformer": _transformer(mechanism="kerformer"),
     f"{SMALL}, linformer": _transformer(mechanism="linformer", mechanism_options={"slots": 8}),
     "xVal": ValueArm("xval", {}, 1e-3, "adamw"),
-    "NAU": ValueArm("accumulator", {}, 1e-2),
-    "NAC": ValueArm("accumulator", {"kind": "nac"}, 1e-2),
+    NAU: ValueArm("accumulator", {}, 1e-2),
+    NAC: ValueArm("accumulator", {"kind": "nac"}, 1e-2),
 }
-PUBLISHED = (FNN2, FNN3, RNN2, LSTM, SMALL, LARGE)

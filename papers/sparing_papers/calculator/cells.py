@@ -20,17 +20,9 @@ from sparing.tasks.arithmetic import as_values
 from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
 from sparing.train.values import ValueLoss
-from sparing_papers.calculator.arms import (
-    ARMS,
-    BASELINE,
-    CALCULATOR,
-    FIXED,
-    LINEAR,
-    TWO_WEIGHTS,
-    ZERO,
-    ValueArm,
-)
+from sparing_papers.calculator.arms import ARMS, ValueArm
 from sparing_papers.calculator.judging import Labels, Predict, probe_records, score_records
+from sparing_papers.calculator.names import CALCULATOR, FIXED, LINEAR, TWO_WEIGHTS, ZERO
 from sparing_papers.calculator.options import Options
 
 # Seconds of one core for 200 epochs of the smallest network; others by their weights.
@@ -158,6 +150,3 @@ def all_cells(options: Options, folder: Path) -> list[Cell]:
     for seed in range(options.seeds):
         found += [arm_cell(options, folder, name, seed) for name in options.trained]
     return found
-
-
-__all__ = ["BASELINE", "all_cells", "arm_cell", "place_of", "slug"]

@@ -5,18 +5,29 @@ Source: Mukin, A Predictive Calculator (2025), sections 1.2, 5 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sparing.core.record import Record
-from sparing.experiment.claims import Claim, Estimate, GoalResult, at_once, decide
+from sparing.experiment.claims import (
+    Claim,
+    Estimate,
+    GoalResult,
+    Measure,
+    at_once,
+    decide,
+    least,
+)
 from sparing.experiment.records import RecordTable
-from sparing_papers.calculator.analysis import Values, paired
-from sparing_papers.calculator.arms import (
+from sparing.measure.statistics import mean_difference
+from sparing_papers.calculator.analysis import Seeds, by_seed, mean_of
+from sparing_papers.calculator.names import (
+    ACCUMULATORS,
     BASELINE,
     BOTH_WAYS,
     DROPOUT,
+    FIXED,
     FNN2,
     FNN3,
     LARGE,
@@ -29,12 +40,11 @@ from sparing_papers.calculator.arms import (
 )
 
 CLAIM = "claim"  # others are what the text proposes, and claims made of another network
-OF_ANOTHER_KIND = ("NAU", "NAC", BASELINE)
-Found = Callable[[Values, float], Record | None]
+VERDICTS = {"True": "stands", "False": "falls"}
 
 
 def _claim(
-    text: str, quantity: str, measure: Found, bound: float = 0.0, kind: str = CLAIM
+    text: str, quantity: str, measure: Measure, bound: float = 0.0, kind: str = CLAIM
 ) -> Claim:
     """``text`` as published; it holds where the whole interval of ``measure`` is above ``bound``.
 
@@ -42,112 +52,97 @@ def _claim(
     without having tried it, or a claim made of another network.
     """
 
-    def estimate(records: RecordTable, confidence: float) -> Estimate | None:
-        found = measure(Values(records.records), confidence)
-        if found is None or found.value is None:
-            return None
-        return Estimate(float(found.value), found.interval, found.count)
-
     def varies(records: RecordTable, result: GoalResult) -> bool:
         return result.interval != (bound, bound)
 
     name = f"{text}: {quantity}"
-    return Claim(name, estimate, bound, guards=(varies,), kind=kind, family="claims")
+    return Claim(name, measure, bound, guards=(varies,), kind=kind, family="claims")
 
 
-def _compared(
-    ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float
-) -> Record | None:
-    """A difference, seed by seed."""
-    if not (ours and theirs):
+def paired(ours: Seeds, theirs: Seeds, confidence: float) -> Estimate | None:
+    """The mean difference over the seeds that both have, with Student's interval."""
+    seeds = [seed for seed in ours if seed in theirs]
+    if not seeds:
         return None
-    return paired(ours, theirs, confidence=confidence)
+    values = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+    gap = mean_difference(*values, confidence=confidence)
+    return Estimate(gap.value, gap.interval, len(seeds))
 
 
-def _difference(name: str, ours: str, theirs: str, **labels: str) -> Found:
+def _difference(name: str, ours: str, theirs: str, **labels: str) -> Measure:
     """How much larger a quantity is of one arm than of another, seed by seed."""
+    return lambda table, confidence: paired(
+        by_seed(table, name, ours, **labels), by_seed(table, name, theirs, **labels), confidence
+    )
 
-    def measure(values: Values, confidence: float) -> Record | None:
-        one, other = (values.by_seed(name, arm, **labels) for arm in (ours, theirs))
-        return _compared(one, other, confidence)
+
+def _alone(name: str, arm: str) -> Measure:
+    """A quantity of one arm."""
+
+    def measure(table: RecordTable, confidence: float) -> Estimate | None:
+        values = by_seed(table, name, arm)
+        return paired(values, dict.fromkeys(values, 0.0), confidence)
 
     return measure
 
 
-def _alone(name: str, arm: str, **labels: str) -> Found:
-    def measure(values: Values, confidence: float) -> Record | None:
-        found = values.by_seed(name, arm, **labels)
-        return _compared(found, dict.fromkeys(found, 0.0), confidence)
-
-    return measure
-
-
-def _leaning(values: Values, confidence: float) -> Record | None:
+def _leaning(table: RecordTable, confidence: float) -> Estimate | None:
     """What the last of three operands moves the answer by, less what the first does."""
-    last, first = (values.by_seed("sensitivity", RNN2, operands=3, place=n) for n in (3, 1))
-    return _compared(last, first, confidence)
+    last, first = (by_seed(table, "sensitivity", RNN2, operands=3, place=n) for n in (3, 1))
+    return paired(last, first, confidence)
 
 
-def _beside_all(
-    pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]], confidence: float
-) -> Record | None:
+def _beside_all(pairs: Sequence[tuple[Seeds, Seeds]], confidence: float) -> Estimate | None:
     """The least of several differences: above a bound only where all are, below it where one is.
 
-    One of many is easily below by chance: the upper ends are of intervals that hold at once. Where
-    one of them was not measured, the others can refute a claim but not support it.
+    Where one of them was not measured, the others can refute a claim but not support it.
     """
-    asked = len(pairs)
-    pairs = [pair for pair in pairs if all(pair)]
-    together = at_once(confidence, len(pairs))
-    found = [record for pair in pairs if (record := paired(*pair, confidence=confidence))]
-    wide = [record for pair in pairs if (record := paired(*pair, confidence=together))]
-    lows = [record.interval[0] for record in found if record.interval]
-    highs = [record.interval[1] for record in wide if record.interval]
-    if not found or not lows or not highs:
-        return found[0] if found else None
-    least = min(found, key=lambda record: float(record.value or 0.0))
-    told = len(pairs) == asked or min(highs) < 0
-    interval = (min(lows), min(highs)) if told else None
-    return replace(least, interval=interval, count=min(r.count for r in found))
+    measured = [pair for pair in pairs if all(pair)]
+    together = at_once(confidence, len(measured))
+    smallest = least(
+        [paired(*pair, confidence) for pair in measured],
+        [paired(*pair, together) for pair in measured],
+    )
+    if smallest is None or smallest.interval is None:
+        return smallest
+    refuted = smallest.interval[1] < 0
+    return smallest if len(measured) == len(pairs) or refuted else replace(smallest, interval=None)
 
 
-def _over_the_best(values: Values, confidence: float) -> Record | None:
+def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:
     """The published winner's bounded score less that of each network that is no FNN.
 
     Accumulators do not count: the sum is built into them.
     """
-    ours = values.by_seed("bounded_score", FNN2)
-    arms = dict.fromkeys([*PUBLISHED, *values.arms])
-    others = {arm: values.by_seed("bounded_score", arm) for arm in arms if _is_rival(arm)}
-    return _beside_all(
-        [(ours, found) for found in others.values() if None not in found], confidence
-    )
+    ours = by_seed(table, "bounded_score", FNN2)
+    arms = dict.fromkeys([*PUBLISHED, *map(str, table.values_of("exact", "arm"))])
+    rivals = (arm for arm in arms if not arm.startswith("FNN"))
+    scores = [
+        by_seed(table, "bounded_score", arm)
+        for arm in rivals
+        if arm not in (*ACCUMULATORS, BASELINE)
+    ]
+    return _beside_all([(ours, score) for score in scores if None not in score], confidence)
 
 
-def _is_rival(arm: str) -> bool:
-    return not arm.startswith("FNN") and arm not in OF_ANOTHER_KIND
-
-
-def _best_of_all(ours: str, name: str, group: str) -> Found:
+def _best_of_all(ours: str, name: str, group: str) -> Measure:
     """The error of each other published arm less ours."""
 
-    def measure(values: Values, confidence: float) -> Record | None:
-        own = values.by_seed(name, ours, set=group)
-        rest = [values.by_seed(name, arm, set=group) for arm in PUBLISHED if arm != ours]
-        return _beside_all([(found, own) for found in rest], confidence)
+    def measure(table: RecordTable, confidence: float) -> Estimate | None:
+        errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
+        own = errors.pop(ours)
+        return _beside_all([(error, own) for error in errors.values()], confidence)
 
     return measure
 
 
-def _transformers_worst(name: str, group: str) -> Found:
+def _transformers_worst(name: str, group: str) -> Measure:
     """The error of each published transformer less that of each other published arm."""
 
-    def measure(values: Values, confidence: float) -> Record | None:
-        found = {arm: values.by_seed(name, arm, set=group) for arm in PUBLISHED}
-        ours = {arm: found.pop(arm) for arm in (SMALL, LARGE) if arm in found}
-        return _beside_all(
-            [(own, other) for own in ours.values() for other in found.values()], confidence
-        )
+    def measure(table: RecordTable, confidence: float) -> Estimate | None:
+        errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
+        ours = [errors.pop(arm) for arm in (SMALL, LARGE)]
+        return _beside_all([(own, other) for own in ours for other in errors.values()], confidence)
 
     return measure
 
@@ -219,3 +214,23 @@ CLAIMS: tuple[Claim, ...] = (
 def judge(records: Sequence[Record]) -> list[GoalResult]:
     """Each claim: it holds, fails, or is undecided."""
     return decide(CLAIMS, RecordTable(records))
+
+
+def verdict_of(goal: Mapping[str, Any]) -> str:
+    """What a decided goal says of its claim."""
+    return VERDICTS.get(str(goal.get("met")), "undecided")
+
+
+def ranked(table: RecordTable, trained: Sequence[str]) -> list[tuple[str, float]]:
+    """Trained networks without an accumulator built in, the highest bounded score first."""
+    left_out = (BASELINE, *ACCUMULATORS, *FIXED)
+    scores = {arm: mean_of(table, "bounded_score", arm) for arm in trained if arm not in left_out}
+    known = [(arm, float(r.value)) for arm, r in scores.items() if r and r.value is not None]
+    return sorted(known, key=lambda pair: -pair[1])
+
+
+def is_clearly_above(table: RecordTable, first: str, second: str) -> bool:
+    """Whether the first network's bounded score is above the second's, seed by seed."""
+    ours, theirs = (by_seed(table, "bounded_score", arm) for arm in (first, second))
+    gap = paired(ours, theirs, 0.95)
+    return gap is not None and gap.interval is not None and gap.interval[0] > 0

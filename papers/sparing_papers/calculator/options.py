@@ -7,19 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from sparing.core.checks import Count, NotNegative, check_fields, distinct, one_of
-from sparing_papers.calculator.arms import (
-    ARMS,
-    BASELINE,
-    BOTH_WAYS,
-    DROPOUT,
-    FNN2,
-    FNN3,
-    LSTM,
-    NO_PLACES,
-    PROPOSED,
-    RNN2,
-    SMALL,
-)
+from sparing.experiment.inputs.budgets import load_budgets
+from sparing_papers.calculator.arms import ARMS
+from sparing_papers.calculator.names import BASELINE
 
 
 @dataclass(frozen=True)
@@ -54,13 +44,4 @@ class Options:
         return (BASELINE, *(arm for arm in self.arms if arm != BASELINE))
 
 
-BUDGETS = {
-    "quick": Options(
-        arms=(FNN2, FNN3, RNN2, LSTM, SMALL, BOTH_WAYS, PROPOSED, NO_PLACES, DROPOUT, "NAU"),
-        seeds=2,
-        epochs=40,
-        language_model_epochs=10,
-        language_model_tests=50,
-    ),
-    "standard": Options(),
-}
+BUDGETS = load_budgets("sparing_papers.calculator", Options)

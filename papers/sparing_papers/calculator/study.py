@@ -20,10 +20,11 @@ from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
 from sparing.tasks.arithmetic import FACTS
 from sparing_papers.calculator.analysis import analyse
-from sparing_papers.calculator.arms import ARMS, BASELINE, FIXED
+from sparing_papers.calculator.arms import ARMS
 from sparing_papers.calculator.cells import all_cells
 from sparing_papers.calculator.claims import CLAIMS, judge
 from sparing_papers.calculator.language import language_cells
+from sparing_papers.calculator.names import BASELINE, FIXED
 from sparing_papers.calculator.options import BUDGETS as BUDGETS
 from sparing_papers.calculator.options import Options as Options
 

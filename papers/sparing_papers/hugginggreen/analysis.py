@@ -3,101 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
-from sparing.core.reading import parse_json
 from sparing.core.record import Label, Obtained, Record
 from sparing.measure.pairs import compare_pairs, energy_to_target
-from sparing.measure.seeds import compared, components, quantity
 from sparing.measure.statistics import (
     holm,
     mean_difference,
     non_inferiority,
     sign_flip_p_value,
 )
-from sparing.measure.windows import SUFFIX
 from sparing.train.boxes import METRIC as MAP
-from sparing_papers.hugginggreen.arms import (
+from sparing_papers.hugginggreen.groups import Entry, Group, groups
+from sparing_papers.hugginggreen.names import (
     AGAIN,
+    BOXES,
     DENSE,
     GAUSSIAN_HALF,
+    LONGER,
+    SCRATCH,
     SOFTMAX_HALF,
+    STAGED,
+    STAGES,
     larger_name,
     network_name,
     steps_name,
 )
-from sparing_papers.hugginggreen.options import BOXES
 
-# Energy from counters and sensors is not summed with energy that is estimated.
 LAST_QUARTER, PLATEAU = 0.75, 0.005
 DIFFERENCE = "rival_difference"
+RATIOS = {
+    "energy_ratio": "train_energy_j",
+    "time_ratio": "train_time_s",
+    "flops_ratio": "train_flops",
+    "inference_ratio": "inference_energy_j",
+}
+Cost = Callable[[Entry], float | None]
 Reached = dict[str, dict[int, float | None]]
 
 
-@dataclass(frozen=True)
-class Group:
-    """The records of one question, task and depth."""
-
-    question: str
-    task: str
-    depth: int
-    records: tuple[Record, ...]
-    tested: int
-
-    @cached_property
-    def labels(self) -> dict[str, Label]:
-        """What every record of it has."""
-        return {"question": self.question, "task": self.task, "depth": self.depth}
-
-    @property
-    def score(self) -> str:
-        """What arms are compared by."""
-        return MAP if self.question == BOXES else "accuracy"
-
-    @cached_property
-    def kinds(self) -> tuple[Obtained, ...]:
-        """The ways in which the energy that is compared was obtained: sensed where any was."""
-        return compared(self.records)
-
-    @property
-    def obtained(self) -> Obtained:
-        """The least sure of them."""
-        return self.kinds[-1]
-
-    @cached_property
-    def arms(self) -> list[str]:
-        """Every arm that has a training, in the order of their names' first records."""
-        return list(dict.fromkeys(str(r.labels["arm"]) for r in self.records))
-
-    def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components that are compared."""
-        return quantity(self.records, name, arm)
-
-    def curves(self, arm: str) -> dict[int, list[dict[str, Any]]]:
-        """Validations of an arm by seed: epoch, score, and energy by component."""
-        return {
-            int(record.labels["seed"] or 0): parse_json(str(record.labels["told"]))
-            for record in self.records
-            if record.name == "curve" and record.labels["arm"] == arm
-        }
-
-    def components(self, name: str = "train_energy_j") -> set[str]:
-        """The components that are compared."""
-        return components(self.records, name)
-
-
-def groups(records: Sequence[Record], tested: Mapping[str, int]) -> list[Group]:
-    """The records by question, task and depth; ``tested`` counts each task's test images."""
-    found: dict[tuple[str, str, int], list[Record]] = {}
-    for record in records:
-        labels = record.labels
-        if record.cell == "analysis" or not {"question", "task", "depth", "arm"} <= labels.keys():
-            continue
-        key = (str(labels["question"]), str(labels["task"]), int(labels["depth"] or 0))
-        found.setdefault(key, []).append(record)
-    return [Group(*key, tuple(of), tested.get(key[1], 1)) for key, of in found.items()]
+def score_of(group: Group) -> str:
+    """What arms are compared by."""
+    return MAP if group.question == BOXES else "accuracy"
 
 
 def pairs(
@@ -134,7 +80,8 @@ def ratio_record(group: Group, name: str, of: str, arm: str, to: str) -> Record 
 
 def difference_record(group: Group, name: str, arm: str, to: str, margin: float) -> Record | None:
     """The paired difference of the group's score, and the p-value of being worse by the margin."""
-    ours, baseline = pairs(group.values(group.score, arm), group.values(group.score, to))
+    score = score_of(group)
+    ours, baseline = pairs(group.values(score, arm), group.values(score, to))
     if not ours:
         return None
     found = mean_difference(ours, baseline, resolution=1 / group.tested)
@@ -149,19 +96,13 @@ def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float)
     """Everything that follows from the trainings, group by group."""
     found: list[Record] = []
     for group in groups(records, tested):
-        if DENSE in group.arms:
+        if group.question == STAGES:
+            found += _stages(group, margin)
+        elif DENSE in group.arms:
             found += _against_dense(group, margin)
             found += _targets(group, margin)
             found += _plateau(group)
     return found
-
-
-RATIOS = {
-    "energy_ratio": "train_energy_j",
-    "time_ratio": "train_time_s",
-    "flops_ratio": "train_flops",
-    "inference_ratio": "inference_energy_j",
-}
 
 
 def _against_dense(group: Group, margin: float) -> list[Record]:
@@ -170,7 +111,9 @@ def _against_dense(group: Group, margin: float) -> list[Record]:
     for arm in group.arms:
         if arm != DENSE:
             ratios = [ratio_record(group, name, of, arm, DENSE) for name, of in RATIOS.items()]
-            difference = difference_record(group, f"{group.score}_difference", arm, DENSE, margin)
+            difference = difference_record(
+                group, f"{score_of(group)}_difference", arm, DENSE, margin
+            )
             found += [record for record in (*ratios, difference) if record]
         found += _against_rivals(group, arm, margin)
     _correct(r for r in found if r.name == "energy_ratio" and r.labels["arm"] != AGAIN)
@@ -225,15 +168,7 @@ def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
     return found
 
 
-def joules(group: Group, entry: Mapping[str, Any]) -> float | None:
-    """What a training had taken at a validation; None where it lacks a component that counts."""
-    spent: dict[str, float] = entry["energy"]
-    own = {name.removesuffix(SUFFIX): value for name, value in spent.items()}
-    counted = group.components()
-    return sum(own[name] for name in counted) if counted <= own.keys() else None
-
-
-def flops(group: Group, entry: Mapping[str, Any]) -> float:
+def _flops(entry: Entry) -> float:
     """The arithmetic of a training until a validation; 0 where it was not counted."""
     return float(entry.get("flops") or 0.0)
 
@@ -241,7 +176,8 @@ def flops(group: Group, entry: Mapping[str, Any]) -> float:
 def _targets(group: Group, margin: float) -> list[Record]:
     """What training takes until a validation first comes within the margin of dense's best."""
     found = []
-    for name, cost in (("target_energy_ratio", joules), ("target_flops_ratio", flops)):
+    costs: dict[str, Cost] = {"target_energy_ratio": group.joules, "target_flops_ratio": _flops}
+    for name, cost in costs.items():
         reached = _reached(group, margin, cost)
         better = _better_dense(reached)
         if better is not None:
@@ -250,9 +186,7 @@ def _targets(group: Group, margin: float) -> list[Record]:
     return found
 
 
-def _reached(
-    group: Group, margin: float, cost: Callable[[Group, Mapping[str, Any]], float | None]
-) -> Reached:
+def _reached(group: Group, margin: float, cost: Cost) -> Reached:
     """By arm and seed what it took; None where the target was missed.
 
     Seeds whose cost is not known throughout are left out.
@@ -262,7 +196,7 @@ def _reached(
     found: Reached = {arm: {} for arm in group.arms}
     for arm, by_seed in found.items():
         for seed, curve in group.curves(arm).items():
-            costs = [cost(group, entry) for entry in curve]
+            costs = [cost(entry) for entry in curve]
             known = [each for each in costs if each is not None]
             if seed in aims and len(known) == len(costs):
                 scores = [entry["score"] for entry in curve]
@@ -275,37 +209,27 @@ def _better_dense(reached: Reached) -> str | None:
 
     Dense itself always does. All of the better arm's luck counts for it.
     """
-    best: tuple[float, str] | None = None
-    for arm, by_seed in reached.items():
-        known = arm == DENSE or arm.startswith(("fewer steps", "larger patches"))
-        values = [value for value in by_seed.values() if value]
-        if not known or not values or len(values) < len(by_seed):
-            continue
-        mean = sum(values) / len(values)
-        if best is None or mean < best[0]:
-            best = (mean, arm)
-    return best[1] if best else None
+    means = {
+        arm: sum(cost or 0.0 for cost in by_seed.values()) / len(by_seed)
+        for arm, by_seed in reached.items()
+        if arm == DENSE or arm.startswith(("fewer steps", "larger patches"))
+        if by_seed and all(by_seed.values())
+    }
+    return min(means, key=lambda arm: means[arm], default=None)
 
 
 def _target(group: Group, name: str, arm: str, better: str, reached: Reached) -> Record:
     """An arm's cost of the target over the better dense arm's; None where a seed missed it."""
-    own, rival = reached[arm], reached[better]
-    values = {seed: value for seed, value in own.items() if value}
-    labels: dict[str, Label] = {
-        **group.labels,
-        "arm": arm,
-        "to": better,
-        "reached": len(values),
-        "of": len(own),
-    }
+    ours, theirs = ({k: v for k, v in reached[one].items() if v} for one in (arm, better))
+    labels: dict[str, Label] = {**group.labels, "arm": arm, "to": better}
+    labels |= {"reached": len(ours), "of": len(reached[arm])}
     obtained = group.obtained if "energy" in name else "modelled"
-    theirs = {seed: value for seed, value in rival.items() if value}
-    ours, baseline = pairs(values, theirs)
-    if not ours or len(values) < len(own):
+    common = pairs(ours, theirs)
+    if not common[0] or len(ours) < len(reached[arm]):
         return Record(name, None, "ratio", obtained, labels)
-    found = compare_pairs(ours, baseline)
-    labels["sign_flip_p"] = found.sign_flip_p
-    ratio = found.ratio
+    compared = compare_pairs(*common)
+    labels["sign_flip_p"] = compared.sign_flip_p
+    ratio = compared.ratio
     return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
 
 
@@ -323,14 +247,17 @@ def _plateau(group: Group) -> list[Record]:
         return []
     found = mean_difference(gains, [0.0] * len(gains))
     labels: dict[str, Label] = {**group.labels, "arm": DENSE, "at_plateau": found.value < PLATEAU}
-    return [
-        Record(
-            "last_quarter_gain",
-            found.value,
-            "score",
-            "measured",
-            labels,
-            found.interval,
-            found.count,
-        )
-    ]
+    name, ends = "last_quarter_gain", found.interval
+    return [Record(name, found.value, "score", "measured", labels, ends, found.count)]
+
+
+def _stages(group: Group, margin: float) -> list[Record]:
+    """Staged arms against training from scratch: as short, of equal energy, of equal steps."""
+    found: list[Record | None] = []
+    for arm in STAGED:
+        for rival in (SCRATCH, *(longer.name for longer in LONGER if longer.of == arm)):
+            found += [
+                difference_record(group, "stage_difference", arm, rival, margin),
+                ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, rival),
+            ]
+    return [record for record in found if record]

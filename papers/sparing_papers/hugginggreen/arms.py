@@ -11,12 +11,20 @@ from typing import Any, Literal
 from sparing.tasks import Task
 from sparing.transfer.patching import Selection
 from sparing.transfer.scheduling import PatchSchedule
+from sparing_papers.hugginggreen.names import (
+    AGAIN,
+    DENSE,
+    GAUSSIAN_HALF,
+    HALVED,
+    SOFTMAX_HALF,
+    larger_name,
+    network_name,
+    selected_name,
+    steps_name,
+)
 from sparing_papers.hugginggreen.options import SCHEDULES, Options
 
 Kind = Literal["dense", "selection", "steps", "larger", "network", "halved", "attention"]
-DENSE, AGAIN, HALVED = "dense", "dense again", "half the layers, distilled"
-GAUSSIAN_HALF = "gaussian keys, half the heads"
-SOFTMAX_HALF = "softmax, half the heads"
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,6 @@ class Arm:
     options: Mapping[str, Any] = field(default_factory=dict)
     kept_heads: int = 0
     penalty: float = 0.0
-
-
-def selected_name(score: str, way: str, keep: float | int) -> str:
-    """What an arm that selects is called."""
-    return f"{score} {way} {keep:g}"
 
 
 def named_schedule(name: str, keep: float | int) -> PatchSchedule:
@@ -94,21 +97,6 @@ def patch_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
     if options.halved:
         found.append(Arm(HALVED, "halved"))
     return found
-
-
-def steps_name(keep: float | int) -> str:
-    """The dense arm of fewer steps."""
-    return f"fewer steps, as {keep:g}"
-
-
-def larger_name(keep: float | int) -> str:
-    """The dense arm of larger patches."""
-    return f"larger patches, as {keep:g}"
-
-
-def network_name(keep: float | int) -> str:
-    """The convolutional network."""
-    return f"convolutions, as {keep:g}"
 
 
 def attention_arms(heads: int) -> list[Arm]:

@@ -5,72 +5,70 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sparing.core.reading import parse_json, read_plain
-from sparing.core.record import Label, Record
+from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.experiment.run import Cell
-from sparing.layers.patches import keep_count
-from sparing_papers.hugginggreen.arms import DENSE, Arm, equal_epochs, selection_arms
-from sparing_papers.hugginggreen.options import PATCHES
+from sparing_papers.hugginggreen.arms import Arm, equal_epochs, selection_arms
+from sparing_papers.hugginggreen.names import DENSE, PATCHES, STAGES
 from sparing_papers.hugginggreen.records import (
+    Scores,
+    class_scores,
     idle_records,
     inference_energy,
-    judged,
+    score_records,
     training_records,
 )
 from sparing_papers.hugginggreen.train import (
+    Trained,
     Work,
     arithmetic_of,
     counted_j,
-    image_flops,
     read_result,
     spent_in,
     train_arm,
     train_metered,
 )
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+
+def metered_cell(
+    work: Work,
+    question: str,
+    arm: str,
+    seed: int,
+    train: Callable[[], Trained],
+    scores: Scores = class_scores,
+) -> Cell:
+    """Train once, and say what the model comes to, what it took, and what a prediction takes."""
+
+    def do() -> list[Record]:
+        labels = work.labels(question, arm, seed)
+        idle = idle_records(work.options, labels)
+        trained = train()
+        model, task = trained.model, trained.task
+        records = [
+            *idle,
+            *score_records(model, task, labels, scores),
+            *training_records(trained, labels),
+            *inference_energy(model, task, work.options, labels),
+        ]
+        _tidy(work, question, arm, seed)
+        return records
+
+    return Cell(f"{question}/{work.name}/{work.depth}/{seed}/{arm}", do)
 
 
 def arm_cell(work: Work, question: str, arm: Arm, seed: int) -> Cell:
-    """Train one arm with one seed, and say what it came to and what it took."""
+    """One arm of RQ1 or RQ2 with one seed."""
 
-    def do() -> list[Record]:
-        labels: dict[str, Label] = {
-            "question": question,
-            "task": work.name,
-            "depth": work.depth,
-            "arm": arm.name,
-            "seed": seed,
-        }
-        idle = idle_records(work.options, labels)
-        epochs = epochs_of(work, question, arm, seed)
-        trained, counted = train_arm(work, arm, seed, question, epochs)
-        model, task = trained.model, work.task_of(arm)
-        found = [
-            *idle,
-            *judged(model, task, labels),
-            *training_records(trained, labels, counted),
-            *inference_energy(model, task, work.options, labels),
-            Record("train_flops", counted.total, "FLOP", "modelled", labels),
-            Record("image_flops", float(_calling(model, arm, work)), "FLOP", "modelled", labels),
-            Record("image_tokens", counted.tokens, "tokens", "modelled", labels),
-            Record("epochs", float(epochs), "", "measured", labels),
-        ]
-        tidy(work, question, arm, seed)
-        return found
+    def train() -> Trained:
+        return train_arm(work, arm, seed, question, epochs_of(work, question, arm, seed))
 
-    return Cell(f"{question}/{work.name}/{work.depth}/{seed}/{arm.name}", do)
-
-
-def _calling(model: PreTrainedModel, arm: Arm, work: Work) -> int:
-    """The arithmetic of one prediction."""
-    return image_flops(model, work.task_of(arm), _kept(work, arm))
+    return metered_cell(work, question, arm.name, seed, train)
 
 
 def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
@@ -81,7 +79,7 @@ def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
     """
     recipe = work.recipe(seed)
     if arm.kind in ("steps", "larger"):
-        aim = _selecting(work, arm)
+        aim = _selecting(work, arm.keep)
         whole = arithmetic_of(work.build(aim, seed), aim, work.task, recipe).total
         own = work.task_of(arm)
         once = arithmetic_of(work.build(arm, seed), arm, own, replace(recipe, epochs=1)).total
@@ -91,17 +89,10 @@ def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
     return recipe.epochs
 
 
-def _selecting(work: Work, rival: Arm) -> Arm:
-    """The arm whose cost a rival has: the first score and way at that share."""
+def _selecting(work: Work, keep: float | int) -> Arm:
+    """The arm whose cost a rival at a share has: the first score and way at that share."""
     arms = selection_arms(work.options, work.task, whole=True)
-    return next(arm for arm in arms if arm.keep == rival.keep)
-
-
-def _kept(work: Work, arm: Arm) -> int | None:
-    """How many patches go on; None where the arm selects none."""
-    if arm.selection is None:
-        return None
-    return keep_count(work.task.tokens - 1, arm.selection.keep)
+    return next(arm for arm in arms if arm.keep == keep)
 
 
 def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
@@ -113,7 +104,7 @@ def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
     written = place.with_name(f"{place.name}.json")
     if written.is_file():
         return int(parse_json(read_plain(written))["epochs"])
-    aim = _selecting(work, arm)
+    aim = _selecting(work, arm.keep)
     spent = spent_in(read_result(work.place(question, aim.name, seed)))
     whole, once = counted_j(spent, work.options), epoch_energy(work, arm, seed)
     epochs = equal_epochs(whole, once)
@@ -130,14 +121,12 @@ def epoch_energy(work: Work, arm: Arm, seed: int) -> float:
     return counted_j(found.spent, work.options)
 
 
-def tidy(work: Work, question: str, arm: Arm, seed: int) -> None:
+def _tidy(work: Work, question: str, arm: str, seed: int) -> None:
     """Drop what no later cell needs: hundreds of models would fill a disk.
 
-    What stays is the first seed, and of RQ2 every seed's dense arm and what networks are held
-    against.
+    What stays is the first seed, all stages, and of RQ2 every seed's dense arm and what networks
+    are held against.
     """
-    needed = {DENSE}
-    for keep in work.options.keeps:
-        needed.add(_selecting(work, Arm("", "network", keep)).name)
-    if seed and not (question == PATCHES and arm.name in needed):
-        shutil.rmtree(work.place(question, arm.name, seed), ignore_errors=True)
+    needed = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
+    if seed and question != STAGES and not (question == PATCHES and arm in needed):
+        shutil.rmtree(work.place(question, arm, seed), ignore_errors=True)

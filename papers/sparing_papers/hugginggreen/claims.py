@@ -10,14 +10,21 @@ from sparing.core.record import Label, Record
 from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
 from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
+from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
 from sparing.tasks import Task
-from sparing_papers.hugginggreen.arms import DENSE, GAUSSIAN_HALF, selection_arms
-from sparing_papers.hugginggreen.options import ATTENTION, PATCHES, STAGES, Options
-from sparing_papers.hugginggreen.stages import MASKED, Longer
+from sparing_papers.hugginggreen.arms import selection_arms
+from sparing_papers.hugginggreen.names import (
+    ATTENTION,
+    DENSE,
+    GAUSSIAN_HALF,
+    MASKED,
+    PATCHES,
+    STAGES,
+    Longer,
+)
+from sparing_papers.hugginggreen.options import Options
 
 SAVED = 0.75
-PAIRS = 10  # declared before the first training: joules of single trainings differ by much
-
 
 Labels = dict[str, Label]
 
@@ -28,17 +35,17 @@ def judge(
     """Every task's claims; few pairs leave them undecided."""
     table = RecordTable(records)
     declared = [
-        each
+        claim
         for name, task in tasks.items()
-        for each in (*_patch_claims(options, name, task), *_other_claims(options, name))
-        if each.labels["question"] in options.asked_of(name)
+        for claim in (*_patch_claims(options, name, task), *_other_claims(options, name))
+        if claim.labels["question"] in options.asked_of(name)
     ]
-    results = decide([each.claim for each in declared], table)
+    results = decide([claim.claim for claim in declared], table)
     return [
         replace(result, value=None, interval=None, met=False)
-        if _mostly_missed(table, each)
+        if _mostly_missed(table, claim)
         else result
-        for result, each in zip(results, declared, strict=True)
+        for result, claim in zip(results, declared, strict=True)
     ]
 
 
@@ -66,22 +73,20 @@ def _claim(
     One that holds an arm against a dense model that has learned all it will (``plateau``) is not
     met where the dense model has not; it can be missed there all the same.
     """
-    guards = (_at_plateau(record, labels),) if plateau else ()
+    guards = (_at_plateau(labels),) if plateau else ()
     measure = recorded(record, **labels)
     family = str(labels["question"])
-    claim = Claim(text, measure, bound, unit, at_most, PAIRS, guards, family)
+    claim = Claim(text, measure, bound, unit, at_most, FEWEST_FOR_A_CLAIM, guards, family)
     return Declared(claim, record, labels)
 
 
-def _at_plateau(name: str, labels: Labels) -> Guard:
+def _at_plateau(labels: Labels) -> Guard:
     """The dense arm beside a record had stopped gaining, unless the claim is missed."""
+    group = {key: labels[key] for key in ("question", "task", "depth")}
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
-        record = records.find(name, **labels)
-        if result.met is not True or record is None:
-            return True
-        same = {key: record.labels[key] for key in ("question", "task", "depth")}
-        return any(r.labels["at_plateau"] for r in records.all("last_quarter_gain", **same))
+        gains = records.all("last_quarter_gain", **group)
+        return result.met is not True or any(gain.labels["at_plateau"] for gain in gains)
 
     return guard
 
@@ -93,7 +98,7 @@ def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
         return False
     record = newest[0]
     seeds, reached = (int(record.labels[name] or 0) for name in ("of", "reached"))
-    return seeds >= PAIRS and 2 * reached < seeds
+    return seeds >= FEWEST_FOR_A_CLAIM and 2 * reached < seeds
 
 
 def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
@@ -147,7 +152,6 @@ def described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[st
         "name": name,
         "task": _task_facts(tasks),
         "tasks": list(tasks),
-        "classes": {name: list(task.labels) for name, task in tasks.items()},
         "model": {
             "name": "vit",
             "width": options.width,
@@ -158,17 +162,10 @@ def described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[st
         "patches": {name: [task.image_size, task.patch_size] for name, task in tasks.items()},
         "arms": [DENSE, *(arm.name for arm in selection_arms(options, first, whole=True))],
         "baseline": DENSE,
-        "questions": list(options.questions),
         "seeds": list(range(options.pairs)),
-        "pairs": {
-            PATCHES: options.pairs,
-            ATTENTION: options.attention_pairs,
-            STAGES: options.stage_pairs,
-        },
         "margin": options.margin,
         "intensity_g_per_kwh": options.intensity_g_per_kwh,
         "watts_per_core": options.watts_per_core,
-        "threads": options.thread_count,
         "engine": "eager PyTorch, fused attention",
     }
 

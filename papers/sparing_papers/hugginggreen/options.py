@@ -13,15 +13,16 @@ from torch import Tensor
 
 from sparing.core.checks import Count, Positive, check_fields, distinct, one_of, require_names, some
 from sparing.core.errors import UsageError, require_choice
+from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.task import drawn, limited, load_for, require_tasks
 from sparing.layers.patches import SCORES, WAYS
 from sparing.tasks import Examples, Task, options_of
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
 from sparing.transfer.scheduling import PatchSchedule
+from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 
 DATA = "SPARING_DATA"
-PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
 # Named ways to change what is selected while training; an arm's own share replaces one end.
 SCHEDULES: Mapping[str, PatchSchedule] = {
@@ -153,97 +154,7 @@ class Options:
         )
 
 
-_QUICK = {
-    "digits": {"epochs": 8, "learning_rate": 3e-3},
-    "fashion-mnist": {"epochs": 4, "learning_rate": 2e-3},
-    "scenes": {"epochs": 4, "learning_rate": 2e-3},
-}
-_DIGITS = {"patch_size": 2}
-_THOUSANDS = {
-    "digits": _DIGITS,
-    "fashion-mnist": {"examples": 2000},
-    "cifar10": {"examples": 2000},
-    "scenes": {"examples": 2000},
-}
-BUDGETS = {
-    "quick": Options(
-        pairs=6,
-        attention_pairs=1,
-        stage_pairs=1,
-        box_pairs=1,
-        halved=False,
-        trained=_QUICK,
-        task_options={
-            "digits": _DIGITS,
-            "fashion-mnist": {"examples": 2000},
-            "scenes": {"examples": 1000},
-        },
-        stage_epochs=(3, 2),
-        validation_examples=500,
-        test_examples=2000,
-        inference_seconds=0.3,
-    ),
-    # Long enough for the dense arm's plateau: only there does a rival of fewer steps lose.
-    "standard": Options(
-        tasks=("fashion-mnist", "digits", "cifar10"),
-        questions_of={
-            "fashion-mnist": (PATCHES, ATTENTION),
-            "digits": (PATCHES, ATTENTION),
-            "cifar10": (PATCHES, STAGES),
-        },
-        trained={
-            "digits": {"epochs": 25, "learning_rate": 3e-3},
-            "fashion-mnist": {"epochs": 16, "learning_rate": 2e-3},
-            "cifar10": {"epochs": 10, "learning_rate": 1e-3},
-            "scenes": {"epochs": 10, "learning_rate": 2e-3},
-        },
-        task_options=_THOUSANDS,
-        unlabelled={
-            "cifar10": {"task": "tiny-imagenet", "image_size": 32, "patch_size": 4},
-        },
-        validation_examples=500,
-        test_examples=4000,
-    ),
-    # Every score, way, share, schedule and depth, in trainings half as long: breadth, not verdicts.
-    "grid": Options(
-        tasks=("fashion-mnist",),
-        questions=(PATCHES,),
-        depths=(4, 2),
-        ways=("top", "sampled"),
-        keeps=(0.7, 0.5, 0.9),
-        schedules=("decay", "linear", "cosine", "cosine-falling"),
-        trained={"fashion-mnist": {"epochs": 8, "learning_rate": 2e-3}},
-        task_options=_THOUSANDS,
-        validation_examples=500,
-        test_examples=4000,
-    ),
-    "paper": Options(
-        tasks=("cifar10", "cifar100", "tiny-imagenet"),
-        width=64,
-        box_tasks=("tiny-imagenet",),
-        depths=(4, 8, 12),
-        attention_width=3072,
-        attention_heads=16,
-        attention_depth=16,
-        scores=("contrast", "variance", "entropy", "random"),
-        ways=("sampled",),
-        keeps=(138,),
-        schedule="decay",
-        epochs=5,
-        learning_rate=1e-3,
-        batch_size=512,
-        task_options={
-            "cifar10": {"image_size": 224, "patch_size": 16},
-            "cifar100": {"image_size": 224, "patch_size": 16},
-            "tiny-imagenet": {"image_size": 224, "patch_size": 16},
-        },
-        unlabelled={
-            name: {"task": "tiny-imagenet", "image_size": 224, "patch_size": 16}
-            for name in ("cifar10", "cifar100", "tiny-imagenet")
-        },
-        needs="accelerator",
-    ),
-}
+BUDGETS = load_budgets("sparing_papers.hugginggreen", Options)
 
 
 def require_machine(options: Options) -> None:
@@ -312,12 +223,9 @@ def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Ta
 
 def _held(task: Task, name: str) -> Task:
     """The task with all its images in memory."""
-    return replace(
-        task,
-        train=_in_memory(name, task.train),
-        validation=_in_memory(name, task.validation),
-        test=_in_memory(name, task.test),
-    )
+    names = ("train", "validation", "test")
+    splits: dict[str, Any] = {split: _in_memory(name, task.split(split)) for split in names}
+    return replace(task, **splits)
 
 
 def _in_memory(name: str, examples: Examples) -> Examples:

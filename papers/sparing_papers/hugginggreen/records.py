@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sklearn.metrics import f1_score
@@ -18,7 +18,6 @@ from sparing.measure.machine import threads
 from sparing.measure.windows import SUFFIX
 from sparing.tasks import Task
 from sparing.train import evaluate
-from sparing.transfer.patching import selector_of
 from sparing_papers.hugginggreen.options import Options
 from sparing_papers.hugginggreen.train import (
     WARM_UP_STEPS,
@@ -26,6 +25,7 @@ from sparing_papers.hugginggreen.train import (
     Trained,
     components_here,
     is_energy,
+    selecting,
     spent_in,
 )
 
@@ -34,26 +34,29 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 5.0
 INFERENCE_BATCH = 64
+Scores = Callable[[Any, Task], dict[str, float]]
 
 
-def judged(model: PreTrainedModel, task: Task, labels: Mapping[str, Label]) -> list[Record]:
-    """Test scores: top-1, which micro-F1 equals where each image has one class, and macro-F1."""
-    found = evaluate(model, task, "test")
+def class_scores(model: PreTrainedModel, task: Task) -> dict[str, float]:
+    """Top-1, which micro-F1 equals where each image has one class, and macro-F1."""
+    answers = evaluate(model, task, "test")
     truth = task.test.labels.tolist()
-    macro = f1_score(truth, found.predictions, average="macro", zero_division=0)
-    own, count = dict(labels), found.count
-    records = [
-        Record("accuracy", found.accuracy, "score", "measured", own, count=count),
-        Record("macro_f1", float(macro), "score", "measured", own, count=count),
+    macro = f1_score(truth, answers.predictions, average="macro", zero_division=0)
+    return {"accuracy": answers.accuracy, "macro_f1": float(macro)}
+
+
+def score_records(
+    model: PreTrainedModel, task: Task, labels: Mapping[str, Label], scores: Scores
+) -> list[Record]:
+    """Test scores; of a model that selects patches also with every patch."""
+    measured = scores(model, task)
+    with selecting(model, at_inference=False) as selects:
+        every = scores(model, task) if selects else {}
+    measured |= {f"{name}_of_all_patches": value for name, value in every.items()}
+    return [
+        Record(name, value, "score", "measured", dict(labels), count=len(task.test))
+        for name, value in measured.items()
     ]
-    selector = selector_of(model)
-    if selector is not None:
-        before = selector.selection
-        selector.selection = replace(before, at_inference=False)
-        every = evaluate(model, task, "test").accuracy
-        selector.selection = before
-        records.append(Record("accuracy_of_all_patches", every, "score", "measured", own))
-    return records
 
 
 def inference_energy(
@@ -110,38 +113,52 @@ def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
     ]
 
 
-def training_records(
-    found: Trained, labels: Mapping[str, Label], counted: Arithmetic | None = None
-) -> list[Record]:
+def training_records(trained: Trained, labels: Mapping[str, Label]) -> list[Record]:
     """Energy by component, seconds, steps, what the meter noted, and the curve."""
     records = [
-        Record("train_time_s", found.time_s, "s", "measured", dict(labels)),
-        Record("steps", float(found.steps), "", "measured", dict(labels)),
-        _curve(found, labels, counted),
+        Record("train_time_s", trained.time_s, "s", "measured", dict(labels)),
+        Record("steps", float(trained.steps), "", "measured", dict(labels)),
+        _curve(trained, labels),
     ]
-    spent = found.spent
-    for each in found.components:
-        joules = spent.get(f"{each.name}{SUFFIX}")
+    spent = trained.spent
+    for component in trained.components:
+        joules = spent.get(f"{component.name}{SUFFIX}")
         if joules is not None:
-            records.append(energy_record("train_energy_j", each, joules, labels))
+            records.append(energy_record("train_energy_j", component, joules, labels))
+    if trained.counted is not None:
+        records += _counted_records(trained.counted, labels)
     records += [
-        Record("meter_note", None, "", "measured", {**labels, "told": note}) for note in found.notes
+        Record("meter_note", None, "", "measured", {**labels, "told": note})
+        for note in trained.notes
     ]
     return records
 
 
-def _curve(found: Trained, labels: Mapping[str, Label], counted: Arithmetic | None) -> Record:
+def _counted_records(counted: Arithmetic, labels: Mapping[str, Label]) -> list[Record]:
+    """What the training and one prediction compute, and how long it trained."""
+    return [
+        Record("train_flops", counted.total, "FLOP", "modelled", dict(labels)),
+        Record("image_flops", float(counted.image), "FLOP", "modelled", dict(labels)),
+        Record("image_tokens", counted.tokens, "tokens", "modelled", dict(labels)),
+        Record("epochs", float(len(counted.by_epoch)), "", "measured", dict(labels)),
+    ]
+
+
+def _curve(trained: Trained, labels: Mapping[str, Label]) -> Record:
     """Validation scores by epoch, with joules and arithmetic until each, earlier stages first."""
     paid: dict[str, float] = {}
-    for earlier in found.before:
-        for name, value in spent_in(earlier).items():
-            paid[name] = paid.get(name, 0.0) + value
-    curve = []
-    for number, entry in enumerate(found.result.curve):
-        energy = {k: float(v) + paid.get(k, 0.0) for k, v in entry.items() if is_energy(k)}
-        told: dict[str, object] = {"epoch": entry["epoch"], "score": entry["validation_score"]}
-        told |= {"energy": energy, "flops": counted.by_epoch[number] if counted else None}
-        curve.append(told)
-    scores = [float(entry["validation_score"]) for entry in found.result.curve]
-    own: dict[str, Label] = {**labels, "metric": found.result.metric, "told": json.dumps(curve)}
-    return Record("curve", mean(scores), "score", "measured", own, count=len(curve))
+    for earlier in trained.before:
+        paid |= {name: paid.get(name, 0.0) + value for name, value in spent_in(earlier).items()}
+    result, flops = trained.result, trained.counted.by_epoch if trained.counted else None
+    curve = [
+        {
+            "epoch": entry["epoch"],
+            "score": entry["validation_score"],
+            "energy": {k: float(v) + paid.get(k, 0.0) for k, v in entry.items() if is_energy(k)},
+            "flops": flops[number] if flops else None,
+        }
+        for number, entry in enumerate(result.curve)
+    ]
+    score = mean(float(entry["validation_score"]) for entry in result.curve)
+    own: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
+    return Record("curve", score, "score", "measured", own, count=len(curve))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparing.core.record import Label, Record
 from sparing.experiment.run import Cell
 from sparing.models import build_model
 from sparing.tasks import Task
@@ -15,14 +13,16 @@ from sparing.train import TrainResult
 from sparing.train.contrastive import HardNegatives
 from sparing.train.masking import MaskedPatches, Masking
 from sparing.transfer.stages import carry_encoder, freeze_layers, masked_form, renew_layers
-from sparing_papers.hugginggreen.analysis import difference_record, groups, ratio_record
 from sparing_papers.hugginggreen.arms import equal_epochs
-from sparing_papers.hugginggreen.options import STAGES
-from sparing_papers.hugginggreen.records import (
-    idle_records,
-    inference_energy,
-    judged,
-    training_records,
+from sparing_papers.hugginggreen.cells import metered_cell
+from sparing_papers.hugginggreen.names import (
+    CONTRASTIVE,
+    FROZEN,
+    LONGER,
+    SCRATCH,
+    STAGED,
+    STAGES,
+    Longer,
 )
 from sparing_papers.hugginggreen.train import (
     Trained,
@@ -36,28 +36,7 @@ from sparing_papers.hugginggreen.train import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-SCRATCH = "scratch"
-MASKED = "masked, fine-tuned"
-FROZEN = "masked, fine-tuned with frozen layers"
-CONTRASTIVE = "masked, contrastive, fine-tuned"
-STAGED = (MASKED, FROZEN, CONTRASTIVE)
 MASKED_STAGE, CONTRASTIVE_STAGE = "masked stage", "contrastive stage"
-
-
-@dataclass(frozen=True)
-class Longer:
-    """Training from scratch for as long as a staged arm took, all its stages together."""
-
-    of: str
-    equal: str
-
-    @property
-    def name(self) -> str:
-        """What the arm is called."""
-        return f"scratch, {self.equal} of {self.of}"
-
-
-LONGER = tuple(Longer(of, equal) for of in STAGED for equal in ("energy", "steps"))
 
 
 def arms_of(seed: int) -> list[str]:
@@ -71,30 +50,12 @@ def arms_of(seed: int) -> list[str]:
 
 def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
     """One arm with all its stages; a stage that two arms share is trained once and paid by both."""
-
-    def do() -> list[Record]:
-        labels: dict[str, Label] = {
-            "question": STAGES,
-            "task": work.name,
-            "depth": work.depth,
-            "arm": name,
-            "seed": seed,
-        }
-        idle = idle_records(work.options, labels)
-        trained = _train(work, images, name, seed)
-        return [
-            *idle,
-            *judged(trained.model, work.task, labels),
-            *training_records(trained, labels),
-            *inference_energy(trained.model, work.task, work.options, labels),
-        ]
-
-    return Cell(f"{STAGES}/{work.name}/{work.depth}/{seed}/{name}", do)
+    return metered_cell(work, STAGES, name, seed, lambda: _train(work, images, name, seed))
 
 
 def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
     """A trained model, and all its stages."""
-    model, recipe = _dense(work, seed), work.recipe(seed)
+    model, recipe = build_model("vit", work.task, seed=seed, **work.sizes), work.recipe(seed)
     stages: list[TrainResult] = []
     if name in STAGED:
         stages = _before(work, images, model, name, seed)
@@ -107,11 +68,6 @@ def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
         recipe = replace(recipe, epochs=_epochs(work, longer, seed))
     place = work.place(STAGES, name, seed)
     return train_metered(model, work.task, recipe, place, work.options, before=tuple(stages))
-
-
-def _dense(work: Work, seed: int) -> PreTrainedModel:
-    sizes = {"layers": work.depth, "width": work.width, "heads": work.heads}
-    return build_model("vit", work.task, seed=seed, **sizes)
 
 
 def _before(
@@ -152,18 +108,3 @@ def _epochs(work: Work, longer: Longer, seed: int) -> int:
 
 def _joules(work: Work, result: TrainResult) -> float:
     return counted_j(spent_in(result), work.options)
-
-
-def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
-    """Staged arms against training from scratch: as short, of equal energy, of equal steps."""
-    found: list[Record] = []
-    for group in groups(records, tested):
-        if group.question != STAGES:
-            continue
-        for arm in STAGED:
-            rivals = [SCRATCH, *(each.name for each in LONGER if each.of == arm)]
-            for rival in rivals:
-                difference = difference_record(group, "stage_difference", arm, rival, margin)
-                ratio = ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, rival)
-                found += [each for each in (difference, ratio) if each]
-    return found

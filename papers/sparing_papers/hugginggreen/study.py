@@ -12,12 +12,11 @@ Source: Limone et al., HuggingGreen (2023), which ends before the experiment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Record
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.plan import clocked, plan_by_kind
 from sparing.experiment.run import Cell
@@ -33,20 +32,11 @@ from sparing_papers.hugginggreen.arms import (
 from sparing_papers.hugginggreen.boxes import box_cells
 from sparing_papers.hugginggreen.cells import arm_cell
 from sparing_papers.hugginggreen.claims import described, judge
-from sparing_papers.hugginggreen.options import (
-    ATTENTION,
-    BOXES,
-    PATCHES,
-    STAGES,
-    load,
-    require_machine,
-    task_names,
-    unlabelled,
-)
+from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 from sparing_papers.hugginggreen.options import BUDGETS as BUDGETS
 from sparing_papers.hugginggreen.options import Options as Options
+from sparing_papers.hugginggreen.options import load, require_machine, task_names, unlabelled
 from sparing_papers.hugginggreen.pictures import pictures_cell
-from sparing_papers.hugginggreen.stages import analyse as analyse_stages
 from sparing_papers.hugginggreen.stages import arms_of, stage_cell
 from sparing_papers.hugginggreen.train import FORWARD_AND_BACK, Work
 
@@ -67,16 +57,12 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     config = base_config("hugginggreen", identity, learned)
     tested = {name: len(task.test) for name, task in (boxed | tasks).items()}
 
-    def analysis(measured: Sequence[Record]) -> list[Record]:
-        paired = analyse(measured, tested, options.margin)
-        return [*paired, *analyse_stages(measured, tested, options.margin)]
-
     return Experiment(
         "hugginggreen",
         config | described(options, tasks, folder.name),
         lambda opened: _cells(options, tasks, boxed, folder, data),
         lambda records: judge(options, tasks, records),
-        analysis,
+        lambda measured: analyse(measured, tested, options.margin),
         estimate=partial(plan_by_kind, parts=3),
     )
 
@@ -104,15 +90,19 @@ def _cells(
 ) -> list[Cell]:
     """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
     found: list[Cell] = []
+    sizes = options.width, options.heads, options.depths[0]
     for name, task in tasks.items():
-        asked = options.asked_of(name)
+        work, asked = Work(name, task, folder, options, *sizes), options.asked_of(name)
         if PATCHES in asked:
+            found.append(pictures_cell(work))
             for depth in options.depths:
-                found += _patch_cells(options, name, task, folder, depth)
+                arms = patch_arms(options, task, whole=depth == work.depth)
+                found += _in_turns(replace(work, depth=depth), PATCHES, arms, options.pairs)
         if ATTENTION in asked:
-            found += _attention_cells(options, name, task, folder)
+            larger = _attention_work(work)
+            arms = attention_arms(larger.heads)
+            found += _in_turns(larger, ATTENTION, arms, options.attention_pairs)
         if STAGES in asked:
-            work = _work(options, name, task, folder, options.depths[0])
             images = unlabelled(options, name, task, data)
             found += [
                 _weighed(stage_cell(work, images, arm, seed), work, 2.0)
@@ -120,22 +110,20 @@ def _cells(
                 for arm in arms_of(seed)
             ]
     for name, task in boxed.items():
-        work = _work(options, name, task, folder, options.depths[0])
+        work = Work(name, task, folder, options, *sizes)
         found += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
     return [clocked(cell) for cell in found]
 
 
-def _patch_cells(options: Options, name: str, task: Task, folder: Path, depth: int) -> list[Cell]:
-    work, first = _work(options, name, task, folder, depth), depth == options.depths[0]
-    arms = patch_arms(options, task, whole=first)
-    found = [pictures_cell(work)] if first else []
-    return found + _in_turns(work, PATCHES, arms, options.pairs)
-
-
-def _attention_cells(options: Options, name: str, task: Task, folder: Path) -> list[Cell]:
-    depth = options.attention_depth or options.depths[0]
-    work = _work(options, name, task, folder, depth, attention=True)
-    return _in_turns(work, ATTENTION, attention_arms(work.heads), options.attention_pairs)
+def _attention_work(work: Work) -> Work:
+    """The same task at the sizes of RQ1's models."""
+    options = work.options
+    return replace(
+        work,
+        width=options.attention_width or work.width,
+        heads=options.attention_heads or work.heads,
+        depth=options.attention_depth or work.depth,
+    )
 
 
 def _in_turns(work: Work, question: str, arms: Sequence[Arm], pairs: int) -> list[Cell]:
@@ -144,15 +132,6 @@ def _in_turns(work: Work, question: str, arms: Sequence[Arm], pairs: int) -> lis
         for seed in range(pairs)
         for arm in shuffled(arms, seed, question)
     ]
-
-
-def _work(
-    options: Options, name: str, task: Task, folder: Path, depth: int, *, attention: bool = False
-) -> Work:
-    width, heads = options.width, options.heads
-    if attention:
-        width, heads = options.attention_width or width, options.attention_heads or heads
-    return Work(name, task, folder, options, width, heads, depth)
 
 
 def _weighed(cell: Cell, work: Work, factor: float) -> Cell:

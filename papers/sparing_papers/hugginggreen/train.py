@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.reading import parse_json, read_plain
+from sparing.core.record import Label
 from sparing.layers.patches import keep_count
 from sparing.measure.energy import Component, EnergyMeter
 from sparing.measure.flops import count_flops
@@ -28,7 +30,8 @@ from sparing.transfer.patching import select_patches, selector_of
 from sparing.transfer.pruning import prune
 from sparing.transfer.scheduling import ScheduledPatches
 from sparing.transfer.swap import swap
-from sparing_papers.hugginggreen.arms import DENSE, Arm, larger_patches, with_patches
+from sparing_papers.hugginggreen.arms import Arm, larger_patches, with_patches
+from sparing_papers.hugginggreen.names import DENSE
 from sparing_papers.hugginggreen.options import Options
 
 if TYPE_CHECKING:
@@ -60,6 +63,16 @@ class Work:
         task = self.name.replace("/", "-")
         return self.folder / "models" / f"{question}-{task}-{self.depth}" / f"{named}-{seed}"
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the dense model."""
+        return {"layers": self.depth, "width": self.width, "heads": self.heads}
+
+    def labels(self, question: str, arm: str, seed: int) -> dict[str, Label]:
+        """What every record of one training says of it."""
+        labels: dict[str, Label] = {"question": question, "task": self.name, "depth": self.depth}
+        return {**labels, "arm": arm, "seed": seed}
+
     def task_of(self, arm: Arm) -> Task:
         """The task as an arm sees it: larger patches of the same images, for one."""
         if arm.kind != "larger":
@@ -72,7 +85,7 @@ class Work:
             width = self.options.network_width
             return build_model("regnet", self.task, seed=seed, width=width)
         depth = max(1, self.depth // 2) if arm.kind == "halved" else self.depth
-        sizes = {"layers": depth, "width": self.width, "heads": self.heads}
+        sizes = {**self.sizes, "layers": depth}
         model = build_model("vit", self.task_of(arm), seed=seed, **sizes)
         if arm.kept_heads:
             gone = range(arm.kept_heads, self.heads)
@@ -88,18 +101,28 @@ def image_flops(model: PreTrainedModel, task: Task, kept: int | None = None) -> 
     """The arithmetic of one image's forward pass; with so many patches where the model selects."""
     device = next(model.parameters()).device
     batch = {"pixel_values": task.train[0]["pixel_values"][None].to(device)}
-    selector = selector_of(model)
-    before = None if selector is None else selector.selection
+    changes = {} if kept is None else {"keep": kept, "at_inference": True}
     training = model.training
     try:
-        if selector is not None and kept is not None:
-            selector.selection = replace(selector.selection, keep=kept, at_inference=True)
-        with torch.inference_mode():
+        with selecting(model, **changes), torch.inference_mode():
             return count_flops(lambda: model.eval()(**batch))
     finally:
         model.train(training)
-        if selector is not None and before is not None:
-            selector.selection = before
+
+
+@contextmanager
+def selecting(model: PreTrainedModel, **changes: Any) -> Iterator[bool]:
+    """Change how a model selects patches for a while; gives whether it selects at all."""
+    selector = selector_of(model)
+    if selector is None:
+        yield False
+        return
+    before = selector.selection
+    try:
+        selector.selection = replace(before, **changes)
+        yield True
+    finally:
+        selector.selection = before
 
 
 def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | None:
@@ -111,10 +134,14 @@ def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | Non
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a training computes: until the end of each epoch, and the tokens of a mean image."""
+    """What a training computes until the end of each epoch; the tokens of a mean image in it.
+
+    ``image`` is what a prediction computes.
+    """
 
     by_epoch: tuple[float, ...]
     tokens: float
+    image: int
 
     @property
     def total(self) -> float:
@@ -124,36 +151,39 @@ class Arithmetic:
 
 def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) -> Arithmetic:
     """The arithmetic of a training, three forward passes a step; of a schedule step by step."""
-    images = len(task.train)
+    images, patches = len(task.train), task.tokens - 1
+    keep = None if arm.selection is None else keep_count(patches, arm.selection.keep)
+    image = image_flops(model, task, keep)
     scheduled = objective_of(arm, task, recipe)
     if scheduled is None:
-        kept = None
-        tokens = 0.0 if arm.kind == "network" else float(task.tokens)
-        if arm.selection is not None:
-            kept = keep_count(task.tokens - 1, arm.selection.keep)
-            tokens = kept + 1.0
-        once = float(FORWARD_AND_BACK * images * image_flops(model, task, kept))
-        return Arithmetic(tuple(once * n for n in range(1, recipe.epochs + 1)), tokens)
-    patches, cost, cache = task.tokens - 1, 0.0, dict[int, int]()
-    ends: list[float] = []
+        tokens = float(task.tokens if keep is None else keep + 1)
+        once = float(FORWARD_AND_BACK * images * image)
+        by_epoch = tuple(once * number for number in range(1, recipe.epochs + 1))
+        return Arithmetic(by_epoch, 0.0 if arm.kind == "network" else tokens, image)
+    cost, by_kept, ends = 0.0, dict[int, int](), list[float]()
     for step, (count, kept) in enumerate(scheduled.kept(patches), 1):
-        if kept not in cache:
-            cache[kept] = image_flops(model, task, kept)
-        cost += FORWARD_AND_BACK * count * cache[kept]
+        if kept not in by_kept:
+            by_kept[kept] = image_flops(model, task, kept)
+        cost += FORWARD_AND_BACK * count * by_kept[kept]
         if step % scheduled.epoch_steps == 0:
             ends.append(cost)
-    return Arithmetic(tuple(ends), scheduled.tokens(patches) / (images * recipe.epochs))
+    return Arithmetic(tuple(ends), scheduled.tokens(patches) / (images * recipe.epochs), image)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, its last training, and the trainings before that it pays for."""
+    """A trained model, its last training, and the trainings before that it pays for.
+
+    ``counted`` is the arithmetic of all of them, None where it was not counted.
+    """
 
     model: PreTrainedModel
+    task: Task
     result: TrainResult
     before: tuple[TrainResult, ...] = ()
     components: tuple[Component, ...] = ()
     notes: tuple[str, ...] = ()
+    counted: Arithmetic | None = None
 
     @property
     def spent(self) -> dict[str, float]:
@@ -182,6 +212,7 @@ def train_metered(
     *,
     objective: Objective | None = None,
     before: tuple[TrainResult, ...] = (),
+    counted: Arithmetic | None = None,
 ) -> Trained:
     """Train with an energy meter that runs from step to step, validations and saving left out.
 
@@ -204,7 +235,7 @@ def train_metered(
     accelerator = next(model.parameters()).device.type != "cpu"
     if accelerator and all(each.name.startswith("cpu") for each in found):
         notes.append("the accelerator has no meter here: its energy is not counted")
-    return Trained(model, result, before, found, tuple(notes))
+    return Trained(model, task, result, before, found, tuple(notes), counted)
 
 
 def components_here(options: Options) -> tuple[Component, ...]:
@@ -253,9 +284,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
     torch.random.set_rng_state(state)
 
 
-def train_arm(
-    work: Work, arm: Arm, seed: int, question: str, epochs: int
-) -> tuple[Trained, Arithmetic]:
+def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Trained:
     """One arm of RQ1 or RQ2, trained for so many epochs; the distilled one pays its teacher too."""
     task, place = work.task_of(arm), work.place(question, arm.name, seed)
     model = work.build(arm, seed)
@@ -272,10 +301,8 @@ def train_arm(
         counted = _with_teacher(counted, work, teacher, seed)
         _carry(teacher, model)
         objective, before = TeacherLoss(teacher, recipe.distillation), (first,)
-    found = train_metered(
-        model, task, recipe, place, work.options, objective=objective, before=before
-    )
-    return found, counted
+    paid: dict[str, Any] = {"objective": objective, "before": before, "counted": counted}
+    return train_metered(model, task, recipe, place, work.options, **paid)
 
 
 def _with_teacher(
@@ -286,7 +313,7 @@ def _with_teacher(
     first = arithmetic_of(teacher, dense, work.task, work.recipe(seed)).total
     asked = len(work.task.train) * image_flops(teacher, work.task)
     by_epoch = tuple(first + own + asked * number for number, own in enumerate(counted.by_epoch, 1))
-    return Arithmetic(by_epoch, counted.tokens)
+    return replace(counted, by_epoch=by_epoch)
 
 
 def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, TrainResult]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from sparing.calculator.web import TRAINED
 from sparing.core.errors import UsageError
 from sparing.core.record import Record, RecordLog
+from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.predictors import build_predictor, load_predictor
 from sparing.report.page import write_report
+from sparing.report.run import Run
 from sparing.tasks.shared.calculation_scores import legacy_errors
 from sparing.tasks.shared.published import corrected, published
 from sparing_papers.calculator import analysis, claims, judging
 from sparing_papers.calculator import study as calculator
-from sparing_papers.calculator.arms import ARMS, FNN2, LSTM, PUBLISHED
+from sparing_papers.calculator.arms import ARMS
+from sparing_papers.calculator.names import FNN2, LSTM, PUBLISHED
 from sparing_papers.calculator.options import Options
+from sparing_papers.calculator.page import content, tables
 
 RECORDED = Path(__file__).parents[2] / "results/calculator-study-a8ce2ffc-2026-11"
 
@@ -40,33 +45,38 @@ def ended(tmp_path_factory):
 
 def test_every_cell_ends_and_every_set_is_judged(ended):
     assert ended.failures == []
-    values = analysis.Values(ended.records)
+    table = RecordTable(ended.records)
     for arm in ("baseline", *SMALL.arms):
         for name in judging.test_sets():
-            assert set(values.by_seed("exact", arm, set=name)) == {0, 1}
+            assert set(analysis.by_seed(table, "exact", arm, set=name)) == {0, 1}
     for arm in ("two weights", "calculator (text)"):
-        exact = [values.by_seed("exact", arm, set=name)[None] for name in judging.test_sets()]
+        exact = [
+            analysis.by_seed(table, "exact", arm, set=name)[None] for name in judging.test_sets()
+        ]
         assert exact == [1.0] * len(exact)
-    assert values.by_seed("exact", "always 0", set="in")[None] == pytest.approx(103 / 1457)
+    assert analysis.by_seed(table, "exact", "always 0", set="in")[None] == pytest.approx(103 / 1457)
 
 
 def test_scores_are_relative_to_the_mean_baseline(ended):
-    values = analysis.Values(ended.records)
-    bounded = values.by_seed("bounded_score", "baseline")
+    table = RecordTable(ended.records)
+    bounded = analysis.by_seed(table, "bounded_score", "baseline")
     assert sum(bounded.values()) / 2 == pytest.approx(50, abs=2)
-    assert values.by_seed("bounded_score", "two weights")[None] > 99.9
+    assert analysis.by_seed(table, "bounded_score", "two weights")[None] > 99.9
     assert "two weights" not in {r.labels["arm"] for r in ended.records if r.name == "legacy_score"}
 
 
 def test_the_published_score_of_one_network_is_the_recorded_one():
     records = RecordLog(RECORDED / "records.jsonl").read()
-    values = analysis.Values(records)
+    table = RecordTable(records)
     network, sets = load_predictor(TRAINED / "FNN2"), published()
     errors = legacy_errors(sets, {n: network.predict(sets[n]) for n in ("in", "out", "long")})
     for part, error in errors.items():
-        assert error == pytest.approx(values.by_seed("legacy_error", "FNN2", part=part)[0], 1e-4)
+        assert error == pytest.approx(
+            analysis.by_seed(table, "legacy_error", "FNN2", part=part)[0], 1e-4
+        )
     measured = [record for record in records if record.cell != "analysis"]
-    score = analysis.Values(analysis.analyse(measured)).by_seed("legacy_score", "FNN2")[0]
+    again = RecordTable(analysis.analyse(measured))
+    score = analysis.by_seed(again, "legacy_score", "FNN2")[0]
     assert score == pytest.approx(2.6419016)
     # of out: the 192 sums whose operands' sizes add to 22; of long: those of four operands
     zeros = {name: [0.0] * len(sums) for name, sums in sets.items()}
@@ -172,7 +182,52 @@ def test_errors_by_operand_and_by_size_cover_their_sets():
 
 
 def test_pairs_meet_by_seed():
-    found = analysis.paired({0: 3.0, 1: 4.0, 2: 9.0}, {1: 1.0, 0: 1.0})
-    assert isinstance(found, Record)
+    found = claims.paired({0: 3.0, 1: 4.0, 2: 9.0}, {1: 1.0, 0: 1.0}, 0.95)
     assert (found.value, found.count) == (2.5, 2)
-    assert analysis.paired({0: 1.0}, {1: 1.0}) is None
+    assert claims.paired({0: 1.0}, {1: 1.0}, 0.95) is None
+
+
+def test_what_is_printed_has_a_figure_for_each_published_network():
+    told = tables.printed()
+    assert tuple(told["arms"]) == PUBLISHED
+    columns = [told["architecture"], told["optimizer"]]
+    columns += [row[name] for row in told["rows"] for name in ("first", "later")]
+    assert {len(column) for column in columns} == {len(PUBLISHED)}
+    for model in told["language_models"]:
+        assert len(model["printed"]) == len(model["asked"]) == len(tables.PUBLISHED_SETS)
+
+
+def scores(**means):
+    """Bounded scores of networks by seed, and their means."""
+    found = []
+    for arm, values in means.items():
+        labels = {"arm": arm, "set": "in"}
+        found += [Record("exact", 0.5, "share", "measured", {**labels, "seed": 0})]
+        found += [
+            Record("bounded_score", value, "", "measured", {"arm": arm, "seed": seed})
+            for seed, value in enumerate(values)
+        ]
+        for name, value in (("bounded_score", fmean(values)), ("train_time_s", 1.0)):
+            own = {"arm": arm, "over": "seeds"}
+            found.append(Record(f"mean_{name}", value, "", "measured", own, count=len(values)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("means", "lead"),
+    [
+        ({"FNN2": [60.0, 61.0, 62.0], "RNN2": [40.0, 42.0, 41.0]}, "FNN2 generalizes best"),
+        ({"FNN2": [60.0, 61.0, 62.0], "RNN2": [59.0, 62.0, 60.0]}, "Undecided which generalizes"),
+        ({"FNN2": [60.0, 61.0], "RNN2": [40.0, 42.0]}, "No claim is made"),
+        ({"FNN2": [60.0, 61.0, 62.0]}, "No verdict yet"),
+        ({"FNN2": [60.0, 61.0, 62.0], "NAU": [100.0, 100.0, 99.0]}, "No verdict yet"),
+    ],
+)
+def test_the_best_network_is_named_where_its_seeds_say_so(means, lead):
+    run = Run({"arms": list(means), "claims": []}, scores(**means), [], [])
+    assert content.verdict(run).lead.startswith(lead)
+
+
+def test_goals_stand_fall_or_are_undecided():
+    told = [claims.verdict_of({"met": met}) for met in (True, False, "undecided")]
+    assert told == ["stands", "falls", "undecided"]

@@ -7,7 +7,6 @@ import random
 
 from sparing.core.record import Record
 from sparing_papers.hugginggreen.analysis import analyse
-from sparing_papers.hugginggreen.stages import analyse as analyse_stages
 
 # Arm: energy in joules, accuracy, share of the dense arm's arithmetic.
 PATCHES = {
@@ -97,13 +96,7 @@ def records(
 ) -> list[Record]:
     """The trainings with what follows from them."""
     own = measured(pairs, task, learning=learning)
-    tested = {task: 1000}
-    return [
-        picture(task=task),
-        *own,
-        *analyse(own, tested, margin),
-        *analyse_stages(own, tested, margin),
-    ]
+    return [picture(task=task), *own, *analyse(own, {task: 1000}, margin)]
 
 
 def config(**changes: object) -> dict[str, object]:

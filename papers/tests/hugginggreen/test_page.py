@@ -13,24 +13,33 @@ from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.report.page import write_report
 from sparing.report.run import Run
-from sparing_papers.hugginggreen.analysis import _plateau, analyse, groups
-from sparing_papers.hugginggreen.page.content import headline, notices, verdict
-from sparing_papers.hugginggreen.page.figures import figures
-from sparing_papers.hugginggreen.page.results import GreenResults
-from sparing_papers.hugginggreen.page.tables import (
-    arm_blocks,
-    component_block,
-    half_blocks,
-    rival_blocks,
-    stage_blocks,
-)
+from sparing_papers.hugginggreen.analysis import analyse
+from sparing_papers.hugginggreen.page import content
+from sparing_papers.hugginggreen.page.build import build
+from sparing_papers.hugginggreen.page.content import groups_of
 from tests.compare import records as make
 from tests.compare.test_page import HOSTILE
 from tests.slim.test_page import text_of
 
 
-def read(found: list[Record] | None = None, **changes: object) -> GreenResults:
-    return GreenResults(Run(config(**changes), records() if found is None else found, [], []))
+def read(found: list[Record] | None = None, **changes: object) -> Run:
+    return Run(config(**changes), records() if found is None else found, [], [])
+
+
+def verdict(run):
+    return content.verdict(run, groups_of(run))
+
+
+def notices(run):
+    return content.notices(run, groups_of(run))
+
+
+def headline(run):
+    return content.headline(run, groups_of(run))
+
+
+def block(run, key):
+    return next((part for part in build(run).sections if getattr(part, "key", "") == key), None)
 
 
 def of_name(found, name, **labels):
@@ -139,11 +148,14 @@ def test_the_plateau_is_the_gain_of_the_last_quarter():
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
 def test_a_short_training_that_still_gains_is_not_at_its_plateau(epochs):
-    curves = [r for r in measured(learning=True) if r.name == "curve"]
-    cut = [{**r.labels, "told": json.dumps(json.loads(r.labels["told"])[:epochs])} for r in curves]
-    short = [replace(r, labels=labels) for r, labels in zip(curves, cut, strict=True)]
-    found = next(group for group in groups(short, {}) if group.question == "patches")
-    [gain] = _plateau(found)
+    short = []
+    for record in measured(learning=True):
+        labels = dict(record.labels)
+        if record.name == "curve":
+            labels["told"] = json.dumps(json.loads(labels["told"])[:epochs])
+        short.append(replace(record, labels=labels))
+    found = analyse(short, {"digits": 1000}, 0.01)
+    [gain] = of_name(found, "last_quarter_gain", question="patches")
     assert gain.value > 0.049
     assert not gain.labels["at_plateau"]
 
@@ -206,8 +218,7 @@ def test_half_the_heads_are_held_against_as_many():
     (half,) = of_name(found, "rival_difference", rival="half the heads")
     assert half.labels["to"] == "softmax, half the heads"
     assert half.value == pytest.approx(0.008, abs=0.002)
-    (block,) = half_blocks(read())
-    assert block.rows[0][0] == "digits, 4 layers"
+    assert block(read(), "half").rows[0][0] == "digits, 4 layers"
 
 
 def test_scheduled_arms_have_no_rivals_of_another_cost():
@@ -230,9 +241,9 @@ def test_sensed_energies_add_up_and_estimates_are_left_out():
     (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
     assert ratio.obtained == "integrated"
     results = read([*own, *more])
-    assert results.groups[0].mean("train_energy_j", "dense") == pytest.approx(400, rel=0.02)
+    assert groups_of(results)[0].mean("train_energy_j", "dense") == pytest.approx(400, rel=0.02)
     assert "Not in any sum, as it is an estimate beside sensors: cpu." in notices(results)
-    assert len(component_block(results)[0].rows) == 6
+    assert len(block(results, "components").rows) == 6
 
 
 def test_without_a_training_the_page_says_so(tmp_path):
@@ -243,12 +254,11 @@ def test_without_a_training_the_page_says_so(tmp_path):
 
 
 def test_tables_have_a_cell_for_each_head():
-    results = read()
-    blocks = [*arm_blocks(results, "patches"), *rival_blocks(results), *stage_blocks(results)]
-    assert len(blocks) == 4
-    for block in blocks:
-        assert block.rows
-        assert {len(row) for row in block.rows} == {len(block.heads)}
+    keys = ("patches-digits-4", "rivals-digits-4", "stages-energy-digits", "stages-steps-digits")
+    blocks = [block(read(), key) for key in keys]
+    for found in blocks:
+        assert found.rows
+        assert {len(row) for row in found.rows} == {len(found.heads)}
     assert [row[0] for row in blocks[0].rows][:2] == ["dense", "dense again"]
 
 
@@ -276,5 +286,5 @@ def test_hostile_names_stay_text(tmp_path):
 def test_damaged_content_is_one_line():
     labels = {"task": "digits", "label": "0", "told": "{"}
     with pytest.raises(DataError, match="has no sound content"):
-        figures(read([*records(2), Record("picture", None, "", "measured", labels)]))
+        build(read([*records(2), Record("picture", None, "", "measured", labels)]))
     assert json.loads(picture().labels["told"])["side"] == 2

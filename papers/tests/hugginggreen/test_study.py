@@ -16,7 +16,7 @@ from sparing.experiment.registry import find_study
 from sparing.layers.patches import keep_count
 from sparing.tasks import load_task
 from sparing.transfer.patching import selector_of
-from sparing_papers.hugginggreen import analysis, arms, cells, options, stages
+from sparing_papers.hugginggreen import analysis, arms, cells, groups, names, options, stages
 from sparing_papers.hugginggreen import study as hugginggreen
 from sparing_papers.hugginggreen import train as training
 from sparing_papers.hugginggreen.claims import judge
@@ -82,7 +82,7 @@ def test_every_cell_ends_and_every_question_is_asked(done):
         "half the layers, distilled",
     }
     assert {arm for question, arm in trained if question == "stages"} == set(stages.arms_of(0))
-    assert arms.GAUSSIAN_HALF in {arm for _, arm in trained}
+    assert names.GAUSSIAN_HALF in {arm for _, arm in trained}
     assert len(done.goals) == 7
     assert {goal.met for goal in done.goals} == {"undecided"}  # two pairs decide nothing
 
@@ -205,18 +205,18 @@ def test_what_is_distilled_pays_its_teacher_and_stages_pay_all_of_them(done):
     def energy(arm, question):
         return of_name(done, "train_energy_j", arm=arm, question=question, seed=0)[0].value
 
-    assert energy(arms.HALVED, "patches") > energy("dense", "patches")
-    (share,) = of_name(done, "flops_ratio", arm=arms.HALVED)
+    assert energy(names.HALVED, "patches") > energy("dense", "patches")
+    (share,) = of_name(done, "flops_ratio", arm=names.HALVED)
     assert share.value > 1.5
-    (curve,) = of_name(done, "curve", arm=arms.HALVED, seed=0)
+    (curve,) = of_name(done, "curve", arm=names.HALVED, seed=0)
     first = json.loads(curve.labels["told"])[0]
     assert first["energy"]["cpu_j"] > energy("dense", "patches")
-    assert energy(stages.CONTRASTIVE, "stages") > energy(stages.SCRATCH, "stages")
+    assert energy(names.CONTRASTIVE, "stages") > energy(names.SCRATCH, "stages")
     steps = {
         arm: of_name(done, "steps", arm=arm, question="stages")[0].value
-        for arm in (stages.MASKED, f"scratch, steps of {stages.MASKED}")
+        for arm in (names.MASKED, f"scratch, steps of {names.MASKED}")
     }
-    assert steps[stages.MASKED] == steps[f"scratch, steps of {stages.MASKED}"]
+    assert steps[names.MASKED] == steps[f"scratch, steps of {names.MASKED}"]
 
 
 def test_a_finished_run_is_read_back(done):
@@ -277,7 +277,7 @@ def test_arms_of_one_seed_begin_alike(digits, tmp_path):
         assert torch.equal(tensor, chosen.state_dict()[name]), name
     assert selector_of(chosen).selection.keep == 0.7
     assert selector_of(chosen).selection.seed == 3
-    halved = work.build(next(a for a in arms.attention_arms(2) if a.name == arms.SOFTMAX_HALF), 3)
+    halved = work.build(next(a for a in arms.attention_arms(2) if a.name == names.SOFTMAX_HALF), 3)
     own = halved.state_dict()
     assert torch.equal(
         own["vit.embeddings.cls_token"], dense.state_dict()["vit.embeddings.cls_token"]
@@ -409,7 +409,7 @@ def test_a_counter_that_was_lost_does_not_look_like_energy_saved():
         for part in parts
         if not (arm != "dense" and part == "gpu 0" and seed < 5)
     ]
-    [group] = analysis.groups(records, {"t": 100})
+    [group] = groups.groups(records, {"t": 100})
     ratio = analysis.ratio_record(
         group, "energy_ratio", "train_energy_j", "contrast top 0.7", "dense"
     )

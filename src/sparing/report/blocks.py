@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparing.measure.load import disturbance_words
+from sparing.measure.seeds import TRAINING
 from sparing.report import wording
 from sparing.report.machines import measured
 from sparing.report.run import Run
@@ -49,6 +51,35 @@ def busy_notices(run: Run) -> list[str]:
     """That the machine was busy while times were taken, where it was: it goes before the others."""
     words = disturbance_words(run.records)
     return [words] if words else []
+
+
+def energy_notices(run: Run) -> list[str]:
+    """That the joules of trainings are estimates, where the machine shows no counter."""
+    kinds = {record.obtained for record in run.table.all(TRAINING)}
+    if kinds != {"estimated"}:
+        return []
+    watts = float(run.config.get("watts_per_core") or 0.0)
+    return [
+        f"This machine shows no counter of energy: joules are CPU seconds times {watts:g} W, an "
+        "estimate, and every comparison is one of computing time."
+    ]
+
+
+def missing_cells(run: Run) -> list[str]:
+    """The cells that were planned and have not ended."""
+    done = {record.cell for record in run.records}
+    return [str(key) for key in run.config.get("cells") or [] if key not in done]
+
+
+def unfinished_notices(run: Run, named: Callable[[list[str]], str]) -> list[str]:
+    """How much of the plan is done; ``named`` puts the cells that are missing into words."""
+    planned, missing = len(run.config.get("cells") or []), missing_cells(run)
+    if not missing:
+        return []
+    return [
+        f"This run is not complete: {planned - len(missing):,} of {planned:,} cells are done; "
+        f"missing are {named(missing)}. The same command goes on."
+    ]
 
 
 def data_notices(run: Run) -> list[str]:

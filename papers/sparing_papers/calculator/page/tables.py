@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from scipy.stats import binomtest
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from operator import itemgetter
+from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing_papers.calculator.page.published import (
-    ARCHITECTURE,
-    ARMS,
-    LANGUAGE_MODELS,
-    OPTIMIZER,
-    ROWS,
-    PrintedLanguageModel,
+from sparing.report.estimates import NONE, Form, interval_text, share_text, value_text
+from sparing.report.run import Run
+from sparing.report.table import Column, table
+from sparing_papers.calculator.analysis import (
+    SETS,
+    energy_of,
+    is_exact,
+    legacy_span,
+    line_of,
+    mean_of,
+    right_share,
 )
-from sparing_papers.calculator.page.results import SETS, ValueResults
+from sparing_papers.calculator.claims import verdict_of
+from sparing_papers.calculator.page.content import TEXT, judged_arms, seeds
 
-NONE = wording.DASH
-PUBLISHED_SETS = ("in", "published out", "published long")
-LOST = ("empty", "malformed")
+PUBLISHED_SETS = {"In range": "in", "Out of range": "published out", "Long": "published long"}
+ALONG = (
+    ("operands", "Error by number of operands", "operands", "published long"),
+    ("far", "Error by number of operands, out of range too", "operands", "out+long"),
+    ("largest", "Error by size of the largest operand", "largest", "out"),
+)
+EPOCHS = {
+    "with_prompt": "Right tokens, prompt's among them",
+    "tokens": "Right tokens of answers",
+    "whole_answers": "Answers right throughout",
+    "exact": "Exact, written freely",
+}
+Cells = Mapping[str, str]
 
 
-def number_text(record: Record | None) -> str:
-    """A mean with its interval over seeds."""
-    if record is None or record.value is None:
-        return NONE
-    text = _number(float(record.value))
-    if record.interval is not None:
-        low, high = (_number(float(end)) for end in record.interval)
-        text += f" ({low} to {high})"
-    return text
+@cache
+def printed() -> dict[str, Any]:
+    """What the paper prints: quoted, not measured."""
+    file = resources.files(__package__ or "").joinpath("published.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """An error or a score: two decimals, more where it is small."""
     if abs(value) < 1e-4:
         return "0" if abs(value) < 1e-9 else f"{value:.0e}"
     if abs(value) < 1e4:
@@ -43,265 +58,226 @@ def _number(value: float) -> str:
     return f"{value:.2g}"
 
 
-def share_text(record: Record | None) -> str:
-    """A share in per cent."""
-    return NONE if record is None or record.value is None else wording.share(float(record.value))
+def whole(value: float) -> str:
+    """A count."""
+    return f"{value:,.0f}"
 
 
-def network_blocks(results: ValueResults) -> list[Block]:
+def mean_column(
+    run: Run, head: str, name: str, text: Callable[[Record | None], str], **labels: Label
+) -> Column[str]:
+    """A column of an arm's means over seeds."""
+    return Column(head, lambda arm: text(mean_of(run.table, name, arm, **labels)))
+
+
+def of_form(form: Form) -> Callable[[Record | None], str]:
+    """How a value alone is written."""
+    return lambda record: value_text(record, form)
+
+
+def with_interval(record: Record | None) -> str:
+    """A mean with its interval over seeds."""
+    return interval_text(record, number)
+
+
+def network_blocks(run: Run) -> list[Block]:
     """Every arm on every corrected set: right answers, then errors and what they cost."""
-    means = (
-        f"Means over {wording.count_of(results.seeds, 'seed')}, with 95 % intervals over seeds "
-        "behind errors and scores."
-    )
-    right = (
-        f"{means} Exact is the share of answers that round to the value. Out has operands of 5 to "
-        "9 and -6 to -9, none of them seen; long has 4 to 8 operands, out+long both. The bounded "
-        "score is 50 for the baseline and 100 for an exact network."
-    )
-    wrong = (
-        f"{means} An error is the mean distance from the value. Behind the published score stand "
-        "the least and the largest that a single seed of the network and of its baseline makes of "
-        "it. Energy and time are of one training."
-    )
-    exact = ("Network", "Weights", *(f"Exact, {name}" for name in SETS), "Bounded score")
-    errors = ("Network", *(f"Error, {name}" for name in SETS), "Published score", "Energy", "Time")
-    return [
-        Block(
-            "networks", "Networks", right, exact, tuple(_exact(results, a) for a in results.arms)
+    arms, measured = judged_arms(run), wording.count_of(seeds(run), "seed")
+    network: Column[str] = Column("Network", str)
+    exact = [
+        network,
+        mean_column(run, "Weights", "parameters", of_form(whole), of="architecture"),
+        *(mean_column(run, f"Exact, {name}", "exact", share_text, set=name) for name in SETS),
+        mean_column(run, "Bounded score", "bounded_score", with_interval),
+    ]
+    errors = [
+        network,
+        *(
+            mean_column(run, f"Error, {name}", "mean_error", with_interval, set=name)
+            for name in SETS
         ),
-        Block("errors", "Errors", wrong, errors, tuple(_errors(results, a) for a in results.arms)),
+        Column("Published score", lambda arm: _legacy(run, arm)),
+        Column("Energy", lambda arm: value_text(energy_of(run.table, arm), wording.energy)),
+        mean_column(run, "Time", "train_time_s", of_form(wording.duration)),
+    ]
+    return [
+        table("networks", "Networks", TEXT("networks", seeds=measured), arms, exact),
+        table("errors", "Errors", TEXT("errors", seeds=measured), arms, errors),
     ]
 
 
-def _exact(results: ValueResults, arm: str) -> tuple[str, ...]:
-    size = results.mean("parameters", arm, of="architecture")
-    return (
-        arm,
-        NONE if size is None or size.value is None else f"{size.value:,.0f}",
-        *(share_text(results.mean("exact", arm, set=name)) for name in SETS),
-        number_text(results.mean("bounded_score", arm)),
-    )
+def _legacy(run: Run, arm: str) -> str:
+    """The published score, which is infinite for a network that errs nowhere."""
+    span = legacy_span(run.table, arm)
+    return "infinite" if span is None and is_exact(run.table, arm) else with_interval(span)
 
 
-def _errors(results: ValueResults, arm: str) -> tuple[str, ...]:
-    energy, time = results.energy(arm), results.mean("train_time_s", arm)
-    return (
-        arm,
-        *(number_text(results.mean("mean_error", arm, set=name)) for name in SETS),
-        _legacy(results, arm),
-        NONE if energy is None else wording.energy(energy.value or 0.0),
-        NONE if time is None or time.value is None else wording.duration(time.value),
-    )
+def _from_cells(key: str, title: str, explain: str, rows: list[Cells]) -> Block:
+    """A table of rows that bring their heads along."""
+    columns: list[Column[Cells]] = [Column(head, itemgetter(head)) for head in rows[0]]
+    return table(key, title, explain, rows, columns)
 
 
-def _legacy(results: ValueResults, arm: str) -> str:
-    """The published score with what the choice of the baseline's seed makes of it."""
-    found = results.mean("legacy_score", arm)
-    if found is None or found.value is None:
-        errors = [results.mean("mean_error", arm, set=name) for name in SETS]
-        exact = all(each is not None and (each.value or 0.0) < 1e-9 for each in errors)
-        return "infinite" if exact else NONE
-    own = [
-        r for r in results.run.records if r.name == "legacy_score" and r.labels.get("arm") == arm
-    ]
-    low = min(float(r.labels["lowest"] or 0.0) for r in own)
-    high = max(float(r.labels["highest"] or 0.0) for r in own)
-    return f"{_number(float(found.value))} ({_number(low)} to {_number(high)})"
-
-
-def published_block(results: ValueResults) -> Block:
+def published_block(run: Run) -> Block:
     """Each printed figure, the later one, ours, and why they differ."""
-    rows = []
-    for printed in ROWS:
-        for place, arm in enumerate(ARMS):
-            labels = {"set": printed.set} if printed.set else {}
-            ours = results.mean(printed.record, arm, **labels)
-            later = NONE if printed.later is None else f"{printed.later[place]:g}"
-            told = (f"{printed.first[place]:.4g}", later, number_text(ours), printed.why)
-            rows.append((f"{printed.title}: {arm}", *told))
-    rows += [_sizes(results, place) for place in range(len(ARMS))]
-    heads = ("Quantity", "Printed", "Later revision", "Here", "Why they differ")
-    explain = "Quoted figures are single runs; the later revision prints means of five."
-    return Block("published", "Beside the published table", explain, heads, tuple(rows))
+    arms = list(enumerate(printed()["arms"]))
+    rows = [_beside(run, row, n, arm) for row in printed()["rows"] for n, arm in arms]
+    rows += [_sizes(run, n, arm) for n, arm in arms]
+    return _from_cells("published", "Beside the published table", TEXT("published"), rows)
 
 
-def _sizes(results: ValueResults, place: int) -> tuple[str, str, str, str, str]:
+def _beside(run: Run, row: Mapping[str, Any], number: int, arm: str) -> Cells:
+    """A printed figure of one column beside ours."""
+    labels = {"set": row["set"]} if "set" in row else {}
+    return {
+        "Quantity": f"{row['title']}: {arm}",
+        "Printed": f"{row['first'][number]:.4g}",
+        "Later revision": f"{row['later'][number]:g}",
+        "Here": with_interval(mean_of(run.table, row["record"], arm, **labels)),
+        "Why they differ": row["why"],
+    }
+
+
+def _sizes(run: Run, number: int, arm: str) -> Cells:
     """Weights and the optimiser's numbers of one column, printed and here."""
-    arm = ARMS[place]
-    own = [results.mean("parameters", arm, of=kind) for kind in ("architecture", "optimizer")]
-    ours = " + ".join(NONE if r is None else f"{r.value or 0:,.0f}" for r in own)
-    told = f"{ARCHITECTURE[place]:,} + {OPTIMIZER[place]:,}"
-    why = "the same" if told == ours else ""
-    return (f"Weights + optimiser's numbers: {arm}", told, NONE, ours, why)
+    kinds = ("architecture", "optimizer")
+    theirs = " + ".join(whole(float(printed()[kind][number])) for kind in kinds)
+    sizes = (mean_of(run.table, "parameters", arm, of=kind) for kind in kinds)
+    ours = " + ".join(value_text(size, whole) for size in sizes)
+    return {
+        "Quantity": f"Weights + optimiser's numbers: {arm}",
+        "Printed": theirs,
+        "Later revision": NONE,
+        "Here": ours,
+        "Why they differ": "the same" if theirs == ours else "",
+    }
 
 
-def verdict_of(goal: Mapping[str, object]) -> str:
-    """What a goal's verdict says of its claim."""
-    met = goal.get("met")
-    return "undecided" if met not in (True, False) else "stands" if met else "falls"
-
-
-def claims_block(results: ValueResults) -> Block:
+def claims_block(run: Run) -> Block:
     """Each claim with its number and verdict."""
-    rows = []
-    for goal in results.run.goals:
-        text, _, quantity = str(goal.get("name")).partition(": ")
-        interval = goal.get("interval")
-        value = goal.get("value")
-        spread = NONE if not interval else " to ".join(_number(float(end)) for end in interval)
-        rows.append(
-            (
-                text,
-                quantity,
-                _number(float(value)) if isinstance(value, int | float) else str(value or NONE),
-                spread,
-                verdict_of(goal),
-            )
-        )
-    explain = (
-        "A claim stands where the whole interval over seeds is above 0 (or what is asked for), and "
-        "falls where it is below; three seeds at least. Intervals are wide enough that all claims "
-        "together err in one study of twenty. The last is a proposal of the text, which did not "
-        "try it; the fifth asks a claim of the network that the text describes."
-    )
-    heads = ("Claim", "Measured by", "Value", "Interval", "Verdict")
-    return Block("claims", "The published claims", explain, heads, tuple(rows))
+
+    def value(goal: Mapping[str, Any]) -> str:
+        given = goal.get("value")
+        return number(given) if isinstance(given, int | float) else str(given or NONE)
+
+    columns: list[Column[Mapping[str, Any]]] = [
+        Column("Claim", lambda goal: str(goal["name"]).partition(": ")[0]),
+        Column("Measured by", lambda goal: str(goal["name"]).partition(": ")[2]),
+        Column("Value", value),
+        Column("Interval", lambda goal: " to ".join(map(number, goal["interval"] or ())) or NONE),
+        Column("Verdict", verdict_of),
+    ]
+    return table("claims", "The published claims", TEXT("claims"), run.goals, columns)
 
 
-def along_blocks(results: ValueResults) -> list[Block]:
+def along_blocks(run: Run) -> list[Block]:
     """Errors by number of operands and by distance from training, for every arm."""
-    found = []
-    for key, title, along, name in (
-        ("operands", "Error by number of operands", "operands", "published long"),
-        ("far", "Error by number of operands, out of range too", "operands", "out+long"),
-        ("largest", "Error by size of the largest operand", "largest", "out"),
-    ):
-        lines = {a: results.line("mean_error", a, along, set=name) for a in results.arms}
-        places = sorted({place for line in lines.values() for place, _ in line})
-        rows = tuple(
-            (arm, *(number_text(dict(line).get(place)) for place in places))
-            for arm, line in lines.items()
-            if line
-        )
-        heads = ("Network", *(str(place) for place in places))
-        explain = (
-            f"Mean error on {name} with intervals over seeds, by {title.partition(' by ')[2]}."
-        )
-        found += [Block(key, title, explain, heads, rows)] if rows else []
-    return found
+    blocks = []
+    for key, title, along, name in ALONG:
+        lines = {
+            arm: dict(line)
+            for arm in judged_arms(run)
+            if (line := line_of(run.table, "mean_error", arm, along, set=name))
+        }
+        columns: list[Column[str]] = [Column("Network", str)]
+        columns += [
+            _at(lines, value) for value in sorted({at for line in lines.values() for at in line})
+        ]
+        explain = TEXT("along", set=name, along=title.partition(" by ")[2])
+        blocks += [table(key, title, explain, lines, columns)] if lines else []
+    return blocks
 
 
-def sensitivity_block(results: ValueResults) -> list[Block]:
+def _at(lines: Mapping[str, Mapping[int, Record]], value: int) -> Column[str]:
+    return Column(str(value), lambda arm: with_interval(lines[arm].get(value)))
+
+
+def sensitivity_block(run: Run) -> list[Block]:
     """How an answer follows each operand, by place and by size."""
-    rows = []
-    for arm in results.arms:
-        line = results.line("sensitivity", arm, "place", operands=3)
-        sizes = results.line("sensitivity", arm, "size", operands=3)
-        weight = results.mean("attention_size", arm)
-        closer = results.mean("closer_to_last", arm)
-        if line:
-            shown = [
-                ", ".join(_number(float(r.value or 0)) for _, r in each) for each in (line, sizes)
-            ]
-            rows.append((arm, *shown, number_text(weight), share_text(closer)))
-    if not rows:
+
+    def along(label: str) -> Callable[[str], str]:
+        return lambda arm: ", ".join(
+            value_text(record, number)
+            for _, record in line_of(run.table, "sensitivity", arm, label, operands=3)
+        )
+
+    arms = [
+        arm
+        for arm in judged_arms(run)
+        if line_of(run.table, "sensitivity", arm, "place", operands=3)
+    ]
+    columns: list[Column[str]] = [
+        Column("Network", str),
+        Column("By place, 1 to 3", along("place")),
+        Column("By size, 0 to 5", along("size")),
+        mean_column(run, "Weight and size of a number", "attention_size", with_interval),
+        mean_column(run, "Answers nearer to the last number", "closer_to_last", share_text),
+    ]
+    if not arms:
         return []
-    heads = (
-        "Network",
-        "By place, 1 to 3",
-        "By size, 0 to 5",
-        "Weight and size of a number",
-        "Answers nearer to the last number",
-    )
-    explain = (
-        "How much an answer changes where one operand of a sum in range grows by one, its sign "
-        "that of the true change: 1 is right. Weight and size is the rank correlation between "
-        f"attention on a number and its size. Of the true values {_truth(results)} are nearer to "
-        "the last number than to the first, of those that are nearer to one: half of the last "
-        "numbers are subtracted."
-    )
-    return [Block("sensitivity", "What answers hang on", explain, heads, tuple(rows))]
+    truth = run.table.values_of("closer_to_last", "truth")[0]
+    explain = TEXT("sensitivity", truth=wording.share(float(truth or 0.0)))
+    return [table("sensitivity", "What answers hang on", explain, arms, columns)]
 
 
-def _truth(results: ValueResults) -> str:
-    found = (r.labels.get("truth") for r in results.run.records if r.name == "closer_to_last")
-    return wording.share(float(next(found) or 0.0))
-
-
-def language_blocks(results: ValueResults) -> list[Block]:
+def language_blocks(run: Run) -> list[Block]:
     """Language models: as printed, and tuned here, with and without their own words."""
-    found = [_printed_models(results)]
-    epochs = _epochs(results)
-    return [*found, epochs] if epochs.rows else found
+    rows = [_as_printed(model) for model in printed()["language_models"]]
+    tuned = [dict(r.labels) for r in run.table.all("language_parameters", of="model")]
+    rows += [
+        _tuned(run, {key: labels[key] for key in ("language_model", "way")}) for labels in tuned
+    ]
+    explain = TEXT("language", sums=run.config.get("language_model_tests"))
+    blocks = [_from_cells("language", "Language models", explain, rows)]
+    return blocks + ([_epochs(run)] if tuned else [])
 
 
-def _printed_models(results: ValueResults) -> Block:
-    rows = [_as_printed(model) for model in LANGUAGE_MODELS]
-    records = list(results.language("right"))
-    ways = dict.fromkeys((r.labels["language_model"], r.labels["way"]) for r in records)
-    rows += [_tuned(results, {"language_model": name, "way": way}) for name, way in ways]
-    heads = ("Model", "Weights", "In range", "Out of range", "Long", "Note")
-    explain = (
-        "Right replies with Wilson's 95 % interval, on the published sets; models tuned here are "
-        f"asked up to {results.run.config.get('language_model_tests')} sums of each, evenly from "
-        "the whole. A model called tiny has "
-        "random weights and no pretraining: it shows that the tuning works, not what pretraining "
-        "gives."
-    )
-    return Block("language", "Language models", explain, heads, tuple(rows))
+def _as_printed(model: Mapping[str, Any]) -> Cells:
+    """A model's printed accuracies, with the intervals that their counts of replies give."""
+    shares = zip(model["printed"], model["asked"], strict=True)
+    texts = (_right(round(percent * count / 100), count) for percent, count in shares)
+    return {
+        "Model": f"{model['name']} (printed)",
+        "Weights": model["weights"],
+        **dict(zip(PUBLISHED_SETS, texts, strict=True)),
+        "Note": model["note"],
+    }
 
 
-def _as_printed(model: PrintedLanguageModel) -> tuple[str, ...]:
-    pairs = zip(model.printed, model.asked, strict=True)
-    shares = (_right(round(percent * asked / 100), asked) for percent, asked in pairs)
-    return (f"{model.name} (printed)", model.weights, *shares, model.note)
+def _tuned(run: Run, labels: dict[str, Label]) -> Cells:
+    """A model that was tuned here."""
+
+    def right(name: str) -> str:
+        record = run.table.find("language_right", set=name, **labels)
+        return NONE if record is None else _right(int(record.value or 0), record.count or 1)
+
+    def lost(kind: str) -> str:
+        records = run.table.all(f"language_{kind}", **labels)
+        return f"{kind} {whole(sum(float(record.value or 0) for record in records))}"
+
+    size = run.table.find("language_parameters", of="model", **labels)
+    return {
+        "Model": f"{labels['language_model']}, {labels['way']}",
+        "Weights": value_text(size, whole),
+        **{head: right(name) for head, name in PUBLISHED_SETS.items()},
+        "Note": f"replies {lost('empty')}, {lost('malformed')}",
+    }
 
 
-def _tuned(results: ValueResults, own: dict[str, Label]) -> tuple[str, ...]:
-    """A model that was tuned here, by its own labels."""
-
-    def mine(name: str) -> list[Record]:
-        return [r for r in results.language(name) if own.items() <= r.labels.items()]
-
-    rights = {record.labels["set"]: record for record in mine("right")}
-    size = next((float(r.value or 0) for r in mine("parameters")), 0.0)
-    lost = [f"{kind} {sum(r.value or 0 for r in mine(kind)):,.0f}" for kind in LOST]
-    shares = (
-        _right(int(rights[name].value or 0), rights[name].count) if name in rights else NONE
-        for name in PUBLISHED_SETS
-    )
-    title = f"{own['language_model']}, {own['way']}"
-    return (title, f"{size:,.0f}", *shares, f"replies {', '.join(lost)}")
+def _right(right: int, count: int) -> str:
+    return interval_text(right_share(right, count), lambda share: f"{100 * share:.1f}", " %")
 
 
-def _right(right: int, asked: int) -> str:
-    low, high = binomtest(right, asked).proportion_ci(method="wilson")
-    return f"{100 * right / asked:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+def _epochs(run: Run) -> Block:
+    """A language model's tokens and answers, epoch by epoch."""
+    records = [record for name in EPOCHS for record in run.table.all(f"language_{name}")]
+    rows = sorted({(str(r.labels["way"]), int(r.labels["epoch"] or 0)) for r in records})
 
+    def share(name: str) -> Callable[[tuple[str, int]], str]:
+        return lambda row: share_text(run.table.find(f"language_{name}", way=row[0], epoch=row[1]))
 
-def _epochs(results: ValueResults) -> Block:
-    names = ("with_prompt", "tokens", "whole_answers", "exact")
-    found: dict[tuple[str, int], dict[str, Record]] = {}
-    for name in names:
-        for record in results.language(name):
-            key = (str(record.labels["way"]), int(record.labels["epoch"] or 0))
-            found.setdefault(key, {})[name] = record
-    rows = tuple(
-        (f"{way}, epoch {epoch}", *(share_text(each.get(name)) for name in names))
-        for (way, epoch), each in sorted(found.items())
-    )
-    heads = (
-        "Tuning",
-        "Right tokens, prompt's among them",
-        "Right tokens of answers",
-        "Answers right throughout",
-        "Exact, written freely",
-    )
-    explain = (
-        "The mismatch that the published text leaves unexplained, on held-out sums: the first "
-        "three columns are given every earlier token of the right answer, as a training's accuracy "
-        "is; the last is what the model writes by itself. An answer has several tokens, of which "
-        'the end and ".0" are always the same.'
-    )
-    return Block("epochs", "Tokens and answers", explain, heads, rows)
+    columns: list[Column[tuple[str, int]]] = [
+        Column("Tuning", lambda row: "{}, epoch {}".format(*row))
+    ]
+    columns += [Column(head, share(name)) for name, head in EPOCHS.items()]
+    return table("epochs", "Tokens and answers", TEXT("epochs"), rows, columns)

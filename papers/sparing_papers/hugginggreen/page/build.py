@@ -7,21 +7,10 @@ from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
 from sparing.report.sections import Section
-from sparing_papers.hugginggreen.page import content as words
+from sparing_papers.hugginggreen.groups import Group
+from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
+from sparing_papers.hugginggreen.page import content, tables
 from sparing_papers.hugginggreen.page.figures import POSITIONS, figures
-from sparing_papers.hugginggreen.page.results import ATTENTION, PATCHES, GreenResults
-from sparing_papers.hugginggreen.page.tables import (
-    absolute_block,
-    arm_blocks,
-    box_blocks,
-    component_block,
-    half_blocks,
-    rival_blocks,
-    stage_blocks,
-    tests_block,
-)
-
-_EXPLAIN = "Declared before the run, for the first arm that selects and the first depth."
 
 
 def build(run: Run) -> Page:
@@ -29,32 +18,41 @@ def build(run: Run) -> Page:
 
     Raises ``DataError`` where a record is damaged.
     """
-    results = GreenResults(run)
-    drawn = figures(results)
+    groups = content.groups_of(run)
     return Page(
         run,
         "patches, attention and stages by energy",
-        words.headline(results),
-        words.verdict(results),
-        words.notices(results),
-        [*(Section("", "", (plot,)) for plot in drawn), *_blocks(results)],
-        words.facts(results),
-        words.words(),
+        content.headline(run, groups),
+        content.verdict(run, groups),
+        content.notices(run, groups),
+        [*(Section("", "", (plot,)) for plot in figures(run, groups)), *_blocks(run, groups)],
+        content.facts(run),
+        content.TEXT.pairs("words"),
         POSITIONS,
         notices_first=True,
     )
 
 
-def _blocks(results: GreenResults) -> list[Block]:
+def _blocks(run: Run, groups: list[Group]) -> list[Block]:
     """All tables in their order."""
-    run = results.run
-    found = [*arm_blocks(results, PATCHES), *rival_blocks(results)]
-    found += [*arm_blocks(results, ATTENTION), *half_blocks(results)]
-    found += [*stage_blocks(results), *box_blocks(results)]
-    if results.groups:
-        found += [absolute_block(results), *component_block(results), tests_block(results)]
-    return [
-        *found,
-        blocks.goals_block(run, f"{_EXPLAIN} {blocks.TOGETHER}"),
-        *blocks.failed_blocks(run),
+    patches, attention, stages, boxes = (
+        content.of(groups, question) for question in (PATCHES, ATTENTION, STAGES, BOXES)
+    )
+    margin = content.margin(run)
+    found = [
+        *tables.arm_blocks(patches, margin),
+        *tables.rival_blocks(patches),
+        *tables.arm_blocks(attention, margin),
+        *tables.half_blocks(attention),
+        *tables.stage_blocks(stages),
+        *tables.box_blocks(boxes),
     ]
+    if groups:
+        intensity = float(run.config.get("intensity_g_per_kwh") or 0.0)
+        found += [
+            tables.absolute_block(groups, intensity),
+            *tables.component_block(groups, run.table),
+            tables.tests_block(groups),
+        ]
+    explain = content.TEXT("goals", together=blocks.TOGETHER)
+    return [*found, blocks.goals_block(run, explain), *blocks.failed_blocks(run)]

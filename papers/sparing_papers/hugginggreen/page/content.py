@@ -1,277 +1,192 @@
-"""What the HuggingGreen page says around its tables: verdict, notices, facts, words."""
+"""What the HuggingGreen page says around its tables: verdict, notices, facts."""
 
 from __future__ import annotations
 
-from sparing.core.record import Record
+from collections.abc import Sequence
+
+from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
 from sparing.report import blocks, wording
+from sparing.report.estimates import interval_text, points_text
 from sparing.report.facts import facts as run_facts
+from sparing.report.prose import Prose
+from sparing.report.run import Run
 from sparing.report.sections import Verdict
-from sparing_papers.hugginggreen.page.results import (
+from sparing_papers.hugginggreen import findings
+from sparing_papers.hugginggreen.groups import Group, groups
+from sparing_papers.hugginggreen.names import (
+    AGAIN,
     ATTENTION,
     DENSE,
-    FEWEST_PAIRS,
+    GAUSSIAN_HALF,
     PATCHES,
     STAGES,
-    GreenResults,
-    Group,
-)
-from sparing_papers.hugginggreen.page.tables import noise_text, points_text, ratio_text
-
-GAUSSIAN_HALF = "gaussian keys, half the heads"
-LEVEL = 0.05
-_WORDS = (
-    (
-        "pair",
-        "Two trainings with the same seed: the same weights to begin with where they have the same "
-        "shapes, the same images in the same order. Within a pair arms run in a drawn order, but "
-        "those that rest on another's result come after it.",
-    ),
-    (
-        "energy",
-        "What the meter counted from step to step: building, warming up, validation and saving are "
-        "outside, and images are in memory. Estimated means CPU seconds times a stated constant: "
-        "such a ratio is one of computing time.",
-    ),
-    ("dense", "The plain vision transformer, every patch, fused attention."),
-    ("dense again", "The same training once more: what differs is the noise of measuring."),
-    (
-        "contrast, variance, entropy, random",
-        "What patches are chosen by, of raw pixels: Michelson contrast, variance, entropy of a "
-        "histogram, chance. Behind it top (the highest) or sampled (in proportion), and the share "
-        "that is kept. Dropped patches are not computed in any layer, in training and after.",
-    ),
-    (
-        "decay, compounding, linear, cosine",
-        "Schedules: a batch is selected from with a chance of 0.5 that falls by epochs as printed, "
-        "or as the published code does; the share kept moves to all patches, or from them "
-        "(falling).",
-    ),
-    ("fewer steps", "Dense, trained for as many epochs as cost what the selection costs."),
-    ("larger patches", "Dense on fewer, larger patches, for as much arithmetic in all."),
-    ("convolutions", "A small RegNet, trained for as many epochs as take the selection's energy."),
-    (
-        "half the layers, distilled",
-        "The dense arm's first layers, trained to follow it; it pays for its teacher's training.",
-    ),
-    (
-        "half the heads",
-        "Half the heads with all their projections are gone; each that is left keeps its size.",
-    ),
-    ("masked", "Rebuilding 15 % of the patches of images without labels."),
-    (
-        "contrastive",
-        "Two views of an image near each other, the nearest other image far; labels are read only "
-        "to choose the epoch that is kept.",
-    ),
-    (
-        "mAP@0.5, IoU",
-        "Mean over classes of average precision, a box being right where it overlaps the true one "
-        "by half; overlap is intersection over union.",
-    ),
-    ("interval", "95 %, over pairs: of other seeds on the same test images."),
+    Longer,
 )
 
+TEXT = Prose("sparing_papers.hugginggreen.page")
+MANY = 100
 
-def verdict(results: GreenResults) -> Verdict:
+
+def ratio(value: float) -> str:
+    """A ratio; from few pairs the ends of its interval are endless."""
+    return f"{value:.2f}" if value < MANY else f"over {MANY}"
+
+
+def groups_of(run: Run) -> list[Group]:
+    """The groups of a run that have a training, in the order of its tasks."""
+    order = {task: number for number, task in enumerate(run.config.get("tasks") or [])}
+    trained = [group for group in groups(run.records, {}) if group.arms]
+    return sorted(trained, key=lambda group: (order.get(group.task, len(order)), group.depth))
+
+
+def of(groups: Sequence[Group], question: str) -> list[Group]:
+    """The groups of one question."""
+    return [group for group in groups if group.question == question]
+
+
+def declared(run: Run) -> str:
+    """The arm that the goals speak of: the first that selects."""
+    return str([*run.config["arms"], ""][1])
+
+
+def margin(run: Run) -> float:
+    """The loss of accuracy that still counts as none."""
+    return float(run.config.get("margin") or 0.01)
+
+
+def verdict(run: Run, groups: Sequence[Group]) -> Verdict:
     """Whether the declared choice of patches pays, and what the other questions came to."""
-    groups = _declared(results)
-    second = tuple(
-        sentence
-        for sentence in (_chosen(results), _attention(results), _stages(results))
-        if sentence
-    )
-    if not groups:
-        because = ": no arm that selects patches was trained so far."
-        return Verdict("No verdict yet", because, second)
-    pairs = min(len(group.values("accuracy", results.declared)) for group in groups)
-    if pairs < FEWEST_PAIRS:
-        because = (
-            f": {wording.count_of(pairs, 'pair')} are fewer than the {FEWEST_PAIRS} that a claim "
-            "asks for; what stands below shows that everything runs."
-        )
+    arm, sentences = declared(run), (_choices(groups), _attention(groups), _stages(groups))
+    second = tuple(sentence for sentence in sentences if sentence)
+    trained = findings.declared_groups(groups, arm)
+    if not trained:
+        return Verdict("No verdict yet", TEXT("nothing-trained"), second)
+    fewest = min(len(group.values("accuracy", arm)) for group in trained)
+    if fewest < FEWEST_FOR_A_CLAIM:
+        pairs = wording.count_of(fewest, "pair")
+        because = TEXT("few-pairs", pairs=pairs, fewest=FEWEST_FOR_A_CLAIM)
         return Verdict("No claim is made", because, second)
-    told = [(group, _paying(group, results.declared)) for group in groups]
-    paying = [(group, ratio) for group, ratio in told if ratio is not None]
-    if not paying:
-        because = (
-            f": {results.declared}, declared beforehand, does not reach the accuracy of the dense "
-            "model for clearly less energy than the better of the dense models needs, on any task."
-        )
-        return Verdict("Choosing patches does not pay here", because, second)
-    parts = [
-        f"on {group.task} {ratio_text(ratio)} of the energy of {ratio.labels['to']}"
-        for group, ratio in paying
-    ]
-    lead = "Choosing patches saves energy"
-    if not any(_beats_random(group, results.declared) for group, _ in paying):
-        lead = "Dropping patches saves energy, choosing them does not"
-    rest = len(told) - len(paying)
-    because = f": {results.declared} reaches the dense model's target for {'; '.join(parts)}"
-    because += f"; on {wording.count_of(rest, 'other task')} it does not." if rest else "."
-    return Verdict(lead, because, second)
+    saving = [group for group in trained if findings.saving(group, arm)]
+    if not saving:
+        return Verdict("Choosing patches does not pay here", TEXT("no-saving", arm=arm), second)
+    parts = "; ".join(_saving(group, arm) for group in saving)
+    others = wording.count_of(len(trained) - len(saving), "other task")
+    rest = TEXT("saving-rest", others=others) if len(saving) < len(trained) else "."
+    chosen = any(findings.beats_random(group, arm) for group in saving)
+    lead = "Choosing patches saves energy" if chosen else TEXT("dropping")
+    return Verdict(lead, TEXT("saving", arm=arm, parts=parts, rest=rest), second)
 
 
-def _declared(results: GreenResults) -> list[Group]:
-    """Each task's group at its first depth, where the declared arm was trained."""
-    first: dict[str, Group] = {}
-    for group in results.of(PATCHES):
-        if results.declared in group.arms:
-            first.setdefault(group.task, group)
-    return list(first.values())
+def _saving(group: Group, arm: str) -> str:
+    record = findings.saving(group, arm)
+    to = "" if record is None else record.labels["to"]
+    return TEXT("saving-part", task=group.task, ratio=interval_text(record, ratio), to=to)
 
 
-def _paying(group: Group, arm: str) -> Record | None:
-    """The arm's energy to the target, where it is clearly less and its accuracy is kept.
-
-    A dense model that would go on learning is no measure of either.
-    """
-    gain = group.find("last_quarter_gain")
-    if gain is not None and not gain.labels.get("at_plateau"):
-        return None
-    ratio = group.find("target_energy_ratio", arm=arm)
-    kept = group.find("accuracy_difference", arm=arm, to=DENSE)
-    if ratio is None or ratio.interval is None or kept is None:
-        return None
-    p = kept.labels.get("non_inferior_p")
-    enough = ratio.count >= FEWEST_PAIRS and isinstance(p, int | float) and p < LEVEL
-    return ratio if enough and ratio.interval[1] < 1 else None
-
-
-def _beats_random(group: Group, arm: str) -> bool:
-    found = group.find("rival_difference", arm=arm, rival="random")
-    return found is not None and _clearly(found) > 0
-
-
-def _clearly(found: Record) -> int:
-    """1 or -1 where the difference is more than chance, corrected; else 0."""
-    p = found.labels.get("holm_p", found.labels.get("sign_flip_p"))
-    if not isinstance(p, int | float) or p >= LEVEL or not found.value:
-        return 0
-    return 1 if found.value > 0 else -1
-
-
-def _chosen(results: GreenResults) -> str:
+def _choices(groups: Sequence[Group]) -> str:
     """RQ2 in a sentence: whether any score is better than chance."""
-    found = [
-        _clearly(record)
-        for group in results.of(PATCHES)
-        for record in group.records
-        if record.name == "rival_difference" and record.labels.get("rival") == "random"
-    ]
-    if not found:
+    sides = findings.choice_sides(groups)
+    if not sides:
         return ""
-    better, worse = found.count(1), found.count(-1)
-    return (
-        f"Of {wording.count_of(len(found), 'choice')} by contrast, variance or entropy {better} "
-        f"{'is' if better == 1 else 'are'} more accurate than random patches of the same share "
-        f"and {worse} less (Holm's p below {LEVEL:g})."
+    better = sides.count(1)
+    return TEXT(
+        "choices",
+        choices=wording.count_of(len(sides), "choice"),
+        better=better,
+        are="is" if better == 1 else "are",
+        worse=sides.count(-1),
+        level=findings.LEVEL,
     )
 
 
-def _attention(results: GreenResults) -> str:
+def _attention(groups: Sequence[Group]) -> str:
+    """RQ1 in a sentence."""
     parts = []
-    for group in results.of(ATTENTION):
-        difference = group.find("accuracy_difference", arm=GAUSSIAN_HALF, to=DENSE)
-        energy = group.find("energy_ratio", arm=GAUSSIAN_HALF, to=DENSE)
+    for group in of(groups, ATTENTION):
+        difference = group.records.find("accuracy_difference", arm=GAUSSIAN_HALF, to=DENSE)
+        energy = group.records.find("energy_ratio", arm=GAUSSIAN_HALF, to=DENSE)
+        half = group.records.find("rival_difference", arm=GAUSSIAN_HALF, rival="half the heads")
         if difference is None or energy is None:
             continue
-        half = group.find("rival_difference", arm=GAUSSIAN_HALF, rival="half the heads")
-        text = (
-            f"{group.task} {points_text(difference)} points at {ratio_text(energy)} of the energy"
+        points, of_energy = points_text(difference), interval_text(energy, ratio)
+        part = TEXT("attention-part", task=group.task, points=points, ratio=of_energy)
+        beside = f" {TEXT('attention-half', points=points_text(half))}" if half else ""
+        parts.append(part + beside)
+    return TEXT("attention", parts="; ".join(parts)) if parts else ""
+
+
+def _stages(groups: Sequence[Group]) -> str:
+    """RQ3 in a sentence."""
+    differences = {
+        f"{group.task}, {arm}": group.records.find(
+            "stage_difference", arm=arm, to=Longer(arm, "energy").name
         )
-        if half is not None:
-            text += f" ({points_text(half)} points beside softmax with half the heads)"
-        parts.append(text)
-    if not parts:
-        return ""
-    return f"Gaussian keys with half the heads, beside dense: {'; '.join(parts)}."
+        for group in of(groups, STAGES)
+        for arm in group.arms
+    }
+    parts = [f"{name}: {points_text(r)} points" for name, r in differences.items() if r]
+    return TEXT("stages-verdict", parts="; ".join(parts)) if parts else ""
 
 
-def _stages(results: GreenResults) -> str:
-    parts = []
-    for group in results.of(STAGES):
-        for arm in group.arms:
-            found = group.find("stage_difference", arm=arm, to=f"scratch, energy of {arm}")
-            if found is not None:
-                parts.append(f"{group.task}, {arm}: {points_text(found)} points")
-    if not parts:
-        return ""
-    return f"Stages beside training from scratch for as much energy: {'; '.join(parts)}."
-
-
-def notices(results: GreenResults) -> list[str]:
+def notices(run: Run, groups: Sequence[Group]) -> list[str]:
     """What a reader must know before believing a number here."""
-    found = []
-    if results.estimated and results.groups:
-        watts = float(results.run.config.get("watts_per_core") or 0.0)
-        found.append(
-            f"This machine shows no counter of energy: joules are CPU seconds times {watts:g} W, "
-            "an estimate, and every comparison is one of computing time."
-        )
-    found += [*results.meter_notes, *_unfinished(results)]
-    noise = noise_text(results)
-    if noise:
-        found.append(f"The dense arm, trained twice, takes of its own energy: {noise}.")
-    found += [text for group in results.of(PATCHES) if (text := _plateau(group))]
-    busy = blocks.busy_notices(results.run)
-    return [*busy, *found, *blocks.data_notices(results.run)]
-
-
-def _plateau(group: Group) -> str:
-    found = group.find("last_quarter_gain")
-    if found is None or found.value is None or found.labels.get("at_plateau"):
-        return ""
-    return (
-        f"{group.name}: the dense arm's last quarter still gains {wording.points(found.value)} "
-        "points of validation accuracy: it is not at its plateau, and arms that cost less are held "
-        "against a model that would go on learning. No saving is claimed from it."
-    )
-
-
-def _unfinished(results: GreenResults) -> list[str]:
-    planned = [str(key) for key in results.run.config.get("cells") or []]
-    done = {record.cell for record in results.run.records}
-    missing = [key for key in planned if key not in done]
-    if not missing:
-        return []
-    kinds = list(dict.fromkeys("/".join(key.split("/")[:2]) for key in missing))
+    patches = of(groups, PATCHES)
+    gains = [(group, findings.gain_left(group)) for group in patches]
+    still = [
+        TEXT("still-gains", group=group.name, points=wording.points(gain.value))
+        for group, gain in gains
+        if gain is not None and gain.value is not None
+    ]
     return [
-        f"This run is not complete: {len(planned) - len(missing):,} of {len(planned):,} cells are "
-        f"done; missing are parts of {wording.listing(kinds, 8)}. The same command goes on."
+        *blocks.busy_notices(run),
+        *blocks.energy_notices(run),
+        *_meter_notes(run, groups),
+        *blocks.unfinished_notices(run, _kinds_of_cells),
+        *_noise(patches),
+        *still,
+        *blocks.data_notices(run),
     ]
 
 
-def headline(results: GreenResults) -> list[str]:
+def _noise(patches: Sequence[Group]) -> list[str]:
+    """How far the same arm, run twice, lies from itself: no smaller difference is claimed."""
+    again = {g.name: g.records.find("energy_ratio", arm=AGAIN, to=DENSE) for g in patches}
+    parts = [f"{name} {interval_text(record, ratio)}" for name, record in again.items() if record]
+    return [TEXT("noise", parts="; ".join(parts))] if parts else []
+
+
+def _kinds_of_cells(keys: list[str]) -> str:
+    kinds = list(dict.fromkeys("/".join(key.split("/")[:2]) for key in keys))
+    return f"parts of {wording.listing(kinds, 8)}"
+
+
+def _meter_notes(run: Run, groups: Sequence[Group]) -> list[str]:
+    """What the meter had to say, each once, and which components are left out."""
+    notes = [
+        str(record.labels.get("told")) for record in run.records if record.name == "meter_note"
+    ]
+    left = {
+        str(record.labels.get("component"))
+        for group in groups
+        for record in group.records.all("train_energy_j")
+        if record.obtained not in group.kinds
+    }
+    without = [TEXT("left-out", components=", ".join(sorted(left)))] if left else []
+    return [*dict.fromkeys(notes), *without]
+
+
+def headline(run: Run, groups: Sequence[Group]) -> list[str]:
     """The few facts that stand above the verdict."""
-    config = results.run.config
-    tasks = [str(task) for task in config.get("tasks") or []]
-    found = [*tasks, wording.count_of(max((g.pairs for g in results.groups), default=0), "pair")]
-    if isinstance(config.get("started"), str):
-        found.append(config["started"][:10])
-    if results.estimated and results.groups:
-        found.append("joules are estimates: computing time is compared")
-    return found
+    pairs = wording.count_of(max((group.pairs for group in groups), default=0), "pair")
+    started = [str(run.config["started"])[:10]] if run.config.get("started") else []
+    estimates = [TEXT("estimates")] if blocks.energy_notices(run) else []
+    return [*map(str, run.config.get("tasks") or []), pairs, *started, *estimates]
 
 
-def facts(results: GreenResults) -> list[tuple[str, str]]:
+def facts(run: Run) -> list[tuple[str, str]]:
     """How everything was trained, then task and machine."""
-    config = results.run.config
-    own = []
-    for task, recipe in (config.get("recipes") or {}).items():
-        if isinstance(recipe, dict):
-            image, patch = (config.get("patches") or {}).get(task, ("?", "?"))
-            own.append(
-                (
-                    f"training, {task}",
-                    f"{recipe.get('epochs')} epochs, batches of {recipe.get('batch_size')}, rate "
-                    f"{recipe.get('learning_rate'):g}, images of {image} pixels, patches of "
-                    f"{patch}",
-                )
-            )
-    rest = run_facts(results.run)
-    return [*own, *(pair for pair in rest if pair[0] != "baseline")]
-
-
-def words() -> list[tuple[str, str]]:
-    """(word, meaning) pairs."""
-    return list(_WORDS)
+    trained = []
+    for task, recipe in (run.config.get("recipes") or {}).items():
+        image, patch = (run.config.get("patches") or {}).get(task, ("?", "?"))
+        trained.append((f"training, {task}", TEXT("training", image=image, patch=patch, **recipe)))
+    return [*trained, *(pair for pair in run_facts(run) if pair[0] != "baseline")]

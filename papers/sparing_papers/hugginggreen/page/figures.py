@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.figures.drawing import Plot, Sheet, key_column
-from sparing.report.figures.palette import Look, marker
+from sparing.report.figures.chart import (
+    Frame,
+    Mark,
+    Scales,
+    chart,
+    draw_mark,
+    interval_of,
+    lines_plot,
+)
+from sparing.report.figures.drawing import Plot, Sheet
 from sparing.report.figures.patch_sheet import Picture, Scored, patch_sheet
-from sparing_papers.hugginggreen.page.results import AGAIN, DENSE, PATCHES, GreenResults, Group
+from sparing.report.run import Run
+from sparing_papers.hugginggreen.groups import Group, content
+from sparing_papers.hugginggreen.names import AGAIN, DENSE, PATCHES
+from sparing_papers.hugginggreen.page.content import TEXT, declared, margin, of
 
 POSITIONS = {
     DENSE: 0,
@@ -31,6 +41,9 @@ POSITIONS = {
     "half the layers": 8,
 }
 SHEET_SCORES = 5
+SHOWN_POINTS = 25
+NO_TRAINING = "No training has ended so far."
+Beside = tuple[str, Record, Record]
 
 
 def kind_of(arm: str) -> str:
@@ -38,96 +51,69 @@ def kind_of(arm: str) -> str:
     return next((kind for kind in POSITIONS if arm.startswith(kind)), DENSE)
 
 
-def figures(results: GreenResults) -> list[Plot]:
+def figures(run: Run, groups: Sequence[Group]) -> list[Plot]:
     """All figures of a run: two for each group of patches, and a sheet for each task."""
-    found = []
-    for group in results.of(PATCHES):
-        found += [trade(group, results), curves(group, results.declared)]
-    for task in dict.fromkeys(group.task for group in results.of(PATCHES)):
-        found += sheets(results, task)
-    return found
+    patches = of(groups, PATCHES)
+    plots = []
+    for group in patches:
+        plots += [trade(group, 100 * margin(run)), curves(group, declared(run))]
+    for task in dict.fromkeys(group.task for group in patches):
+        plots += sheets(run, task)
+    return plots
 
 
-def trade(group: Group, results: GreenResults) -> Plot:
-    """Accuracy beside dense against energy over dense, each arm with its intervals."""
+def trade(group: Group, lost: float) -> Plot:
+    """Accuracy beside dense against energy over dense; ``lost`` points are the margin."""
     name, title = _name("trade", group.task, group.depth), f"What energy buys: {group.name}"
-    points = [
+    points: list[Beside] = [
         (arm, energy, difference)
         for arm in group.arms
         if arm not in (DENSE, AGAIN)
-        and (energy := group.find("energy_ratio", arm=arm, to=DENSE)) is not None
-        and (difference := group.find("accuracy_difference", arm=arm, to=DENSE)) is not None
+        and (energy := group.records.find("energy_ratio", arm=arm, to=DENSE))
+        and (difference := group.records.find("accuracy_difference", arm=arm, to=DENSE))
     ]
     if not points:
         return Plot(name, title, "", None, missing="No pair of arms has ended so far.")
-    margin = 100 * results.margin
-    description = (
-        "Test accuracy beside dense, in points, against energy of the training over dense; up and "
-        "to the left is better. Bars are 95 % intervals over pairs. The dashed line is a loss of "
-        f"{wording.plain(margin, 'point')}. Hollow marks are sampled or follow a schedule; the "
-        "larger a mark, the more patches it keeps."
+
+    def paint(sheet: Sheet, axes: Axes) -> None:
+        for arm, energy, difference in points:
+            draw_mark(sheet, axes, POSITIONS[kind_of(arm)], _mark(arm, energy, difference))
+        draw_mark(sheet, axes, POSITIONS[DENSE], Mark(1.0, 0.0, size=9.0))
+        axes.axhline(-lost, color=sheet.look.muted, linewidth=1, linestyle=(0, (4, 4)), zorder=1)
+        axes.set_xlim(*_span([energy for _, energy, _ in points], 1.0, 1.0))
+        axes.set_ylim(*_span([difference for *_, difference in points], 0.0, 100.0))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+    description = TEXT("trade", margin=wording.plain(lost, "point"))
+    frame = Frame("energy of the training over dense", "Points of test accuracy beside dense", 460)
+    kinds = list(dict.fromkeys([DENSE, *(kind_of(arm) for arm, *_ in points)]))
+    return chart(name, title, description, kinds, POSITIONS, frame, paint)
+
+
+def _mark(arm: str, energy: Record, difference: Record) -> Mark:
+    return Mark(
+        energy.value or 1.0,
+        100 * (difference.value or 0.0),
+        interval_of(energy),
+        interval_of(difference, 100.0),
+        _size(arm),
+        hollow=" sampled " in arm or "," in arm.replace(", as", "").replace(", dis", ""),
     )
 
-    def draw(look: Look, narrow: bool) -> Figure:
-        sheet = Sheet(350, 340, look, True) if narrow else Sheet(1060, 460, look)
-        figure = sheet.figure()
-        axes = sheet.axes(figure, 50, 38, 14 if narrow else 190, 50)
-        for arm, energy, difference in points:
-            _cross(sheet, axes, arm, energy, difference)
-        axes.plot([1], [0], marker=marker(0), markersize=9, color=look.ink, mew=0, zorder=6)
-        axes.axhline(-margin, color=look.muted, linewidth=1, linestyle=(0, (4, 4)), zorder=1)
-        _limits(axes, points)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        sheet.caption(axes, "Points of test accuracy beside dense")
-        axes.set_xlabel(
-            "energy of the training over dense", fontsize=sheet.text, color=look.muted, labelpad=6
-        )
-        if not narrow:
-            key_column(sheet, axes, _kinds([arm for arm, *_ in points]), POSITIONS)
-        return figure
 
-    return Plot(name, title, description, draw, _kinds([arm for arm, *_ in points]))
+def _span(records: Sequence[Record], nothing: float, scale: float) -> tuple[float, float]:
+    """From the lowest to the highest end, each at most the points' own spread beyond them.
 
-
-def _limits(axes: Axes, points: list[tuple[str, Record, Record]]) -> None:
-    """Wide enough for every point and most of every interval; from few pairs some are endless."""
-    axes.set_xlim(*_span([energy for _, energy, _ in points], 1.0, 1.0))
-    axes.set_ylim(*_span([difference for *_, difference in points], 0.0, 100.0))
-
-
-def _span(found: list[Record], nothing: float, scale: float) -> tuple[float, float]:
-    """From the lowest to the highest end, each at most the points' own spread beyond them."""
-    values = [nothing, *(record.value or nothing for record in found)]
+    Intervals from few pairs may be endless.
+    """
+    values = [nothing, *(record.value or nothing for record in records)]
     low, high = min(values), max(values)
     reach = high - low + 1 / scale
-    ends = [end for record in found for end in record.interval or ()]
+    ends = [end for record in records for end in record.interval or ()]
     lowest = max(min([low, *ends]), low - reach)
     highest = min(max([high, *ends]), high + reach)
     room = 0.08 * (highest - lowest)
     return scale * (lowest - room), scale * (highest + room)
-
-
-def _cross(sheet: Sheet, axes: Axes, arm: str, energy: Record, difference: Record) -> None:
-    position = POSITIONS[kind_of(arm)]
-    colour = sheet.look.colour(position)
-    x, y = energy.value or 1.0, 100 * (difference.value or 0.0)
-    if energy.interval is not None:
-        axes.plot(energy.interval, [y, y], color=colour, linewidth=1.2, alpha=0.6, zorder=2)
-    if difference.interval is not None:
-        ends = [100 * end for end in difference.interval]
-        axes.plot([x, x], ends, color=colour, linewidth=1.2, alpha=0.6, zorder=2)
-    plain = " sampled " not in arm and "," not in arm.replace(", as", "").replace(", dis", "")
-    axes.plot(
-        [x],
-        [y],
-        marker=marker(position),
-        markersize=_size(arm),
-        markerfacecolor=colour if plain else sheet.look.ground,
-        markeredgecolor=colour,
-        markeredgewidth=0 if plain else 1.5,
-        linestyle="none",
-        zorder=4,
-    )
 
 
 def _size(arm: str) -> float:
@@ -140,46 +126,30 @@ def _size(arm: str) -> float:
     return 4.0 + 6.0 * min(share, 1.0)
 
 
-def curves(group: Group, declared: str) -> Plot:
-    """Validation accuracy against the energy that training had taken by then."""
+def curves(group: Group, arm: str) -> Plot:
+    """Validation accuracy against joules, of what belongs to the declared arm."""
     name, title = _name("curves", group.task, group.depth), f"Accuracy on the way: {group.name}"
-    shown = [arm for arm in group.arms if _is_main(arm, declared)]
-    lines = {arm: line for arm in shown if (line := group.curve(arm))}
-    if not lines:
-        return Plot(name, title, "", None, missing="No training has ended so far.")
-    description = (
-        "Validation accuracy against the joules spent in training steps until then, means over "
-        "pairs. Shorter trainings end earlier: their learning rate has fallen by then."
-    )
+    lines = {kind_of(one): _curve(group, one) for one in group.arms if _is_main(one, arm)}
+    # the first epochs lie far below the last, which are compared
+    lowest = min((line[-1][1] for line in lines.values() if line), default=0.0) - SHOWN_POINTS
+    shown = {
+        kind: [(joules, score, None) for joules, score in line if score >= lowest]
+        for kind, line in lines.items()
+    }
+    scales = Scales("joules spent", "Validation accuracy", per_cent=True)
+    return lines_plot(name, title, TEXT("curves"), shown, POSITIONS, scales, NO_TRAINING)
 
-    def draw(look: Look, narrow: bool) -> Figure:
-        sheet = Sheet(350, 320, look, True) if narrow else Sheet(1060, 420, look)
-        figure = sheet.figure()
-        axes = sheet.axes(figure, 50, 38, 14 if narrow else 190, 50)
-        for arm, line in lines.items():
-            position = POSITIONS[kind_of(arm)]
-            xs, ys = zip(*line, strict=True)
-            axes.plot(
-                xs,
-                [100 * y for y in ys],
-                color=look.colour(position),
-                linewidth=2.4 if arm == DENSE else 1.5,
-                marker=marker(position),
-                markersize=5,
-                markeredgewidth=0,
-                zorder=5 if arm == DENSE else 3,
-            )
-        tops = [100 * line[-1][1] for line in lines.values()]
-        axes.set_ylim(max(0.0, min(tops) - 25), min(100.0, max(tops) + 4))
-        axes.set_xlim(left=0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
-        sheet.caption(axes, "Validation accuracy")
-        axes.set_xlabel("joules spent", fontsize=sheet.text, color=look.muted, labelpad=6)
-        if not narrow:
-            key_column(sheet, axes, _kinds(list(lines)), POSITIONS)
-        return figure
 
-    return Plot(name, title, description, draw, _kinds(list(lines)))
+def _curve(group: Group, arm: str) -> list[tuple[float, float]]:
+    """(joules, validation accuracy in per cent) by epoch, the mean over seeds."""
+    spent = []
+    for curve in group.curves(arm).values():
+        joules = [group.joules(entry) for entry in curve]
+        scores = [100 * float(entry["score"]) for entry in curve]
+        pairs = [(j, score) for j, score in zip(joules, scores, strict=True) if j is not None]
+        spent += [pairs] if len(pairs) == len(curve) else []
+    epochs = zip(*spent, strict=False)  # as many as the shortest has
+    return [(fmean(j for j, _ in epoch), fmean(score for _, score in epoch)) for epoch in epochs]
 
 
 def _is_main(arm: str, declared: str) -> bool:
@@ -191,34 +161,25 @@ def _is_main(arm: str, declared: str) -> bool:
     return arm == DENSE or arm.endswith((f" {way} {keep}", f", as {keep}"))
 
 
-def _kinds(arms: list[str]) -> tuple[str, ...]:
-    found = dict.fromkeys([DENSE, *map(kind_of, arms)])
-    return tuple(sorted(found, key=lambda kind: POSITIONS[kind]))
-
-
-def sheets(results: GreenResults, task: str) -> list[Plot]:
+def sheets(run: Run, task: str) -> list[Plot]:
     """The task's own images with what each score keeps of them; nothing without any."""
-    found = [_picture(record, told) for record, told in results.pictures(task)]
-    if not found:
+    pictures = [_picture(record) for record in run.table.matching("picture", {"task": task})]
+    if not pictures:
         return []
-    description = (
-        "Test images with the patches that each score keeps, the first in its class; below each "
-        "its scores, stretched from the lowest to the highest of the image."
-    )
-    return [
-        Plot(_name("patches", task, ""), f"Kept patches: {task}", description, patch_sheet(found))
-    ]
+    name, title = _name("patches", task, ""), f"Kept patches: {task}"
+    return [Plot(name, title, TEXT("patches"), patch_sheet(pictures))]
 
 
-def _picture(record: Record, told: Mapping[str, Any]) -> Picture:
-    pixels = np.asarray(told["pixels"], dtype=np.float64) / 255
+def _picture(record: Record) -> Picture:
+    held = content(record)
+    pixels = np.asarray(held["pixels"], dtype=np.float64) / 255
     if pixels.shape[-1] == 1:
         pixels = pixels.repeat(3, axis=-1)
-    side, scored = int(told["side"]), {}
-    for name, each in list(told["scored"].items())[:SHEET_SCORES]:
+    side, scored = int(held["side"]), {}
+    for name, score in list(held["scored"].items())[:SHEET_SCORES]:
         kept = np.zeros(side * side, dtype=np.bool_)
-        kept[each["kept"]] = True
-        scores = np.asarray(each["scores"], dtype=np.float64).reshape(side, side)
+        kept[score["kept"]] = True
+        scores = np.asarray(score["scores"], dtype=np.float64).reshape(side, side)
         scored[str(name)] = Scored(scores, kept.reshape(side, side))
     return Picture(str(record.labels.get("label")), pixels, scored)
 

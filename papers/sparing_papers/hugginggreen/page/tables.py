@@ -2,397 +2,316 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
+from sparing.measure.pairs import carbon_g
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing_papers.hugginggreen.page.results import (
-    AGAIN,
+from sparing.report.estimates import (
+    NONE,
+    Form,
+    interval_text,
+    p_text,
+    points_text,
+    value_text,
+)
+from sparing.report.table import Column, table
+from sparing_papers.hugginggreen.findings import p_of
+from sparing_papers.hugginggreen.groups import Group
+from sparing_papers.hugginggreen.names import (
     ATTENTION,
-    BOXES,
     DENSE,
+    GAUSSIAN_HALF,
     PATCHES,
-    STAGES,
-    GreenResults,
-    Group,
+    SCRATCH,
+    SOFTMAX_HALF,
+    Longer,
 )
+from sparing_papers.hugginggreen.page.content import TEXT, ratio
 
-NONE = wording.DASH
-RIVALS = ("random", "fewer steps", "larger patches", "convolutions")
-HALF, SOFTMAX_HALF = "gaussian keys, half the heads", "softmax, half the heads"
-JOULES_PER_KWH = 3.6e6
-TARGETS = ("target_energy_ratio", "target_flops_ratio")
-_ARM_WORDS = (
-    "Means over {pairs} of equal seed and order of data, against dense; intervals are 95 %. "
-    "Energy and FLOPs are those of the whole training, below 1 is less. The target is a "
-    "validation accuracy {margin} below the best of the dense arm of the same seed: energy until "
-    "it is first reached, over that of the dense arm that gets there cheapest ({better}). Holm's "
-    "p is that of the energy, corrected for all arms of the table; the last column tests whether "
-    "an arm is worse by {margin} or more, small p says that it is not."
-)
-_STAGE_WORDS = (
-    "Arms with all their stages against training from scratch {kind}, in points of test accuracy; "
-    "{pairs}."
-)
+TITLES = {PATCHES: "Patches", ATTENTION: "Attention"}
+RIVALS = {
+    "random": "Random patches",
+    "fewer steps": "Fewer steps",
+    "larger patches": "Larger patches",
+    "convolutions": "Convolutions",
+}
+LENGTHS = {"energy": "for as much energy", "steps": "for as many steps"}
+TARGET = "target_energy_ratio"
+
+ArmCell = Callable[[str], str]
+
+
+def number_text(value: object) -> str:
+    """A number that a record carries beside its value, with two decimals."""
+    return f"{value:.2f}" if isinstance(value, int | float) else NONE
+
+
+def mean_of(group: Group, name: str, form: Form) -> ArmCell:
+    """The mean of a quantity over an arm's seeds."""
+
+    def cell(arm: str) -> str:
+        value = group.mean(name, arm)
+        return NONE if value is None else form(value)
+
+    return cell
+
+
+def beside_dense(
+    group: Group, name: str, text: Callable[[Record | None], str], of_dense: str = NONE
+) -> ArmCell:
+    """A comparison with dense; ``of_dense`` stands for dense itself."""
+
+    def cell(arm: str) -> str:
+        record = group.records.find(name, arm=arm, to=DENSE)
+        return of_dense if arm == DENSE else text(record)
+
+    return cell
 
 
 def ratio_text(record: Record | None) -> str:
     """A ratio with its interval."""
-    if record is None or record.value is None:
-        return NONE
-    text = f"{record.value:.2f}"
-    if record.interval is not None:
-        low, high = record.interval
-        text += f" ({_bound(low)} to {_bound(high)})"
-    return text
+    return interval_text(record, ratio)
 
 
-def _bound(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else "over 100"
+def p_text_of(label: str) -> Callable[[Record | None], str]:
+    """A p-value that a comparison carries."""
+    return lambda record: p_text(record.labels.get(label) if record else None)
 
 
-def points_text(record: Record | None) -> str:
-    """A difference in points with its interval."""
-    if record is None or record.value is None:
-        return NONE
-    text = wording.points(record.value, *(record.interval or ()))
-    if record.interval is not None:
-        text += f" ({wording.points_interval(record.value, record.interval)})"
-    return text
+def arm_blocks(groups: Sequence[Group], margin: float) -> list[Block]:
+    """Every arm beside dense: a table for each task and depth."""
+    return [_arms(group, wording.plain(100 * margin, "point")) for group in groups]
 
 
-def p_text(value: object) -> str:
-    """A p-value."""
-    if not isinstance(value, int | float):
-        return NONE
-    return "under 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def arm_blocks(results: GreenResults, question: str) -> list[Block]:
-    """A table for each task and depth."""
-    return [_arms(results, group) for group in results.of(question)]
-
-
-def _arms(results: GreenResults, group: Group) -> Block:
-    heads = (
-        "Arm",
-        "Test accuracy",
-        "Beside dense, points",
-        "Energy",
-        "FLOPs",
-        "Energy to the target",
-        "FLOPs to it",
-        "Energy of a prediction",
-        "Holm's p",
-        "Not worse, p",
-    )
-    title = {PATCHES: "Patches", ATTENTION: "Attention"}[group.question]
-    explain = _ARM_WORDS.format(
-        pairs=wording.count_of(group.pairs, "pair"),
-        margin=wording.plain(100 * results.margin, "point"),
-        better=_better(group),
-    )
-    rows = tuple(_arm_row(group, arm) for arm in group.arms)
+def _arms(group: Group, margin: str) -> Block:
+    score, energy = "accuracy_difference", "energy_ratio"
+    columns: list[Column[str]] = [
+        Column("Arm", str),
+        Column("Test accuracy", mean_of(group, "accuracy", wording.share)),
+        Column("Beside dense, points", beside_dense(group, score, points_text)),
+        Column("Energy", beside_dense(group, energy, ratio_text, "1")),
+        Column("FLOPs", beside_dense(group, "flops_ratio", lambda r: value_text(r, ratio), "1")),
+        Column("Energy to the target", _target(group, TARGET)),
+        Column("FLOPs to it", _target(group, "target_flops_ratio")),
+        Column("Energy of a prediction", beside_dense(group, "inference_ratio", ratio_text, "1")),
+        Column("Holm's p", beside_dense(group, energy, p_text_of("holm_p"))),
+        Column("Not worse, p", beside_dense(group, score, p_text_of("non_inferior_p"))),
+    ]
+    pairs = wording.count_of(group.pairs, "pair")
+    better = _better_dense(group, TARGET) or "not known yet"
+    explain = TEXT("arms", pairs=pairs, margin=margin, better=better)
     key = f"{group.question}-{group.task}-{group.depth}"
-    return Block(key, f"{title}: {group.name}", explain, heads, rows)
+    return table(key, f"{TITLES[group.question]}: {group.name}", explain, group.arms, columns)
 
 
-def _better(group: Group, name: str = TARGETS[0]) -> str:
-    found = [r for r in group.records if r.name == name]
-    return str(found[-1].labels.get("to")) if found else "not known yet"
+def _better_dense(group: Group, name: str) -> str:
+    """The dense arm whose cost of the target others are held against; empty without any."""
+    records = group.records.matching(name, {})
+    return str(records[-1].labels.get("to")) if records else ""
 
 
-def _arm_row(group: Group, arm: str) -> tuple[str, ...]:
-    accuracy = group.mean("accuracy", arm)
-    first = (arm, NONE if accuracy is None else wording.share(accuracy))
-    if arm == DENSE:
-        targets = (_target_text(group, arm, name) for name in TARGETS)
-        return (*first, NONE, "1", "1", *targets, "1", NONE, NONE)
-    energy = group.find("energy_ratio", arm=arm, to=DENSE)
-    difference = group.find("accuracy_difference", arm=arm, to=DENSE)
-    arithmetic = group.find("flops_ratio", arm=arm, to=DENSE)
-    return (
-        *first,
-        points_text(difference),
-        ratio_text(energy),
-        NONE if arithmetic is None or arithmetic.value is None else f"{arithmetic.value:.2f}",
-        *(_target_text(group, arm, name) for name in TARGETS),
-        ratio_text(group.find("inference_ratio", arm=arm, to=DENSE)),
-        p_text(energy.labels.get("holm_p") if energy else None),
-        p_text(difference.labels.get("non_inferior_p") if difference else None),
-    )
+def _target(group: Group, name: str) -> ArmCell:
+    """The cost of the target, or how many seeds reached it where some did not."""
+    better = _better_dense(group, name)
+
+    def cell(arm: str) -> str:
+        missed = group.records.empty(name, arm=arm)
+        if arm == better:
+            return "1"
+        if missed:
+            return "reached by {reached} of {of}".format(**missed.labels)
+        return ratio_text(group.records.find(name, arm=arm))
+
+    return cell
 
 
-def _target_text(group: Group, arm: str, name: str) -> str:
-    if arm == _better(group, name):
-        return "1"
-    found = group.find(name, arm=arm)
-    if found is None:
-        return NONE
-    reached, of = found.labels.get("reached"), found.labels.get("of")
-    return f"reached by {reached} of {of}" if found.value is None else ratio_text(found)
-
-
-def rival_blocks(results: GreenResults) -> list[Block]:
+def rival_blocks(groups: Sequence[Group]) -> list[Block]:
     """Each selecting arm beside random patches and what the same cost buys otherwise."""
-    found = []
-    for group in results.of(PATCHES):
-        rows = tuple(
-            (arm, *(_rival_text(group, arm, rival) for rival in RIVALS))
-            for arm in group.arms
-            if any(group.find("rival_difference", arm=arm, rival=rival) for rival in RIVALS)
-        )
-        if not rows:
-            continue
-        explain = (
-            "Points of test accuracy beside random patches of the same share, beside a dense model "
-            "trained for fewer steps, beside one with larger patches for as much arithmetic, and "
-            "beside a small convolutional network for as much energy. Above 0 the choice of "
-            "patches is worth something; p is of the sign flip, beside random patches with Holm's "
-            "correction over the table. Behind stands what the arm took of the rival's energy and "
-            "FLOPs: epochs are whole and rounded up, in the rival's favour. Arms with a "
-            "schedule cost more than these rivals and stand above alone."
-        )
-        heads = ("Arm", "Random patches", "Fewer steps", "Larger patches", "Convolutions")
-        key = f"rivals-{group.task}-{group.depth}"
-        found.append(Block(key, f"At the same cost: {group.name}", explain, heads, rows))
-    return found
+    blocks = []
+    for group in groups:
+        held = group.records.values_of("rival_difference", "arm")
+        columns: list[Column[str]] = [Column("Arm", str)]
+        columns += [Column(head, _beside_rival(group, rival)) for rival, head in RIVALS.items()]
+        key, title = f"rivals-{group.task}-{group.depth}", f"At the same cost: {group.name}"
+        arms = [arm for arm in group.arms if arm in held]
+        blocks += [table(key, title, TEXT("rivals"), arms, columns)] if arms else []
+    return blocks
 
 
-def _rival_text(group: Group, arm: str, rival: str) -> str:
-    difference = group.find("rival_difference", arm=arm, rival=rival)
-    if difference is None:
-        return NONE
-    p = difference.labels.get("holm_p", difference.labels.get("sign_flip_p"))
-    behind = f"; p {p_text(p)}"
-    for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "FLOPs")):
-        ratio = group.find(name, arm=arm, rival=rival)
-        if ratio is not None and ratio.value is not None:
-            behind += f"; {word} {ratio.value:.2f}"
-    return points_text(difference) + behind
+def _beside_rival(group: Group, rival: str) -> ArmCell:
+    """The difference in points, its p-value, and what the arm took of the rival's cost."""
 
-
-def half_blocks(results: GreenResults) -> list[Block]:
-    """Gaussian keys with half the heads against softmax with as many."""
-    rows = []
-    for group in results.of(ATTENTION):
-        named = {"arm": HALF, "rival": "half the heads"}
-        difference = group.find("rival_difference", **named)
+    def cell(arm: str) -> str:
+        difference = group.records.find("rival_difference", arm=arm, rival=rival)
         if difference is None:
-            continue
-        energy = group.find("rival_energy_ratio", **named)
-        p = p_text(difference.labels.get("sign_flip_p"))
-        rows.append((group.name, points_text(difference), p, ratio_text(energy)))
-    if not rows:
-        return []
-    explain = (
-        f"{HALF.capitalize()}, beside {SOFTMAX_HALF}: what the Gaussian keys themselves are worth."
-    )
-    heads = ("Task", "Test accuracy, points", "p of the difference", "Energy")
-    return [Block("half", "Half the heads", explain, heads, tuple(rows))]
+            return NONE
+        parts = [points_text(difference), f"p {p_text(p_of(difference))}"]
+        for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "FLOPs")):
+            record = group.records.find(name, arm=arm, rival=rival)
+            parts += [f"{word} {value_text(record, ratio)}"] if record else []
+        return "; ".join(parts)
+
+    return cell
 
 
-def stage_blocks(results: GreenResults) -> list[Block]:
+def half_blocks(groups: Sequence[Group]) -> list[Block]:
+    """Gaussian keys with half the heads against softmax with as many."""
+
+    def half(group: Group, name: str) -> Record | None:
+        return group.records.find(name, arm=GAUSSIAN_HALF, rival="half the heads")
+
+    rows = [group for group in groups if half(group, "rival_difference")]
+    columns: list[Column[Group]] = [
+        Column("Task", lambda group: group.name),
+        Column("Test accuracy, points", lambda group: points_text(half(group, "rival_difference"))),
+        Column("p of the difference", lambda group: p_text(p_of(half(group, "rival_difference")))),
+        Column("Energy", lambda group: ratio_text(half(group, "rival_energy_ratio"))),
+    ]
+    explain = TEXT("half", half=GAUSSIAN_HALF.capitalize(), softmax=SOFTMAX_HALF)
+    return [table("half", "Half the heads", explain, rows, columns)] if rows else []
+
+
+def stage_blocks(groups: Sequence[Group]) -> list[Block]:
     """Stages against scratch: as short, at equal energy, at equal steps."""
-    found = []
-    for group in results.of(STAGES):
-        staged = [arm for arm in group.arms if not arm.startswith("scratch")]
-        for kind, words in (("energy", "for as much energy"), ("steps", "for as many steps")):
-            rows = tuple(_stage_row(group, arm, kind) for arm in staged)
-            heads = (
-                "Arm",
-                "Test accuracy",
-                "Scratch as long",
-                "Beside it, points",
-                "p of the difference",
-                "Energy over it",
-            )
-            explain = _STAGE_WORDS.format(kind=words, pairs=wording.count_of(group.pairs, "pair"))
-            scratch = group.mean("accuracy", "scratch")
-            if scratch is not None:
-                explain += f" Scratch for the last stage's epochs alone: {wording.share(scratch)}."
-            title = f"Stages at equal {kind}: {group.name}"
-            key = f"stages-{kind}-{group.task}"
-            found.append(Block(key, title, explain, heads, rows))
-    return found
+    return [_stages(group, equal) for group in groups for equal in LENGTHS]
 
 
-def _stage_row(group: Group, arm: str, kind: str) -> tuple[str, ...]:
-    longer = f"scratch, {kind} of {arm}"
-    difference = group.find("stage_difference", arm=arm, to=longer)
-    energy = group.find("stage_energy_ratio", arm=arm, to=longer)
-    own, rival = group.mean("accuracy", arm), group.mean("accuracy", longer)
-    return (
-        arm,
-        NONE if own is None else wording.share(own),
-        NONE if rival is None else wording.share(rival),
-        points_text(difference),
-        p_text(difference.labels.get("sign_flip_p") if difference else None),
-        ratio_text(energy),
-    )
+def _stages(group: Group, equal: str) -> Block:
+    accuracy = mean_of(group, "accuracy", wording.share)
+
+    def beside(name: str, arm: str) -> Record | None:
+        return group.records.find(name, arm=arm, to=Longer(arm, equal).name)
+
+    columns: list[Column[str]] = [
+        Column("Arm", str),
+        Column("Test accuracy", accuracy),
+        Column("Scratch as long", lambda arm: accuracy(Longer(arm, equal).name)),
+        Column("Beside it, points", lambda arm: points_text(beside("stage_difference", arm))),
+        Column("p of the difference", lambda arm: p_text(p_of(beside("stage_difference", arm)))),
+        Column("Energy over it", lambda arm: ratio_text(beside("stage_energy_ratio", arm))),
+    ]
+    pairs = wording.count_of(group.pairs, "pair")
+    explain = TEXT("stages", length=LENGTHS[equal], pairs=pairs)
+    if SCRATCH in group.arms:
+        explain += f" {TEXT('scratch', accuracy=accuracy(SCRATCH))}"
+    rows = [arm for arm in group.arms if not arm.startswith(SCRATCH)]
+    key, title = f"stages-{equal}-{group.task}", f"Stages at equal {equal}: {group.name}"
+    return table(key, title, explain, rows, columns)
 
 
-def box_blocks(results: GreenResults) -> list[Block]:
+def box_blocks(groups: Sequence[Group]) -> list[Block]:
     """Detection with patches chosen and not: mAP, overlap, and the same with every patch."""
-    heads = (
-        "Arm",
-        "mAP@0.5",
-        "Beside dense, points",
-        "Mean IoU",
-        "Top-1",
-        "Energy",
-        "Holm's p",
-        "mAP@0.5, all patches",
-        "Mean IoU, all patches",
-    )
-    found = []
-    for group in results.of(BOXES):
-        rows = tuple(_box_row(group, arm) for arm in group.arms)
-        explain = (
-            f"One object an image, its class and its box; {wording.count_of(group.pairs, 'pair')}. "
-            "A detection is right where the class is and the boxes overlap by half (IoU). The last "
-            "columns are of the same models with every patch in evaluation."
-        )
-        key = f"boxes-{group.task}-{group.depth}"
-        found.append(Block(key, f"Boxes: {group.name}", explain, heads, rows))
-    return found
+    return [_boxes(group) for group in groups]
 
 
-def _box_row(group: Group, arm: str) -> tuple[str, ...]:
-    def share(name: str) -> str:
-        value = group.mean(name, arm)
-        return NONE if value is None else wording.share(value)
+def _boxes(group: Group) -> Block:
+    def share(name: str) -> ArmCell:
+        return mean_of(group, name, wording.share)
 
-    energy = group.find("energy_ratio", arm=arm, to=DENSE)
-    return (
-        arm,
-        share("map50"),
-        points_text(group.find("map50_difference", arm=arm, to=DENSE)),
-        share("mean_iou"),
-        share("accuracy"),
-        "1" if arm == DENSE else ratio_text(energy),
-        p_text(energy.labels.get("holm_p") if energy else None),
-        share("map50_of_all_patches"),
-        share("mean_iou_of_all_patches"),
-    )
+    columns: list[Column[str]] = [
+        Column("Arm", str),
+        Column("mAP@0.5", share("map50")),
+        Column("Beside dense, points", beside_dense(group, "map50_difference", points_text)),
+        Column("Mean IoU", share("mean_iou")),
+        Column("Top-1", share("accuracy")),
+        Column("Energy", beside_dense(group, "energy_ratio", ratio_text, "1")),
+        Column("Holm's p", beside_dense(group, "energy_ratio", p_text_of("holm_p"))),
+        Column("mAP@0.5, all patches", share("map50_of_all_patches")),
+        Column("Mean IoU, all patches", share("mean_iou_of_all_patches")),
+    ]
+    explain = TEXT("boxes", pairs=wording.count_of(group.pairs, "pair"))
+    key = f"boxes-{group.task}-{group.depth}"
+    return table(key, f"Boxes: {group.name}", explain, group.arms, columns)
 
 
-def absolute_block(results: GreenResults) -> Block:
+def absolute_block(groups: Sequence[Group], intensity: float) -> Block:
     """Joules, seconds, scores and carbon as they are."""
-    intensity = float(results.run.config.get("intensity_g_per_kwh") or 0.0)
-    heads = (
-        "Arm",
-        "Energy of a training",
-        "Time",
-        "Energy of 1,000 predictions",
-        "Macro-F1",
-        "Energy for a point of F1",
-        "Carbon, mg",
-        "All patches at inference",
-    )
-    rows = tuple(_absolute(group, arm, intensity) for group in results.groups for arm in group.arms)
-    how = "estimated" if results.estimated else "as the facts below say"
-    explain = (
-        f"Means over seeds, as they were obtained ({how}). Carbon is the training's energy times a "
-        f"stated {intensity:g} g of CO2 a kWh; nothing was looked up. Micro-F1 equals accuracy "
-        "where each image has one class. The last column is the test accuracy of arms that select, "
-        "given every patch in evaluation."
-    )
-    return Block("absolute", "In joules", explain, heads, rows)
+
+    def mean(head: str, name: str, form: Form) -> Column[tuple[Group, str]]:
+        return Column(head, lambda row: mean_of(row[0], name, form)(row[1]))
+
+    def milligrams(joules: float) -> str:
+        return wording.number(1e3 * carbon_g(joules, intensity))
+
+    def for_a_point(row: tuple[Group, str]) -> str:
+        energy, macro = (row[0].mean(name, row[1]) for name in ("train_energy_j", "macro_f1"))
+        return wording.energy(energy / (100 * macro)) if energy is not None and macro else NONE
+
+    columns: list[Column[tuple[Group, str]]] = [
+        Column("Arm", _named),
+        mean("Energy of a training", "train_energy_j", wording.energy),
+        mean("Time", "train_time_s", wording.duration),
+        mean("Energy of 1,000 predictions", "inference_energy_j", wording.energy),
+        mean("Macro-F1", "macro_f1", "{:.3f}".format),
+        Column("Energy for a point of F1", for_a_point),
+        mean("Carbon, mg", "train_energy_j", milligrams),
+        mean("All patches at inference", "accuracy_of_all_patches", wording.share),
+    ]
+    estimated = all(group.kinds == ("estimated",) for group in groups)
+    how = "estimated" if estimated else "as the facts below say"
+    explain = TEXT("absolute", how=how, intensity=intensity)
+    rows = [(group, arm) for group in groups for arm in group.arms]
+    return table("absolute", "In joules", explain, rows, columns)
 
 
-def _absolute(group: Group, arm: str, intensity: float) -> tuple[str, ...]:
-    energy, time = group.mean("train_energy_j", arm), group.mean("train_time_s", arm)
-    thousand, macro = group.mean("inference_energy_j", arm), group.mean("macro_f1", arm)
-    every = group.mean("accuracy_of_all_patches", arm)
-    known = energy is not None and bool(macro)
-    return (
-        f"{group.question}, {group.name}: {arm}",
-        NONE if energy is None else wording.energy(energy),
-        NONE if time is None else wording.duration(time),
-        NONE if thousand is None else wording.energy(thousand),
-        NONE if macro is None else f"{macro:.3f}",
-        wording.energy((energy or 0.0) / (100 * (macro or 1.0))) if known else NONE,
-        NONE if energy is None else wording.number(1e3 * energy / JOULES_PER_KWH * intensity),
-        NONE if every is None else wording.share(every),
-    )
+def _named(row: tuple[Group, object]) -> str:
+    group, arm = row
+    return f"{group.question}, {group.name}: {arm}"
 
 
-def component_block(results: GreenResults) -> list[Block]:
+def component_block(groups: Sequence[Group], records: RecordTable) -> list[Block]:
     """Energy by component and watts at idle, where there is more than one component."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    idle: dict[str, list[float]] = {}
-    for record in results.run.records:
-        name, value = str(record.labels.get("component")), record.value
-        if value is None:
-            continue
-        if record.name == "idle_w":
-            idle.setdefault(name, []).append(value)
-        if record.name == "train_energy_j" and record.labels.get("arm") == DENSE:
-            key = (str(record.labels.get("question")), str(record.labels.get("task")), name)
-            found.setdefault(key, []).append(value)
-    if len({name for *_, name in found}) < 2:
-        return []
-    rows = tuple(
-        (
-            f"{question}, {task}",
-            name,
-            wording.energy(sum(values) / len(values)),
-            f"{sum(idle[name]) / len(idle[name]):.1f} W" if name in idle else NONE,
+    rows = [
+        (group, component)
+        for group in groups
+        for component in dict.fromkeys(
+            str(r.labels["component"]) for r in group.records.all("train_energy_j", arm=DENSE)
         )
-        for (question, task, name), values in found.items()
-    )
-    explain = "Of the dense arm's training, means over seeds; watts before each training, idle."
-    heads = ("Question and task", "Component", "Energy", "Idle")
-    return [Block("components", "By component", explain, heads, rows)]
+    ]
+
+    def mean(found: Sequence[Record], form: Form) -> str:
+        values = [record.value for record in found if record.value is not None]
+        return form(fmean(values)) if values else NONE
+
+    columns: list[Column[tuple[Group, str]]] = [
+        Column("Question and task", lambda row: f"{row[0].question}, {row[0].name}"),
+        Column("Component", lambda row: row[1]),
+        Column(
+            "Energy",
+            lambda row: mean(
+                row[0].records.all("train_energy_j", arm=DENSE, component=row[1]), wording.energy
+            ),
+        ),
+        Column(
+            "Idle", lambda row: mean(records.all("idle_w", component=row[1]), "{:.1f} W".format)
+        ),
+    ]
+    if len({component for _, component in rows}) < 2:
+        return []
+    return [table("components", "By component", TEXT("components"), rows, columns)]
 
 
-def tests_block(results: GreenResults) -> Block:
+def tests_block(groups: Sequence[Group]) -> Block:
     """Every test of every energy ratio, the planned ones of the paper among them."""
-    rows = []
-    for group in results.groups:
-        for record in group.records:
-            if record.name != "energy_ratio":
-                continue
-            labels = record.labels
-            rows.append(
-                (
-                    f"{group.question}, {group.name}: {labels.get('arm')}",
-                    str(record.count),
-                    p_text(labels.get("sign_flip_p")),
-                    p_text(labels.get("normal_p")),
-                    f"{labels.get('follow_up')}: {p_text(labels.get('follow_up_p'))}",
-                    _number(labels.get("effect")),
-                    _number(labels.get("rank_effect")),
-                    _number(labels.get("typical")),
-                )
-            )
-    heads = (
-        "Arm",
-        "Pairs",
-        "Sign flip, p",
-        "Shapiro-Wilk, p",
-        "Then",
-        "Cohen's d",
-        "Rank-biserial",
-        "Hodges-Lehmann",
-    )
-    explain = (
-        "Of the logarithms of energy over dense. The sign flip is the primary test, declared "
-        "before any training; Shapiro-Wilk and then t or Wilcoxon are what the paper plans. A "
-        "normal distribution that is not refuted is not shown."
-    )
-    return Block("tests", "Every test", explain, heads, tuple(rows))
 
+    def label(row: tuple[Group, Record], name: str) -> object:
+        return row[1].labels.get(name)
 
-def _number(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else NONE
-
-
-def noise_text(results: GreenResults) -> str:
-    """How far the same arm, run twice, lies from itself: what no difference below may claim."""
-    found = []
-    for group in results.of(PATCHES):
-        record = group.find("energy_ratio", arm=AGAIN, to=DENSE)
-        if record is not None and record.value is not None:
-            found.append(f"{group.name} {ratio_text(record)}")
-    return "; ".join(found)
+    columns: list[Column[tuple[Group, Record]]] = [
+        Column("Arm", lambda row: _named((row[0], label(row, "arm")))),
+        Column("Pairs", lambda row: str(row[1].count)),
+        Column("Sign flip, p", lambda row: p_text(label(row, "sign_flip_p"))),
+        Column("Shapiro-Wilk, p", lambda row: p_text(label(row, "normal_p"))),
+        Column(
+            "Then", lambda row: f"{label(row, 'follow_up')}: {p_text(label(row, 'follow_up_p'))}"
+        ),
+        Column("Cohen's d", lambda row: number_text(label(row, "effect"))),
+        Column("Rank-biserial", lambda row: number_text(label(row, "rank_effect"))),
+        Column("Hodges-Lehmann", lambda row: number_text(label(row, "typical"))),
+    ]
+    rows = [(group, record) for group in groups for record in group.records.all("energy_ratio")]
+    return table("tests", "Every test", TEXT("tests"), rows, columns)

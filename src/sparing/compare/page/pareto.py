@@ -13,8 +13,9 @@ from sparing.compare.page.curves import grey_words
 from sparing.compare.page.results import Results
 from sparing.report import wording
 from sparing.report.facts import metric_name
+from sparing.report.figures.chart import Mark, draw_mark
 from sparing.report.figures.drawing import Box, Plot, Sheet, free_place
-from sparing.report.figures.palette import Look, marker
+from sparing.report.figures.palette import Look
 
 
 class _Point(NamedTuple):
@@ -99,20 +100,8 @@ def _draw_point(results: Results, sheet: Sheet, axes: Axes, point: _Point) -> No
         place = ([point.latency_ms], [point.accuracy])
         axes.plot(*place, marker="o", markersize=5, color=sheet.look.muted, alpha=0.5, mew=0)
         return
-    position = results.position(point.arm)
-    colour = sheet.look.colour(position)
-    if point.interval:
-        axes.vlines(point.latency_ms, *point.interval, color=colour, linewidth=1.2, alpha=0.5)
-    axes.plot(
-        [point.latency_ms],
-        [point.accuracy],
-        marker=marker(position),
-        markersize=9,
-        color=colour,
-        markeredgewidth=0,
-        linestyle="none",
-        zorder=3,
-    )
+    mark = Mark(point.latency_ms, point.accuracy, y_interval=point.interval, size=9.0)
+    draw_mark(sheet, axes, results.position(point.arm), mark)
 
 
 def _inside(results: Results, points: list[_Point]) -> list[_Point]:

@@ -48,14 +48,50 @@ class Scales:
 
 def points(line: Sequence[tuple[float, Record]], factor: float = 1.0) -> list[Point]:
     """Records along a number as points with intervals."""
-    found: list[Point] = []
-    for x, record in line:
-        if record.value is None:
-            continue
-        ends = record.interval
-        interval = None if ends is None else (factor * float(ends[0]), factor * float(ends[1]))
-        found.append((x, factor * float(record.value), interval))
-    return found
+    return [
+        (x, factor * float(record.value), interval_of(record, factor))
+        for x, record in line
+        if record.value is not None
+    ]
+
+
+def interval_of(record: Record, factor: float = 1.0) -> Interval:
+    """A record's interval, scaled like its value."""
+    ends = record.interval
+    return None if ends is None else (factor * float(ends[0]), factor * float(ends[1]))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point with its intervals, along both axes where there are two."""
+
+    x: float
+    y: float
+    x_interval: Interval = None
+    y_interval: Interval = None
+    size: float = 8.0
+    hollow: bool = False
+
+
+def draw_mark(sheet: Sheet, axes: Axes, position: int, mark: Mark) -> None:
+    """Draw it in the sign and colour of a position, its intervals behind."""
+    colour = sheet.look.colour(position)
+    bars: dict[str, Any] = {"color": colour, "linewidth": 1.2, "alpha": 0.6, "zorder": 2}
+    if mark.x_interval is not None:
+        axes.hlines(mark.y, *mark.x_interval, **bars)
+    if mark.y_interval is not None:
+        axes.vlines(mark.x, *mark.y_interval, **bars)
+    axes.plot(
+        [mark.x],
+        [mark.y],
+        marker=marker(position),
+        markersize=mark.size,
+        markerfacecolor=sheet.look.ground if mark.hollow else colour,
+        markeredgecolor=colour,
+        markeredgewidth=1.5 if mark.hollow else 0,
+        linestyle="none",
+        zorder=4,
+    )
 
 
 def lines_of(

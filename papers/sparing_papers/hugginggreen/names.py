@@ -1,0 +1,51 @@
+"""The questions of the HuggingGreen study and what its arms are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PATCHES, ATTENTION, STAGES, BOXES = "patches", "attention", "stages", "boxes"
+DENSE, AGAIN, HALVED = "dense", "dense again", "half the layers, distilled"
+GAUSSIAN_HALF = "gaussian keys, half the heads"
+SOFTMAX_HALF = "softmax, half the heads"
+SCRATCH = "scratch"
+MASKED = "masked, fine-tuned"
+FROZEN = "masked, fine-tuned with frozen layers"
+CONTRASTIVE = "masked, contrastive, fine-tuned"
+STAGED = (MASKED, FROZEN, CONTRASTIVE)
+
+
+@dataclass(frozen=True)
+class Longer:
+    """Training from scratch for as long as a staged arm took, all its stages together."""
+
+    of: str
+    equal: str
+
+    @property
+    def name(self) -> str:
+        """What the arm is called."""
+        return f"scratch, {self.equal} of {self.of}"
+
+
+LONGER = tuple(Longer(of, equal) for of in STAGED for equal in ("energy", "steps"))
+
+
+def selected_name(score: str, way: str, keep: float | int) -> str:
+    """What an arm that selects is called."""
+    return f"{score} {way} {keep:g}"
+
+
+def steps_name(keep: float | int) -> str:
+    """The dense arm of fewer steps."""
+    return f"fewer steps, as {keep:g}"
+
+
+def larger_name(keep: float | int) -> str:
+    """The dense arm of larger patches."""
+    return f"larger patches, as {keep:g}"
+
+
+def network_name(keep: float | int) -> str:
+    """The convolutional network."""
+    return f"convolutions, as {keep:g}"
