@@ -24,7 +24,7 @@ from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.cells import answers as kept
 from sparing_papers.adaattention.cells import scores, speed
-from sparing_papers.adaattention.page.results import own_group_first
+from sparing_papers.adaattention.findings import own_group_first
 from tests.train.small import token_task
 
 COUNT = 400
