@@ -69,7 +69,7 @@ def used(trees, package):
     for module, tree in trees.items():
         known = aliases(module, tree)
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            first, _, rest = ast.unparse(call.func).partition(".")
+            first, _, rest = ast.unparse(call.func).removesuffix(".pairs").partition(".")
             if ".".join(filter(None, (known.get(first, first), rest))) not in bound:
                 continue
             keys = keys_in(call.args[0])
@@ -102,7 +102,7 @@ def test_there_are_texts():
 
 PACKAGE = """
 TEXT = Prose(__name__)
-first = TEXT("one", count=1) + TEXT("two" if first else "three")
+first = TEXT.pairs("one") + TEXT("two" if first else "three", count=1)
 """
 PAGE = """
 from package import TEXT as text

@@ -11,6 +11,8 @@ AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 MEAN, EVERY, GLUE = "mean", "every", "glue"
 """Means over the tasks that run every arm, over all tasks of texts, and over those of GLUE that
 have every row of Table I."""
+GLUE_TASKS = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
+"""Those of Table I, in its order."""
 SEEDS = "seeds"
 """The group of a speed that is a mean over seeds."""
 

@@ -97,7 +97,7 @@ def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
 
 
 def _arithmetic() -> list[Record]:
-    return [*bounds(), *scorers(), *impossible(), *(each.record() for each in printed())]
+    return [*bounds(), *scorers(), *impossible(), *printed()]
 
 
 def _task_cells(options: Options, work: Work) -> list[Cell]:

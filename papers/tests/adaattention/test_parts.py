@@ -193,9 +193,12 @@ def test_texts_that_are_shown_are_short_where_there_are_such():
 
 
 def test_mechanisms_get_as_far_whatever_the_rate_and_the_steps():
-    for steps, rate in ((560, 5e-5), (208, 1e-4)):
-        given = ada_options._in(steps, rate)
-        assert steps * rate * given["mechanism_rate_factor"] == pytest.approx(0.56)
+    standard = adaattention.BUDGETS["standard"]
+    reaches = [560 * standard.learning_rate * standard.mechanism_rate_factor]
+    for task, steps in (("mrpc", 310), ("stsb", 486), ("imdb", 250), ("squad", 208)):
+        own = standard.trained[task]
+        reaches.append(steps * own["learning_rate"] * own["mechanism_rate_factor"])
+    assert reaches == pytest.approx([11_200 * 5e-5] * 5)
 
 
 def test_the_standard_budget_has_three_seeds_and_every_kind_of_task():

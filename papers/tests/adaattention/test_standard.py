@@ -13,10 +13,11 @@ from sparing.report.page import write_report
 from sparing.report.run import Run
 from sparing_papers.adaattention.findings import kind_of_inputs, ours_beside
 from sparing_papers.adaattention.page.arms import arm_columns, arm_rows
-from sparing_papers.adaattention.page.content import facts, glossary, notices, verdict
+from sparing_papers.adaattention.page.content import facts, notices, verdict
 from sparing_papers.adaattention.page.curves import blocks, epoch_block, task_block
 from sparing_papers.adaattention.page.patterns import maps
 from sparing_papers.adaattention.page.tables import here, length_block, printed_blocks
+from sparing_papers.adaattention.page.texts import TEXT
 from tests.compare import records as make
 
 TASKS = ["sst2", "mrpc", "cifar10"]
@@ -112,7 +113,7 @@ def test_the_time_of_the_training_done_goes_before_that_of_a_step():
     titled = next(each for each in arm_columns() if each.key == "training")
     assert titled.title == "Training"
     assert titled.note == "time, beside full"
-    assert "training that was done" in dict(glossary())["training"]
+    assert "training that was done" in dict(TEXT.pairs("glossary"))["training"]
 
 
 def test_a_claim_on_the_time_of_training_is_written_as_that_of_a_step():
@@ -126,7 +127,7 @@ def test_a_claim_on_the_time_of_training_is_written_as_that_of_a_step():
 
 
 def test_intervals_cover_trainings_where_there_are_several():
-    told = dict(glossary())["interval"]
+    told = dict(TEXT.pairs("glossary"))["interval"]
     assert "trained and timed with several seeds, over trainings too" in told
     assert "With one seed it says nothing of other trainings" in told
     assert (
@@ -148,7 +149,7 @@ def test_few_seeds_are_said(seeds, told):
 
 
 def test_one_rule_keeps_the_weights_of_all_arms():
-    told = dict(glossary())["full"]
+    told = dict(TEXT.pairs("glossary"))["full"]
     assert "All arms keep their weights by one rule" in told
     assert "last validation that is at least 95 %" in told
     assert "where none is" in told
@@ -195,7 +196,7 @@ def test_a_scorer_that_cuts_nothing_says_nothing_of_adapting():
 
 
 def test_distilled_arms_are_said_to_be():
-    told = dict(glossary())
+    told = dict(TEXT.pairs("glossary"))
     for arm in ("skip tokens", "slim (ours)"):
         assert "istilled from the dense model (logits and hidden states)" in told[arm]
         assert "the other arms learn from labels alone" in told[arm]
@@ -256,7 +257,7 @@ def test_few_examples_are_those_of_the_tasks_that_run_every_arm():
 
 
 def test_what_p99_is_over_is_said():
-    told = dict(glossary())["p99"]
+    told = dict(TEXT.pairs("glossary"))["p99"]
     assert "over inputs, each by the median of a few rounds" in told
 
 

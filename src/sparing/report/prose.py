@@ -34,3 +34,8 @@ class Prose:
     def __call__(self, key: str, **values: object) -> str:
         """The text of this key with the values in the place of its braces."""
         return self.texts[key].format(**values)
+
+    def pairs(self, key: str) -> list[tuple[str, str]]:
+        """A word and what it means for each paragraph ``word: meaning`` of a text."""
+        parts = (part.partition(": ") for part in self(key).split("\n\n"))
+        return [(word, meaning) for word, _, meaning in parts]

@@ -250,9 +250,3 @@ def _training(recipe: Config) -> str:
         "precision": "" if precision == "auto" else f", {_precision(precision)}",
     }
     return TEXT("training", **values)
-
-
-def glossary() -> list[tuple[str, str]]:
-    """(word, meaning) pairs."""
-    entries = (entry.partition(": ") for entry in TEXT("glossary").split("\n\n"))
-    return [(word, meaning) for word, _, meaning in entries]
