@@ -29,12 +29,13 @@ from sparing.transfer.opening import open_model
 from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate
 from sparing.transfer.swap import swap
+from sparing_papers.adaattention.names import ADAPTIVE, DENSE, FULL, OURS
+from sparing_papers.adaattention.published import rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Kind = Literal["full", "swap", "skip", "prune", "gradual", "slim"]
-DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
 WEIGHT, LAST_WEIGHT = 0.01, 0.05
 SKIP_KEPT, SKIP_AFTER = 0.5, 2
 PRUNED = 0.5
@@ -112,11 +113,7 @@ ARMS = (
 )
 
 
-TABLE_ONE = tuple(
-    arm for arm in ARMS if arm.name in (FULL, "linformer", "bigbird", "skip", ADAPTIVE)
-)
-# Scores that do not follow the input: what adapting must beat.
-CONTROLS = ("random", "global", "uniform")
+TABLE_ONE = tuple(arm for arm in ARMS if arm.name in rows("Table I"))
 
 
 def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:

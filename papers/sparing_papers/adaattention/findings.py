@@ -11,15 +11,7 @@ from sparing.core.errors import DataError
 from sparing.core.reading import parse_json
 from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
-from sparing_papers.adaattention.names import (
-    ADAPTIVE,
-    CONTROLS,
-    FULL,
-    INT8,
-    MEAN,
-    SEEDS,
-    SHAPE,
-)
+from sparing_papers.adaattention.names import ADAPTIVE, CONTROLS, FULL, INT8, MEAN, SEEDS, SHAPE
 
 Config = Mapping[str, Any]
 Side = Literal["above", "below", ""]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -59,10 +59,10 @@ def figures(source: str, row: str) -> dict[str, float]:
     }
 
 
-def rows(source: str) -> Iterator[str]:
+def rows(source: str) -> list[str]:
     """The names of a table's rows."""
-    tables = (table for table in _PAPER["table"] if table["source"] == source)
-    return iter(dict.fromkeys(row for table in tables for row in table["rows"]))
+    tables = [table for table in _PAPER["table"] if table["source"] == source]
+    return list(dict.fromkeys(row for table in tables for row in table["rows"]))
 
 
 MEAN_SPEED = figures("Table IV", "adaptive")["Speedup"]

@@ -24,7 +24,7 @@ from sparing.experiment.study import base_config, plain
 from sparing.models import default_model
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.arithmetic import bounds, impossible, scorers
-from sparing_papers.adaattention.arms import ADAPTIVE, FULL, Work, chosen
+from sparing_papers.adaattention.arms import Work, chosen
 from sparing_papers.adaattention.cells import speed as shapes
 from sparing_papers.adaattention.cells.answers import restore
 from sparing_papers.adaattention.cells.certificate import certificate_cell
@@ -40,6 +40,7 @@ from sparing_papers.adaattention.cells.training import (
     timing_cell,
 )
 from sparing_papers.adaattention.claims import judge
+from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
 from sparing_papers.adaattention.options import Options, require_machine, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds

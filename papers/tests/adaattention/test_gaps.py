@@ -145,10 +145,8 @@ def test_means_of_table_one_are_over_tasks_that_have_all_its_rows(tmp_path):
     numbers = work_with(tmp_path / "numbers", arms, name="stsb")
     numbers = replace(numbers, task=replace(numbers.task, answer="number"))
     records = [record for work in (texts, numbers) for record in scores_of(work, arms)]
-    found = analyse(records, [texts], (0,))
+    found = analyse(records, [texts, numbers], (0,))
     mean = next(r for r in found if r.name == "score" and r.labels["task"] == "glue")
-    groups = analysis._groups([texts, numbers], [])
-    assert groups["glue"] == ["sst2"]
     assert mean.labels["tasks"] == "sst2"
 
 
@@ -271,7 +269,8 @@ def test_a_tasks_speed_is_the_mean_of_its_seeds(tmp_path):
         return Record("speed_up", value, "ratio", "measured", labels, (value, value), 50)
 
     given = [timed(0, 1.0), timed(1, 4.0), timed(0, 9.0, group="int8"), timed(0, 3.0, inputs="10")]
-    (found,) = analysis._speeds_of_tasks(given)
+    analysed = analyse(given, [work_with(tmp_path, {}, name="digits")], (0, 1))
+    (found,) = [record for record in analysed if record.labels.get("group") == "seeds"]
     assert (found.value, found.count) == (pytest.approx(2.0), 2)
     assert own_group_first([*given, found])[0] is found
 

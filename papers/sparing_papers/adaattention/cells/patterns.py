@@ -16,9 +16,10 @@ from sparing.core.recording import record
 from sparing.experiment.run import Cell
 from sparing.slim.models import inputs_of
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sparing_papers.adaattention.arms import ADAPTIVE, FULL, Work
+from sparing_papers.adaattention.arms import Work
 from sparing_papers.adaattention.cells.answers import kept_answers
 from sparing_papers.adaattention.cells.training import adaptive_layers
+from sparing_papers.adaattention.names import ADAPTIVE, FULL
 
 INNER_PLACES = 8
 THIRDS = ("hard", "middle", "easy")

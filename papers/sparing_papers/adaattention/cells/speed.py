@@ -25,15 +25,14 @@ from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import freeze
 from sparing.transfer.pruning import prune
 from sparing.transfer.swap import swap
-from sparing_papers.adaattention.arms import FULL, SKIP_AFTER, SKIP_KEPT
+from sparing_papers.adaattention.arms import SKIP_AFTER, SKIP_KEPT
+from sparing_papers.adaattention.names import AS_PRINTED, FREE, FULL, FULL_INT8, INT8, NARROW, SHAPE
 
 if TYPE_CHECKING:
     from transformers import BertForSequenceClassification
 
-SHAPE = "bert-base"
-AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 FORMS = (FULL, AS_PRINTED, "uniform", "linformer", "bigbird", "skip", "prune", NARROW, FREE)
-INT8_FORMS = (f"{FULL} int8", f"{AS_PRINTED} int8")
+INT8_FORMS = (FULL_INT8, f"{AS_PRINTED} {INT8}")
 CUT_SCORE, WHOLE_SCORE = 0.3, 0.9
 PROBE = "sparing_papers.adaattention.cells.speed:call_of"
 
@@ -68,8 +67,8 @@ def form(encoder: Encoder, name: str) -> nn.Module:
     ``attention free`` has no products of pairs at all: nothing that changes attention alone can be
     faster. ``width 2/3`` is what ``slim`` would run of every layer, without early exits.
     """
-    if name.endswith(" int8"):
-        return quantise_module(form(encoder, name.removesuffix(" int8")))
+    if name in INT8_FORMS:
+        return quantise_module(form(encoder, name.removesuffix(f" {INT8}")))
     model: nn.Module = encoder.build()
     if name == FULL:
         return model
@@ -155,7 +154,7 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
                 records.append(
                     Record("speed_up", value, "ratio", "measured", labels, interval, count)
                 )
-            if not name.endswith(" int8"):
+            if name not in INT8_FORMS:
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "measured", labels))
         return [*records, *_gain_over_int8(times, encoder, tokens)]
@@ -167,7 +166,7 @@ def _gain_over_int8(
     times: Mapping[str, PairedLatency], encoder: Encoder, tokens: int
 ) -> list[Record]:
     """What the printed method adds to INT8, round by round: the time of INT8 alone over both."""
-    both, alone = f"{AS_PRINTED} int8", f"{FULL} int8"
+    alone, both = INT8_FORMS
     if not {both, alone} <= times.keys():
         return []
     found = median_ratio(times[alone].samples_ms, times[both].samples_ms)

@@ -11,8 +11,9 @@ from sparing.core.record import Label, Record
 from sparing.experiment.run import Cell
 from sparing.measure.latency import paired_latency
 from sparing.slim.models import inputs_of
-from sparing_papers.adaattention.arms import BATCH, FULL, Work
+from sparing_papers.adaattention.arms import BATCH, Work
 from sparing_papers.adaattention.cells.training import Timing, timed
+from sparing_papers.adaattention.names import FULL
 
 BUDGET_S = 240.0
 

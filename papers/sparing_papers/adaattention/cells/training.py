@@ -28,8 +28,6 @@ from sparing.train import TrainResult
 from sparing.train.answers import label_loss, outputs_of
 from sparing_papers.adaattention.arms import (
     BATCH,
-    DENSE,
-    FULL,
     Arm,
     Work,
     is_ours,
@@ -38,9 +36,9 @@ from sparing_papers.adaattention.arms import (
 )
 from sparing_papers.adaattention.cells.answers import keep
 from sparing_papers.adaattention.cells.scores import answers_on_test, scored
+from sparing_papers.adaattention.names import ADAPTIVE, DENSE, FULL, INT8
 
-INT8 = "int8"
-QUANTISED = (FULL, "adaptive")
+QUANTISED = (FULL, ADAPTIVE)
 CLASSES = (("10-50", 10, 50), ("50-200", 50, 200), ("200+", 200, 1 << 30))
 FEWEST = 20
 COUNTED = 50

@@ -7,14 +7,7 @@ from sparing.report import wording
 from sparing.report.figures.chart import Point, Scales, lines_plot, points
 from sparing.report.figures.drawing import Plot
 from sparing_papers.adaattention.findings import lengths_of, speed_at
-from sparing_papers.adaattention.names import (
-    AS_PRINTED,
-    FREE,
-    FULL,
-    FULL_INT8,
-    NARROW,
-    name_of_arm,
-)
+from sparing_papers.adaattention.names import AS_PRINTED, FREE, FULL, FULL_INT8, NARROW, name_of_arm
 from sparing_papers.adaattention.page.texts import TEXT
 
 PRINTED = "the paper's figures"

@@ -218,8 +218,7 @@ def certificate_block(records: RecordTable) -> Block:
             ),
         ),
         Column(
-            "Bound over error",
-            lambda at: wording.factor(max(1.0, value("bound_over_error", at))),
+            "Bound over error", lambda at: wording.factor(max(1.0, value("bound_over_error", at)))
         ),
         Column("Bound says nothing", lambda at: whole_share(value("bound_saturated", at))),
         Column(
