@@ -30,15 +30,14 @@ from sparing_papers.adaattention.cells.answers import restore
 from sparing_papers.adaattention.cells.certificate import certificate_cell
 from sparing_papers.adaattention.cells.curves import heads_cell, rotation_cell
 from sparing_papers.adaattention.cells.patterns import kept_cell, patterns_cell
-from sparing_papers.adaattention.cells.throughput import throughput_cell
-from sparing_papers.adaattention.cells.training import (
+from sparing_papers.adaattention.cells.timing import (
     QUANTISED,
     Timing,
-    arm_cell,
-    dense_cell,
     int8_cell,
+    throughput_cell,
     timing_cell,
 )
+from sparing_papers.adaattention.cells.training import arm_cell, dense_cell
 from sparing_papers.adaattention.claims import judge
 from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS

@@ -22,7 +22,7 @@ from sparing_papers.adaattention import arithmetic, arms
 from sparing_papers.adaattention import published as paper
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.cells import curves, speed
-from sparing_papers.adaattention.cells import training as cells
+from sparing_papers.adaattention.cells import timing as cells
 from sparing_papers.adaattention.cells.certificate import head_errors
 from sparing_papers.adaattention.cells.patterns import INNER_PLACES, _by_place
 

@@ -46,7 +46,7 @@ def certificate_cell(work: Work, seed: int) -> Cell:
             found += _summary(torch.cat(parts, 1), {**labels, "kept_share": share})
         return found
 
-    return Cell(f"{work.name}/certificate", do, weight=1.0)
+    return Cell(f"{work.name}/certificate", do)
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ def patterns_cell(work: Work, seed: int, arm: str = ADAPTIVE) -> Cell:
     def do() -> list[Record]:
         return patterns(work.open(arm, seed), work, arm, seed)
 
-    return Cell(f"{work.name}/patterns/{arm}", do, weight=1.0)
+    return Cell(f"{work.name}/patterns/{arm}", do)
 
 
 def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
@@ -44,7 +44,7 @@ def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
         assert isinstance(model, AdaptiveClassifier)
         return list(_examples(model, work, arm))
 
-    return Cell(f"{work.name}/kept/{arm}", do, weight=0.5)
+    return Cell(f"{work.name}/kept/{arm}", do)
 
 
 @torch.inference_mode()

@@ -26,6 +26,7 @@ from sparing.transfer.freezing import freeze
 from sparing.transfer.pruning import prune
 from sparing.transfer.swap import swap
 from sparing_papers.adaattention.arms import SKIP_AFTER, SKIP_KEPT
+from sparing_papers.adaattention.cells.timing import inverse, of_ratio
 from sparing_papers.adaattention.names import AS_PRINTED, FREE, FULL, FULL_INT8, INT8, NARROW, SHAPE
 
 if TYPE_CHECKING:
@@ -148,12 +149,7 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
                 value = getattr(found, f"{of}_ms")
                 records.append(Record("latency_ms", value, "ms", "measured", {**labels, "of": of}))
             if name != FULL:
-                low, high = found.ratio.interval or (found.ratio.value, found.ratio.value)
-                value, interval = 1 / found.ratio.value, (1 / high, 1 / low)
-                count = found.ratio.count
-                records.append(
-                    Record("speed_up", value, "ratio", "measured", labels, interval, count)
-                )
+                records.append(inverse("speed_up", found.ratio, labels))
             if name not in INT8_FORMS:
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "measured", labels))
@@ -169,13 +165,8 @@ def _gain_over_int8(
     alone, both = INT8_FORMS
     if not {both, alone} <= times.keys():
         return []
-    found = median_ratio(times[alone].samples_ms, times[both].samples_ms)
-    labels = _labels(encoder, both, tokens)
-    return [
-        Record(
-            "gain_over_int8", found.value, "ratio", "measured", labels, found.interval, found.count
-        )
-    ]
+    gain = median_ratio(times[alone].samples_ms, times[both].samples_ms)
+    return [of_ratio("gain_over_int8", gain, _labels(encoder, both, tokens))]
 
 
 def seconds_of(encoder: Encoder, tokens: int, rounds: int) -> float:
@@ -188,13 +179,8 @@ def memory_cell(encoder: Encoder, name: str, tokens: int, threads: int) -> Cell:
     """The peak of one form's call and the size of its weights, in a process of its own."""
 
     def do() -> list[Record]:
-        arguments = {
-            "name": name,
-            "layers": encoder.layers,
-            "longest": encoder.tokens,
-            "tokens": tokens,
-        }
-        peak = float(peak_memory(PROBE, arguments, threads=threads).bytes)
+        sizes = {"layers": encoder.layers, "longest": encoder.tokens, "tokens": tokens}
+        peak = float(peak_memory(PROBE, {"name": name, **sizes}, threads=threads).bytes)
         weights = float(weight_bytes(form(encoder, name)))
         labels = _labels(encoder, name, tokens)
         return [
