@@ -10,7 +10,7 @@ from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import Part, reach_of
 from sparing_papers.adaattention.arms import TABLE_ONE, Work
-from sparing_papers.adaattention.cells.scores import printed_metric
+from sparing_papers.adaattention.cells.answers import printed_metric
 from sparing_papers.adaattention.findings import own_group_first
 from sparing_papers.adaattention.gaps import gap_of, mean_gap
 from sparing_papers.adaattention.names import (

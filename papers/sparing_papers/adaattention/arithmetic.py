@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from sparing.core.record import Label, Record
 from sparing_papers.adaattention import published as paper
-from sparing_papers.adaattention.names import ADAPTIVE, FULL, GLUE_TASKS, SHAPE
+from sparing_papers.adaattention.names import ADAPTIVE, FULL, GLUE_TASKS, SCORER_SHARES, SHAPE
 
 WIDTH, HEADS, HEAD_DIM, LAYERS = 768, 12, 64, 12
 REDUCED_HEADS, REDUCED_SHARE = 0.5, 0.3
@@ -54,9 +54,8 @@ def bounds() -> list[Record]:
 
 def scorers() -> list[Record]:
     """How many parameters the scorers of Table V have in one layer of BERT-base."""
-    shares = {"scorer-d8": 0.125, "adaptive": 0.25, "scorer-d2": 0.5, "scorer-d": 1.0}
     found = []
-    for arm, share in shares.items():
+    for arm, share in {ADAPTIVE: 0.25, **SCORER_SHARES}.items():
         labels: dict[str, Label] = {"arm": arm, "shape": SHAPE}
         params = scorer_params(WIDTH, HEADS, share)
         found.append(Record("scorer_params", params, "numbers", "modelled", labels))
@@ -79,7 +78,7 @@ def _filled(clash: Mapping[str, str], numbers: Numbers) -> dict[str, Label]:
 
 def _numbers() -> dict[str, list[Numbers]]:
     """What fills the words of each clash, ``value`` being the number that counts."""
-    smallest, largest = (scorer_params(WIDTH, HEADS, share) for share in (0.125, 1.0))
+    smallest, *_, largest = (scorer_params(WIDTH, HEADS, share) for share in SCORER_SHARES.values())
     table_one = paper.figures("Table I", ADAPTIVE)
     numbers: dict[str, Numbers] = {
         "speed": {"value": largest_speed_up(512), "free": largest_speed_up(512, free=True)},

@@ -5,6 +5,8 @@ from __future__ import annotations
 DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
 CONTROLS = ("random", "global", "uniform")
 """Scores that do not follow the input: what adapting must beat."""
+SCORER_SHARES = {"scorer-d8": 0.125, "scorer-d2": 0.5, "scorer-d": 1.0}
+"""The scorer's width over the model's; the adaptive arm's is a quarter."""
 INT8, FULL_INT8 = "int8", "full int8"
 SHAPE = "bert-base"
 AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"

@@ -23,7 +23,7 @@ from sparing_papers.adaattention import options as ada_options
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.cells import answers as kept
-from sparing_papers.adaattention.cells import scores, speed
+from sparing_papers.adaattention.cells import speed
 from sparing_papers.adaattention.findings import own_group_first
 from tests.train.small import token_task
 
@@ -55,7 +55,7 @@ def scores_of(work, arms):
         record
         for arm, chances in arms.items()
         for seed in range(len(chances))
-        for record in scores.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
+        for record in kept.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
     ]
 
 

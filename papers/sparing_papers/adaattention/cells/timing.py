@@ -21,9 +21,9 @@ from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio
 from sparing.slim.models import inputs_of
 from sparing.train.answers import label_loss, outputs_of
-from sparing_papers.adaattention.arms import BATCH, Work, is_ours
-from sparing_papers.adaattention.cells.answers import keep
-from sparing_papers.adaattention.cells.scores import answers_on_test, scored
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing_papers.adaattention.arms import BATCH, Work
+from sparing_papers.adaattention.cells.answers import answers_on_test, keep, scored
 from sparing_papers.adaattention.names import ADAPTIVE, FULL, INT8
 
 QUANTISED = (FULL, ADAPTIVE)
@@ -129,7 +129,8 @@ def _steps(
 
         return call
 
-    calls = {arm: step(model) for arm, model in models.items() if not is_ours(model)}
+    learners = {arm: m for arm, m in models.items() if not isinstance(m, AdaptiveClassifier)}
+    calls = {arm: step(model) for arm, model in learners.items()}
     how: dict[str, Any] = {"rounds": STEP_ROUNDS, "budget_s": STEP_BUDGET_S, "warmup": 1}
     times = paired_latency(calls, baseline=FULL, threads=timing.threads, **how)
     own: dict[str, Label] = {**labels, "batch": BATCH}

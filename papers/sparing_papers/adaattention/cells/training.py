@@ -21,8 +21,7 @@ from sparing_papers.adaattention.arms import (
     train_arm,
     train_dense,
 )
-from sparing_papers.adaattention.cells.answers import keep
-from sparing_papers.adaattention.cells.scores import answers_on_test, scored
+from sparing_papers.adaattention.cells.answers import answers_on_test, keep, scored
 from sparing_papers.adaattention.names import DENSE
 
 
