@@ -73,7 +73,7 @@ def test_throughput_stands_beside_full():
     ]
     assert throughput_block(read(found)[1]).rows == (
         ("sst2", "full (dense)", "1,234", "baseline"),
-        ("sst2", "adaptive, as the paper", "617", "0.50× (0.47–0.53)"),
+        ("sst2", "adaptive, as the paper", "617", "0.50× (0.47× to 0.53×)"),
     )
 
 

@@ -89,8 +89,8 @@ def test_lengths_have_a_row_for_each_arm_on_each_task():
     assert block.heads == ("Task", "Arm", "10-50 tokens", "50-200 tokens")
     adaptive = [row for row in block.rows if row[1] == "adaptive, as the paper"]
     assert adaptive == [
-        ("sst2", "adaptive, as the paper", "0.86× (0.83–0.89)", "–"),
-        ("mrpc", "adaptive, as the paper", "–", "0.70× (0.67–0.73)"),
+        ("sst2", "adaptive, as the paper", "0.86× (0.83× to 0.89×)", "–"),
+        ("mrpc", "adaptive, as the paper", "–", "0.70× (0.67× to 0.73×)"),
     ]
 
 

@@ -16,7 +16,6 @@ from sparing_papers.adaattention.page.texts import (
     factor,
     longer,
     of_full,
-    span,
     two_digits,
     whole_share,
 )
@@ -65,7 +64,9 @@ def _speed(records: RecordTable, tasks: Sequence[str], arm: str) -> Cell:
     cell = _cell(record, factor, _NOT_MEASURED)
     if record is None or record.interval is None:
         return cell
-    return replace(cell, notes=(span(record.interval),), tone=_tone(record, 1.0))
+    return replace(
+        cell, notes=(" to ".join(map(factor, record.interval)),), tone=_tone(record, 1.0)
+    )
 
 
 def _score(records: RecordTable, tasks: Sequence[str], arm: str) -> Cell:

@@ -9,7 +9,7 @@ from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing.report.estimates import NONE, points_text, value_text
+from sparing.report.estimates import NONE, interval_text, points_text, value_text
 from sparing.report.run import Run
 from sparing.report.table import Column, table
 from sparing_papers.adaattention import findings
@@ -19,7 +19,6 @@ from sparing_papers.adaattention.page.texts import (
     TEXT,
     dash_or,
     factor,
-    speed_text,
     two_digits,
     whole_share,
 )
@@ -57,7 +56,7 @@ def throughput_block(records: RecordTable) -> Block:
     def against(record: Record) -> str:
         task, arm = record.labels["task"], record.labels["arm"]
         speed = records.find("batch_speed_up", task=task, arm=arm)
-        return "baseline" if arm == FULL and speed is None else speed_text(speed)
+        return "baseline" if arm == FULL and speed is None else interval_text(speed, factor)
 
     columns: list[Column[Record]] = [
         Column("Task", lambda record: str(record.labels["task"])),

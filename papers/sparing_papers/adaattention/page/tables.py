@@ -9,7 +9,7 @@ from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing.report.estimates import NONE, value_text
+from sparing.report.estimates import NONE, interval_text, value_text
 from sparing.report.table import Column, table
 from sparing_papers.adaattention.findings import (
     lengths_of,
@@ -25,7 +25,6 @@ from sparing_papers.adaattention.page.texts import (
     longer,
     of_full,
     points_words,
-    speed_text,
     two_digits,
     whole_share,
 )
@@ -127,7 +126,7 @@ def here(printed: Record, ours: Record | None) -> str:
     if ours.name == "speed_up":
         tokens = ours.labels.get("tokens")
         at = f" at {tokens} tokens" if isinstance(tokens, int) else ""
-        return factor(ours.value) + at + speed_text(ours).removeprefix(factor(ours.value))
+        return interval_text(ours, factor) + at
     if ours.name == "score":
         stand_in = _label(ours, "stand_in")
         on = f" on {stand_in}, standing in" if stand_in not in ("", "squad") else ""
@@ -146,7 +145,7 @@ def length_block(records: RecordTable, tasks: Sequence[str]) -> Block:
     speeds = speeds_by_length(records, tasks, LENGTHS)
 
     def cell(length: str, row: tuple[str, Label]) -> str:
-        return speed_text(speeds[row].get(length))
+        return interval_text(speeds[row].get(length), factor)
 
     columns = [Column[tuple[str, Label]]("Arm", lambda row: name_of_arm(row[1]))]
     if len({task for task, _ in speeds}) > 1:
@@ -174,7 +173,9 @@ def shape_block(records: RecordTable) -> Block:
     longest = max(lengths, default=0)
 
     def speed(tokens: int, form: str) -> str:
-        return "baseline" if form == FULL else speed_text(speed_at(records, form, tokens))
+        return (
+            "baseline" if form == FULL else interval_text(speed_at(records, form, tokens), factor)
+        )
 
     def at_longest(name: str, form: str, **labels: Label) -> Record | None:
         return records.find(name, arm=form, shape=SHAPE, tokens=longest, **labels)

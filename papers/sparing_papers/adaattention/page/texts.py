@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.estimates import NONE, Form, value_text
+from sparing.report.estimates import NONE, Form
 from sparing.report.prose import Prose
 from sparing_papers.adaattention.findings import side_of
 
@@ -34,17 +34,6 @@ def whole_share(value: float) -> str:
 def two_digits(value: float) -> str:
     """A number with two significant digits."""
     return wording.number(value, 2)
-
-
-def span(interval: tuple[float, float]) -> str:
-    """The ends of a speed's interval."""
-    return f"{interval[0]:.2f}{wording.DASH}{interval[1]:.2f}"
-
-
-def speed_text(record: Record | None) -> str:
-    """A speed with its interval."""
-    ends = f" ({span(record.interval)})" if record is not None and record.interval else ""
-    return value_text(record, factor) + ends
 
 
 def points_words(record: Record) -> str:
