@@ -43,14 +43,14 @@ def analyse(
     ``ablated`` names the tasks that run every arm (all unless given): the mean is over these.
     """
     table, groups = RecordTable(records), _groups(works, ablated)
-    found: list[Record] = []
+    derived: list[Record] = []
     for arm in map(str, table.values_of("seed_score", "arm")):
-        found += _scores(table, works, arm, groups)
+        derived += _scores(table, works, arm, groups)
         if arm != FULL:
-            found += _differences(works, seeds, arm, groups)
-        found += _means(table, arm, groups[MEAN])
-    found += _controls(works, seeds, groups[MEAN])
-    return [*found, *_speeds(table, groups), *_training_times(table)]
+            derived += _differences(works, seeds, arm, groups)
+        derived += _means(table, arm, groups[MEAN])
+    derived += _controls(works, seeds, groups[MEAN])
+    return [*derived, *_speeds(table, groups), *_training_times(table)]
 
 
 def _groups(works: Sequence[Work], ablated: Sequence[str]) -> Groups:
@@ -77,7 +77,7 @@ def _scores(
     table: RecordTable, works: Sequence[Work], arm: str, groups: Groups
 ) -> Iterator[Record]:
     """The mean over seeds of each task by each metric, and the means over tasks."""
-    own: dict[str, float] = {}
+    main_scores: dict[str, float] = {}
     printed: dict[str, float] = {}
     for work in works:
         for name in work.task.metrics:
@@ -92,11 +92,11 @@ def _scores(
             yield _score(mean, {**labels, **about, "main": main}, len(values))
             yield from _standing_in(mean, arm, work, name)
             if main:
-                own[work.name] = mean
+                main_scores[work.name] = mean
             if name == printed_metric(work):
                 printed[work.name] = mean
     for group, tasks in groups.items():
-        by_task = printed if group == GLUE else own
+        by_task = printed if group == GLUE else main_scores
         inside = [task for task in tasks if task in by_task]
         if inside:
             labels = {"arm": arm, "task": group, "tasks": ", ".join(inside)}
@@ -112,8 +112,8 @@ def _standing_in(value: float, arm: str, work: Work, metric: str) -> Iterator[Re
     names, task = (MATCH, SPANS) if work.task.answer == "span" else ({}, "")
     if work.task.kind == "image":
         names, task = TOP, IMAGES
-    for printed, own in names.items():
-        if metric == own:
+    for printed, name in names.items():
+        if metric == name:
             labels: dict[str, Label] = {"arm": arm, "task": task, "metric": printed}
             yield _score(value, {**labels, "stand_in": work.name})
 

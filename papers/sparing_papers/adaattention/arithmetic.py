@@ -40,26 +40,26 @@ def largest_speed_up(tokens: int, *, free: bool = False, scorer: bool = False) -
 
 def bounds() -> list[Record]:
     """The bounds by length, as records."""
-    found = []
+    records = []
     kinds = (("printed", False, False), ("printed with scorer", False, True), ("free", True, False))
     for tokens in LENGTHS:
         for kind, free, scorer in kinds:
             value = largest_speed_up(tokens, free=free, scorer=scorer)
             labels: dict[str, Label] = {"tokens": tokens, "kind": kind}
-            found.append(Record("largest_speed_up", value, "ratio", "modelled", labels))
+            records.append(Record("largest_speed_up", value, "ratio", "modelled", labels))
         share = tokens * WIDTH / (12 * WIDTH**2 + 2 * tokens * WIDTH)
-        found.append(Record("qk_share", share, "share", "modelled", {"tokens": tokens}))
-    return found
+        records.append(Record("qk_share", share, "share", "modelled", {"tokens": tokens}))
+    return records
 
 
 def scorers() -> list[Record]:
     """How many parameters the scorers of Table V have in one layer of BERT-base."""
-    found = []
+    records = []
     for arm, share in {ADAPTIVE: 0.25, **SCORER_SHARES}.items():
         labels: dict[str, Label] = {"arm": arm, "shape": SHAPE}
         params = scorer_params(WIDTH, HEADS, share)
-        found.append(Record("scorer_params", params, "numbers", "modelled", labels))
-    return found
+        records.append(Record("scorer_params", params, "numbers", "modelled", labels))
+    return records
 
 
 def impossible() -> list[Record]:
@@ -90,7 +90,7 @@ def _numbers() -> dict[str, list[Numbers]]:
         "lengths": {"value": table_one["speed, sst2"]},
         "squad": {"value": paper.figures("Table II", FULL)["SQuAD EM"]},
     }
-    return {name: [own] for name, own in numbers.items()}
+    return {name: [filled] for name, filled in numbers.items()}
 
 
 def _averages() -> list[Numbers]:

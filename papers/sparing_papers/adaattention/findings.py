@@ -245,10 +245,10 @@ def epoch_means(
             of_epoch.append(float(record.value or 0.0))
     return {
         epoch: (
-            [fmean(found[name]) if name in found else None for name in EPOCH_NAMES],
-            max(map(len, found.values())),
+            [fmean(by_name[name]) if name in by_name else None for name in EPOCH_NAMES],
+            max(map(len, by_name.values())),
         )
-        for epoch, found in sorted(values.items())
+        for epoch, by_name in sorted(values.items())
     }
 
 

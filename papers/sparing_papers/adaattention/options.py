@@ -84,9 +84,11 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for own in self.task_options.values():
-            if int(own.get("test_examples", 0)) < 0:
-                raise UsageError(f"test_examples must not be negative, got {own['test_examples']}")
+        for options in self.task_options.values():
+            if int(options.get("test_examples", 0)) < 0:
+                raise UsageError(
+                    f"test_examples must not be negative, got {options['test_examples']}"
+                )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
         chosen(self.arms)

@@ -133,9 +133,9 @@ def _steps(
     calls = {arm: step(model) for arm, model in learners.items()}
     how: dict[str, Any] = {"rounds": STEP_ROUNDS, "budget_s": STEP_BUDGET_S, "warmup": 1}
     times = paired_latency(calls, baseline=FULL, threads=timing.threads, **how)
-    own: dict[str, Label] = {**labels, "batch": BATCH}
+    of_step: dict[str, Label] = {**labels, "batch": BATCH}
     return [
-        of_ratio("train_step_ratio", time.ratio, {**own, "arm": arm})
+        of_ratio("train_step_ratio", time.ratio, {**of_step, "arm": arm})
         for arm, time in times.items()
         if arm != FULL
     ]
@@ -164,14 +164,14 @@ def throughput_cell(work: Work, arms: Sequence[str], seed: int, timing: Timing) 
         }
         how: dict[str, Any] = {"rounds": BATCH_ROUNDS, "budget_s": BATCH_BUDGET_S, "warmup": 1}
         times = paired_latency(calls, baseline=FULL, threads=timing.threads, **how)
-        count, found = sum(len(lengths) for lengths, _ in batches), []
+        count, records = sum(len(lengths) for lengths, _ in batches), []
         for arm, time in times.items():
             labels: dict[str, Label] = {"task": work.name, "arm": arm, "batch": BATCH}
             value = 1e3 * count / time.p50_ms
-            found.append(Record("throughput", value, "1/s", "measured", labels))
+            records.append(Record("throughput", value, "1/s", "measured", labels))
             if arm != FULL:
-                found.append(inverse("batch_speed_up", time.ratio, labels))
-        return found
+                records.append(inverse("batch_speed_up", time.ratio, labels))
+        return records
 
     return Cell(f"{work.name}/throughput", do)
 
@@ -192,9 +192,9 @@ def int8_cell(work: Work, seeds: Sequence[int], arms: Sequence[str], timing: Tim
         for seed in seeds:
             for arm in arms:
                 model = quantise_module(work.open(arm, seed))
-                found = answers_on_test(model, work, batch=1)
+                answers = answers_on_test(model, work, batch=1)
                 name = f"{arm} {INT8}"
-                records += [*scored(work, name, seed, found), keep(work, name, seed, found)]
+                records += [*scored(work, name, seed, answers), keep(work, name, seed, answers)]
         models = _opened(work, arms, seeds[0])
         models |= {f"{arm} {INT8}": quantise_module(work.open(arm, seeds[0])) for arm in arms}
         labels: dict[str, Label] = {"task": work.name, "group": INT8, "batch": 1}
@@ -210,21 +210,21 @@ def times_of(
     records: list[Record] = []
     chosen = {"all": list(range(len(lengths)))}
     for name, low, high in CLASSES:
-        inside = [place for place, length in enumerate(lengths) if low <= length < high]
+        inside = [index for index, length in enumerate(lengths) if low <= length < high]
         chosen |= {name: inside} if len(inside) >= FEWEST else {}
-    for arm, found in times.items():
-        own: dict[str, Label] = {**labels, "arm": arm}
-        values = {f"p{q}": found.percentile_ms(float(q)) for q in (50, 99)}
-        for of, value in {"mean": float(found.typical_ms.mean()), **values}.items():
-            about: dict[str, Label] = {**own, "of": of}
+    for arm, time in times.items():
+        of_arm: dict[str, Label] = {**labels, "arm": arm}
+        values = {f"p{q}": time.percentile_ms(float(q)) for q in (50, 99)}
+        for of, value in {"mean": float(time.typical_ms.mean()), **values}.items():
+            about: dict[str, Label] = {**of_arm, "of": of}
             records.append(Record("latency_ms", value, "ms", "measured", about, None, len(lengths)))
         for name, places in chosen.items():
             if arm != FULL and places:
-                speed = speed_up(_only(found, places), _only(times[FULL], places))
+                speed = speed_up(_only(time, places), _only(times[FULL], places))
                 ratio = Ratio(speed.value, speed.interval, speed.inputs)
-                records.append(of_ratio("speed_up", ratio, {**own, "inputs": name}))
+                records.append(of_ratio("speed_up", ratio, {**of_arm, "inputs": name}))
     return records
 
 
-def _only(found: InputTimes[Any], places: Sequence[int]) -> InputTimes[Any]:
-    return InputTimes(found.times_ms[:, list(places)], [found.answers[place] for place in places])
+def _only(times: InputTimes[Any], places: Sequence[int]) -> InputTimes[Any]:
+    return InputTimes(times.times_ms[:, list(places)], [times.answers[index] for index in places])

@@ -79,7 +79,7 @@ def _spending(run: Run, records: RecordTable, examples: Sequence[Step]) -> list[
         raw = Raw(_written("patterns.html.jinja", "maps", drawn), "")
         parts = (Text(TEXT("patterns")), raw)
         shown.append(Only("html", Section("patterns", "Where the compute goes", parts)))
-        shown += [Only("markdown", _map(each)) for each in drawn]
+        shown += [Only("markdown", _map(scores)) for scores in drawn]
     if examples:
         raw = Raw(_written("patterns.html.jinja", "stepper", examples), _step_lines(examples))
         title = "What the skipping arm keeps, example by example"

@@ -165,7 +165,9 @@ def _model_note(config: Config) -> str:
     notes = []
     if name and not str(name).lower().startswith("bert-base"):
         notes.append(TEXT("pretrained-model", **about))
-    small = [task for task, own in recipes_of(config).items() if own.get("pretrained") is False]
+    small = [
+        task for task, recipe in recipes_of(config).items() if recipe.get("pretrained") is False
+    ]
     if small:
         notes.append(TEXT("random-weights", tasks=wording.listing(small)))
     return " ".join(notes)
@@ -184,8 +186,8 @@ def _examples_note(config: Config) -> str:
     """What few test examples leave open, of the tasks that run every arm."""
     tasks, examples = ablations_of(config), config["task"].get("examples")
     splits = [examples.get(task) for task in tasks] if isinstance(examples, dict) else []
-    tested = [own.get("test") for own in splits if isinstance(own, dict)]
-    count = sum(each for each in tested if isinstance(each, int))
+    tested = [split.get("test") for split in splits if isinstance(split, dict)]
+    count = sum(size for size in tested if isinstance(size, int))
     if not 0 < count < _FEW_EXAMPLES:
         return ""
     points = wording.number(196 * (0.1 / count) ** 0.5, 2)
@@ -233,9 +235,11 @@ def _precision(name: str) -> str:
 def facts(run: Run) -> list[tuple[str, str]]:
     """How everything was trained and run, then task and machine."""
     config = run.config
-    own = [("engine", str(config.get("engine") or ""))]
-    own += [(f"training, {task}", _training(recipe)) for task, recipe in recipes_of(config).items()]
-    return [*own, *(pair for pair in run_facts(run) if pair[0] != "baseline")]
+    pairs = [("engine", str(config.get("engine") or ""))]
+    pairs += [
+        (f"training, {task}", _training(recipe)) for task, recipe in recipes_of(config).items()
+    ]
+    return [*pairs, *(pair for pair in run_facts(run) if pair[0] != "baseline")]
 
 
 def _training(recipe: Config) -> str:

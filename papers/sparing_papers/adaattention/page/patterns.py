@@ -153,11 +153,11 @@ def _step(number: int, record: Record) -> Step:
         right="right" if label == answer else "wrong",
         share=whole_share(float(record.value or 0.0)),
     )
-    pieces = tuple(_piece(part, kept, place) for place, (part, kept) in enumerate(parts))
+    pieces = tuple(_piece(part, kept, position) for position, (part, kept) in enumerate(parts))
     return Step(number, words, pieces, columns)
 
 
-def _piece(part: str | float, kept: bool, place: int) -> Piece:
+def _piece(part: str | float, kept: bool, position: int) -> Piece:
     if isinstance(part, float):
         return Piece("", round(100 * part), kept, special=False)
-    return Piece(part, 0, kept, part in _SPECIAL or (place == 0 and not part))
+    return Piece(part, 0, kept, part in _SPECIAL or (position == 0 and not part))

@@ -60,7 +60,7 @@ def printed_blocks(
         source: [record for record in records.claims if record.labels.get("source") == source]
         for source in sources
     }
-    return [_block(records, tasks, source, own) for source, own in printed.items() if own]
+    return [_block(records, tasks, source, rows) for source, rows in printed.items() if rows]
 
 
 def _block(
