@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from sparing.core.errors import UsageError
+from sparing.core.catalogue import mechanism_class
+from sparing.core.errors import UsageError, nearest
 from sparing.core.options import option_defaults
 from sparing.experiment.arms import fitted_options
 from sparing.foreign.pretrained import write_pretrained
@@ -22,19 +23,20 @@ from sparing.tasks import Task
 from sparing.train import Auxiliary, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.recipe import Precision
-from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.adaptive import adapt
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.gradual import labelled_batches, prune_gradually
 from sparing.transfer.opening import open_model
 from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate
 from sparing.transfer.swap import swap
+from sparing_papers.adaattention.names import ADAPTIVE, DENSE, FULL, OURS, SCORER_SHARES
+from sparing_papers.adaattention.published import rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Kind = Literal["full", "swap", "skip", "prune", "gradual", "slim"]
-DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
 WEIGHT, LAST_WEIGHT = 0.01, 0.05
 SKIP_KEPT, SKIP_AFTER = 0.5, 2
 PRUNED = 0.5
@@ -98,9 +100,7 @@ ARMS = (
     _adaptive("uniform", "rivals", **_HALF),
     Arm("uniform-rotated", "swap", "rotation", "adaptive", _HALF, rotated=True),
     Arm("adaptive-rotated", "swap", "rotation", "adaptive", rotated=True),
-    _adaptive("scorer-d8", "scorers", scorer_share=0.125),
-    _adaptive("scorer-d2", "scorers", scorer_share=0.5),
-    _adaptive("scorer-d", "scorers", scorer_share=1.0),
+    *(_adaptive(name, "scorers", scorer_share=share) for name, share in SCORER_SHARES.items()),
     _adaptive("weight-0", "weights", 0.0),
     _adaptive("weight-0.05", "weights", 0.05),
     _adaptive("weight-0.1", "weights", 0.1),
@@ -112,11 +112,7 @@ ARMS = (
 )
 
 
-TABLE_ONE = tuple(
-    arm for arm in ARMS if arm.name in (FULL, "linformer", "bigbird", "skip", ADAPTIVE)
-)
-# Scores that do not follow the input: what adapting must beat.
-CONTROLS = ("random", "global", "uniform")
+TABLE_ONE = tuple(arm for arm in ARMS if arm.name in rows("Table I"))
 
 
 def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:
@@ -124,8 +120,6 @@ def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:
     known = {arm.name: arm for arm in ARMS}
     for name in wanted:
         if name not in known:
-            from sparing.core.errors import nearest
-
             raise UsageError(f"unknown arm {name!r}{nearest(name, known)}")
     return tuple(arm for arm in ARMS if not wanted or arm.name in (*wanted, FULL))
 
@@ -239,9 +233,8 @@ def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, A
         told = options_of(arm, work.task.tokens, seed)
         swap(dense, arm.mechanism, tokens=work.task.tokens, **told)
     elif arm.kind == "prune":
-        report = prune(
-            dense, PRUNED, labelled_batches(work.task, importance_examples(work.task), seed)
-        )
+        weighed = labelled_batches(work.task, importance_examples(work.task), seed)
+        report = prune(dense, PRUNED, weighed)
         told = {"removed_heads": report.removed, "heads": report.heads}
     return train(dense, work.task, recipe, output_dir=place), told
 
@@ -253,8 +246,6 @@ def importance_examples(task: Task) -> int:
 
 def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
     """A mechanism's options, those that count tokens fitted to the length."""
-    from sparing.core.catalogue import mechanism_class
-
     found = {**fitted_options(arm.mechanism, tokens), **arm.options}
     if "seed" in option_defaults(mechanism_class(arm.mechanism)):
         found["seed"] = seed
@@ -343,21 +334,11 @@ def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dic
     point = good[0] if good else max(points, key=lambda each: each.score)
     model.plan = point.plan
     write_pretrained(model, place)
-    told = {
-        "plan": point.plan.to_dict(),
-        "cost_share": point.cost_share,
-        "dense_flops": whole,
-        "floor_held": bool(good),
-    }
-    return result, told
+    told = {"plan": point.plan.to_dict(), "cost_share": point.cost_share}
+    return result, {**told, "dense_flops": whole, "floor_held": bool(good)}
 
 
 def _score_on(work: Work, arm: str, seed: int, examples: Any) -> float:
     """A trained arm's score on a part of validation."""
     part = replace(work.task, validation=examples)
     return evaluate(work.open(arm, seed), part, "validation").score
-
-
-def is_ours(model: object) -> bool:
-    """Whether this is an adaptive classifier, which runs a plan."""
-    return isinstance(model, AdaptiveClassifier)

@@ -18,10 +18,9 @@ from sparing.experiment.claims import (
     of_record,
 )
 from sparing.experiment.records import RecordTable
-from sparing_papers.adaattention.analysis import EVERY, of_claims
-from sparing_papers.adaattention.arms import ADAPTIVE, OURS, Work
-from sparing_papers.adaattention.cells import speed as shapes
-from sparing_papers.adaattention.cells.training import INT8
+from sparing_papers.adaattention.analysis import of_claims
+from sparing_papers.adaattention.arms import Work
+from sparing_papers.adaattention.names import ADAPTIVE, AS_PRINTED, EVERY, INT8, OURS, SHAPE
 from sparing_papers.adaattention.options import Options
 from sparing_papers.adaattention.published import MEAN_SPEED
 
@@ -44,8 +43,8 @@ def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
     """
     texts: dict[str, Label] = {"task": EVERY}
     adaptive, ours = {**texts, "arm": ADAPTIVE}, {**texts, "arm": OURS}
-    shape: dict[str, Label] = {"shape": shapes.SHAPE, "tokens": 512}
-    printed: dict[str, Label] = {"arm": shapes.AS_PRINTED}
+    shape: dict[str, Label] = {"shape": SHAPE, "tokens": 512}
+    printed: dict[str, Label] = {"arm": AS_PRINTED}
     whole = partial(_whole, options, works)
     speed, at_512 = f"{MEAN_SPEED}{TIMES}", "at 512 tokens, BERT-base's shape"
     of_texts = f"printed: adaptive {speed} on the tasks' texts"

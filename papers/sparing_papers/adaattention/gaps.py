@@ -14,8 +14,7 @@ from sparing.core.record import Label, Record
 from sparing.measure.pooling import Part, parts_of, reach_of
 from sparing.measure.statistics import unseen
 from sparing_papers.adaattention.arms import Work
-from sparing_papers.adaattention.cells.answers import kept_answers
-from sparing_papers.adaattention.cells.scores import score_of
+from sparing_papers.adaattention.cells.answers import kept_answers, score_of
 
 RESAMPLES = 500
 CONFIDENCE = 0.95

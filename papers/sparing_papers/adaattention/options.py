@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 
-from sparing.core.checks import (
-    Count,
-    NotNegative,
-    check_fields,
-    distinct,
-    require_names,
-    some,
-)
+from sparing.core.checks import Count, NotNegative, check_fields, distinct, require_names, some
 from sparing.core.errors import UsageError, nearest
 from sparing.experiment.inputs.task import drawn, limited, load_for
 from sparing.tasks import Task, options_of
@@ -29,15 +24,7 @@ DATA = "SPARING_DATA"
 WITH_DATA, WITHOUT_DATA = "sst2", "digits"
 TEXT_SIZES: Mapping[str, Any] = {"layers": 4, "width": 128, "heads": 4, "dropout": 0.1}
 IMAGE_SIZES: Mapping[str, Any] = {"layers": 4, "width": 64, "heads": 4}
-GLUE = ("sst2", "mrpc", "cola", "rte", "stsb", "qnli", "qqp", "mnli", "wnli")
-TRAINED = (
-    "dense_epochs",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "mechanism_rate_factor",
-)
-_LABELLED = {"test": "labelled"}
+TRAINED = ("dense_epochs", "epochs", "batch_size", "learning_rate", "mechanism_rate_factor")
 ACCURACY = "accuracy"
 
 
@@ -97,97 +84,33 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for most in _own_test_examples(self.task_options):
-            if most < 0:
-                raise UsageError(f"test_examples must not be negative, got {most}")
+        for options in self.task_options.values():
+            if int(options.get("test_examples", 0)) < 0:
+                raise UsageError(
+                    f"test_examples must not be negative, got {options['test_examples']}"
+                )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
         chosen(self.arms)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:
         """The arms of a task: all of those asked for, or those of the paper's main tables."""
-        inside = not self.ablations or work.name in self.ablations
-        return tuple(
-            arm
-            for arm in chosen(self.arms)
-            if (inside or arm.everywhere) and arm.fits(work.task.answer)
-        )
+        arms = (arm for arm in chosen(self.arms) if arm.everywhere or self.ablated(work))
+        return tuple(arm for arm in arms if arm.fits(work.task.answer))
 
     def ablated(self, work: Work) -> bool:
         """Whether all arms are run on this task."""
         return not self.ablations or work.name in self.ablations
 
 
-def _own_test_examples(task_options: Mapping[str, Mapping[str, Any]]) -> list[int]:
-    """What single tasks ask for."""
-    return [int(own["test_examples"]) for own in task_options.values() if "test_examples" in own]
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
-_STANDARD_TASKS: Mapping[str, Mapping[str, Any]] = {
-    "sst2": {**_LABELLED, "examples": 6000},
-    "mrpc": _LABELLED,
-    "stsb": _LABELLED,
-    "imdb": {"max_tokens": 512, "examples": 2000, "held_out": 400, "test_examples": 1500},
-    "squad": {"max_tokens": 256, "examples": 3000, "test_examples": 500},
-}
-# At 5e-5 a scorer that begins at 0.88 cuts nothing within the few hundred steps of this budget
-# (mean scores stay above 0.86 over 188 steps); the printed GLUE recipe has thousands. What
-# mechanisms bring learns faster, so that steps times rate is as much as in this many such steps.
-_REACH = 11_200
-
-
-def _in(steps: int, rate: float = 5e-5) -> dict[str, float]:
-    """A learning rate, and the factor by which mechanisms learn faster in so many steps."""
-    return {"learning_rate": rate, "mechanism_rate_factor": _REACH * 5e-5 / (steps * rate)}
-
-
+_FILE = resources.files("sparing_papers.adaattention") / "budgets.toml"
 BUDGETS = {
-    "quick": Options(
-        examples=12000,
-        max_tokens=64,
-        timed_examples=300,
-        lengths=(32, 128, 512),
-        shape_rounds=5,
-    ),
-    "standard": Options(
-        tasks=("sst2", "mrpc", "stsb", "imdb", "squad", "cifar10"),
-        ablations=("sst2",),
-        seeds=(0, 1, 2),
-        dense_epochs=3,
-        epochs=3,
-        learning_rate=5e-5,
-        mechanism_rate_factor=_REACH / 560,
-        precision="fast",
-        attention_dropout=False,
-        test_examples=2000,
-        timed_examples=200,
-        task_options=_STANDARD_TASKS,
-        trained={
-            "mrpc": _in(310),
-            "stsb": _in(486, 1e-4),
-            "imdb": {"batch_size": 16, "dense_epochs": 2, "epochs": 2, **_in(250, 1e-4)},
-            "squad": {"batch_size": 16, "epochs": 1, **_in(208, 1e-4)},
-            "cifar10": {
-                "dense_epochs": 15,
-                "epochs": 5,
-                "learning_rate": 1e-3,
-                "mechanism_rate_factor": 1.0,
-            },
-        },
-        lengths=(16, 32, 48, 64, 128, 197, 256, 512),
-        needs="pretrained",
-    ),
-    "paper": Options(
-        tasks=(*GLUE, "squad", "cifar10"),
-        model="google-bert/bert-base-uncased",
-        image_model="google/vit-base-patch16-224-in21k",
-        seeds=(0, 1, 2),
-        dense_epochs=3,
-        epochs=4,
-        learning_rate=5e-5,
-        task_options={"cifar10": {"image_size": 224, "patch_size": 16}},
-        needs="accelerator",
-    ),
+    name: Options(**{option: _frozen(value) for option, value in changes.items()})
+    for name, changes in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()
 }
 
 

@@ -18,7 +18,8 @@ from sparing.train.answers import label_loss, outputs_of
 from sparing.train.raised import raised_attention
 from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
-from sparing_papers.adaattention.arms import ADAPTIVE, Arm, Work
+from sparing_papers.adaattention.arms import Arm, Work
+from sparing_papers.adaattention.names import ADAPTIVE
 
 TYPICAL_FLOPS = 15e9
 BACKWARD = 3

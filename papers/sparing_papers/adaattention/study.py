@@ -24,22 +24,22 @@ from sparing.experiment.study import base_config, plain
 from sparing.models import default_model
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.arithmetic import bounds, impossible, scorers
-from sparing_papers.adaattention.arms import ADAPTIVE, FULL, Work, chosen
+from sparing_papers.adaattention.arms import Work, chosen
 from sparing_papers.adaattention.cells import speed as shapes
 from sparing_papers.adaattention.cells.answers import restore
 from sparing_papers.adaattention.cells.certificate import certificate_cell
 from sparing_papers.adaattention.cells.curves import heads_cell, rotation_cell
 from sparing_papers.adaattention.cells.patterns import kept_cell, patterns_cell
-from sparing_papers.adaattention.cells.throughput import throughput_cell
-from sparing_papers.adaattention.cells.training import (
+from sparing_papers.adaattention.cells.timing import (
     QUANTISED,
     Timing,
-    arm_cell,
-    dense_cell,
     int8_cell,
+    throughput_cell,
     timing_cell,
 )
+from sparing_papers.adaattention.cells.training import arm_cell, dense_cell
 from sparing_papers.adaattention.claims import judge
+from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
 from sparing_papers.adaattention.options import Options, require_machine, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
@@ -97,7 +97,7 @@ def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
 
 
 def _arithmetic() -> list[Record]:
-    return [*bounds(), *scorers(), *impossible(), *(each.record() for each in printed())]
+    return [*bounds(), *scorers(), *impossible(), *printed()]
 
 
 def _task_cells(options: Options, work: Work) -> list[Cell]:

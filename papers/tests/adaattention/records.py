@@ -77,7 +77,7 @@ def one(name: str, value: float, unit: str = "share", **labels: Label) -> Record
 def records(*, measured: bool = True, examples: bool = True) -> list[Record]:
     """All records; without ``measured`` those of the arithmetic alone."""
     found = [*arithmetic.bounds(), *arithmetic.scorers(), *arithmetic.impossible()]
-    found += [each.record() for each in paper.printed()]
+    found += paper.printed()
     if not measured:
         return found
     found += [record for arm in ("full", *SPEEDS) for record in _arm(arm)]

@@ -8,6 +8,7 @@ import pytest
 from papers.tests.adaattention.records import config, one, records
 
 from sparing.core.record import Label, Record
+from sparing.experiment.records import RecordTable
 from sparing.report.page import write_report
 from sparing.report.run import Run
 from sparing_papers.adaattention.page.content import notices
@@ -18,15 +19,16 @@ from sparing_papers.adaattention.page.curves import (
     task_block,
     throughput_block,
 )
-from sparing_papers.adaattention.page.results import AdaResults
 from sparing_papers.adaattention.page.tables import printed_blocks
 from tests.compare import records as make
 
 TASKS = ["sst2", "stsb"]
 
 
-def read(found: list[Record], **changes: object) -> AdaResults:
-    return AdaResults(Run(config(tasks=TASKS, **changes), found, [], []))
+def read(found: list[Record], **changes: object) -> tuple[Run, RecordTable]:
+    """A run on both tasks and the table of its records."""
+    run = Run(config(**{"tasks": TASKS, **changes}), found, [], [])
+    return run, RecordTable(found, run.config["arms"])
 
 
 def scores() -> list[Record]:
@@ -46,7 +48,7 @@ def scores() -> list[Record]:
 
 
 def test_every_arm_stands_task_by_task_and_what_is_not_there_is_a_dash():
-    block = task_block(read(scores()))
+    block = task_block(*read(scores()))
     assert block.heads == ("Arm", "sst2", "stsb")
     rows = {row[0]: row[1:] for row in block.rows}
     assert rows["full: score"] == ("80.0 % (accuracy)", "80.0 % (pearson)")
@@ -57,9 +59,9 @@ def test_every_arm_stands_task_by_task_and_what_is_not_there_is_a_dash():
 
 def test_one_task_needs_no_table_of_tasks():
     one_task = [r for r in scores() if r.labels["task"] == "sst2"]
-    results = AdaResults(Run(config(), one_task, [], []))
-    assert task_block(results).rows == ()
-    assert blocks(results) == []
+    results = read(one_task, tasks=["sst2"])
+    assert task_block(*results).rows == ()
+    assert blocks(*results) == []
 
 
 def test_throughput_stands_beside_full():
@@ -69,9 +71,9 @@ def test_throughput_stands_beside_full():
         one("throughput", 617.0, "1/s", **own, arm="adaptive"),
         one("batch_speed_up", 0.5, "ratio", **own, arm="adaptive"),
     ]
-    assert throughput_block(read(found)).rows == (
+    assert throughput_block(read(found)[1]).rows == (
         ("sst2", "full (dense)", "1,234", "baseline"),
-        ("sst2", "adaptive, as the paper", "617", "0.50× (0.47–0.53)"),
+        ("sst2", "adaptive, as the paper", "617", "0.50× (0.47× to 0.53×)"),
     )
 
 
@@ -81,7 +83,7 @@ def test_rotation_is_held_against_the_first_coordinates():
         for basis, value in (("first", -0.02), ("rotated", 0.0))
     ]
     found.append(one("score_difference", -0.004, arm="uniform", task="mean"))
-    rows = rotation_block(read(found)).rows
+    rows = rotation_block(read(found)[1]).rows
     assert rows[0][0] == "50 % of each head, untrained"
     assert rows[0][1].startswith("−2.0")
     assert rows[0][2].startswith("0.0")
@@ -98,21 +100,19 @@ def test_scores_stand_against_heads_left_with_and_without_training():
     told = json.dumps({"heads": 8, "stages": {"stages": stages}})
     labels: dict[str, Label] = {"arm": "prune-gradual", "task": "sst2", "told": told}
     arm = Record("arm", None, "", "measured", labels)
-    assert heads_block(read([*found, arm])).rows == (
+    assert heads_block(*read([*found, arm])).rows == (
         ("sst2", "100 %", "90.0 %", "–", "–"),
         ("sst2", "75 %", "88.0 %", "86.0 %", "89.0 %"),
         ("sst2", "50 %", "70.0 %", "80.0 %", "87.0 %"),
     )
     damaged = Record("arm", None, "", "measured", {**labels, "told": "[]"})
-    assert heads_block(read([*found, damaged])).rows[1][3] == "–"
+    assert heads_block(*read([*found, damaged])).rows[1][3] == "–"
 
 
 def test_a_partial_run_says_what_is_missing(tmp_path):
     cells = ["cell", "sst2/train/full/0", "sst2/train/full/1", "mrpc/train/full/0"]
     done = [*records(), one("score", 0.7, arm="full", task="mean")]
-    results = read(done, cells=cells)
-    assert results.missing == cells[1:]
-    said = notices(results)[0]
+    said = notices(read(done, cells=cells)[0])[0]
     assert "1 of 4 cells are done" in said
     assert "sst2/train (all 2), mrpc/train (all 1)" in said
     make.write_run(tmp_path, config(cells=cells), done)
@@ -121,10 +121,10 @@ def test_a_partial_run_says_what_is_missing(tmp_path):
 
 def test_unusual_training_is_said():
     recipes = {"sst2": {"precision": "bfloat16", "attention_dropout": False}}
-    said = " ".join(notices(read(records(), recipes=recipes)))
+    said = " ".join(notices(read(records(), recipes=recipes)[0]))
     assert "trained in bfloat16" in said
     assert "No attention weights were dropped" in said
-    assert "trained in" not in " ".join(notices(read(records())))
+    assert "trained in" not in " ".join(notices(read(records())[0]))
 
 
 @pytest.mark.parametrize("task", ["cifar10", "squad"])
@@ -135,7 +135,7 @@ def test_what_stands_in_for_a_printed_task_is_named(task):
     }[task]
     labels: dict[str, Label] = {"arm": "full", "task": printed, "metric": metric}
     found = [*records(), one("score", 0.4, "score", **labels, stand_in=task)]
-    rows = {row[0]: row for row in printed_blocks(read(found), (source,))[0].rows}
+    rows = {row[0]: row for row in printed_blocks(read(found)[1], TASKS, (source,))[0].rows}
     told = rows["full (dense)"][2]
     assert told == ("40.0 % on cifar10, standing in" if task == "cifar10" else "40.0 %")
 
@@ -146,6 +146,6 @@ def test_a_printed_speed_stands_beside_the_arms_own_group():
         one("speed_up", 0.86, "ratio", **labels, group="rivals"),
         one("speed_up", 0.4, "ratio", **labels, group="int8"),
     ]
-    block = printed_blocks(read([*records(), *found]), ("Table I",))[0]
+    block = printed_blocks(read([*records(), *found])[1], TASKS, ("Table I",))[0]
     speeds = [row[3] for row in block.rows if row[1] == "speed, sst2"]
     assert speeds[0].startswith("0.86×")

@@ -23,8 +23,8 @@ from sparing_papers.adaattention import options as ada_options
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.cells import answers as kept
-from sparing_papers.adaattention.cells import scores, speed
-from sparing_papers.adaattention.page.results import own_group_first
+from sparing_papers.adaattention.cells import speed
+from sparing_papers.adaattention.findings import own_group_first
 from tests.train.small import token_task
 
 COUNT = 400
@@ -55,7 +55,7 @@ def scores_of(work, arms):
         record
         for arm, chances in arms.items()
         for seed in range(len(chances))
-        for record in scores.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
+        for record in kept.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
     ]
 
 
@@ -145,10 +145,8 @@ def test_means_of_table_one_are_over_tasks_that_have_all_its_rows(tmp_path):
     numbers = work_with(tmp_path / "numbers", arms, name="stsb")
     numbers = replace(numbers, task=replace(numbers.task, answer="number"))
     records = [record for work in (texts, numbers) for record in scores_of(work, arms)]
-    found = analyse(records, [texts], (0,))
+    found = analyse(records, [texts, numbers], (0,))
     mean = next(r for r in found if r.name == "score" and r.labels["task"] == "glue")
-    groups = analysis._groups([texts, numbers], [])
-    assert groups["glue"] == ["sst2"]
     assert mean.labels["tasks"] == "sst2"
 
 
@@ -271,7 +269,8 @@ def test_a_tasks_speed_is_the_mean_of_its_seeds(tmp_path):
         return Record("speed_up", value, "ratio", "measured", labels, (value, value), 50)
 
     given = [timed(0, 1.0), timed(1, 4.0), timed(0, 9.0, group="int8"), timed(0, 3.0, inputs="10")]
-    (found,) = analysis._speeds_of_tasks(given)
+    analysed = analyse(given, [work_with(tmp_path, {}, name="digits")], (0, 1))
+    (found,) = [record for record in analysed if record.labels.get("group") == "seeds"]
     assert (found.value, found.count) == (pytest.approx(2.0), 2)
     assert own_group_first([*given, found])[0] is found
 

@@ -8,20 +8,22 @@ from papers.tests.adaattention.records import SPEEDS, config, records
 
 from sparing.core.errors import DataError
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing.report.page import write_report
 from sparing.report.run import Run
 from sparing_papers.adaattention.page.arms import arm_rows
 from sparing_papers.adaattention.page.content import verdict
 from sparing_papers.adaattention.page.patterns import maps, steps
-from sparing_papers.adaattention.page.results import AdaResults
 from sparing_papers.adaattention.page.tables import MAIN, REST, length_block, printed_blocks
 from tests.compare import records as make
 from tests.compare.test_page import HOSTILE
 from tests.slim.test_page import text_of
 
 
-def read(found: list[Record] | None = None, **changes: object) -> AdaResults:
-    return AdaResults(Run(config(**changes), records() if found is None else found, [], []))
+def read(found: list[Record] | None = None, **changes: object) -> tuple[Run, RecordTable]:
+    """A run and the table of its records."""
+    run = Run(config(**changes), records() if found is None else found, [], [])
+    return run, RecordTable(run.records, run.config["arms"])
 
 
 def with_speed(arm: str, value: float, interval: tuple[float, float]) -> list[Record]:
@@ -80,7 +82,7 @@ def test_dropped_tokens_are_marked_and_words_are_escaped(page):
 
 
 def test_every_printed_figure_is_on_the_page_with_ours_or_not_run():
-    blocks = printed_blocks(read(), (*MAIN, *REST))
+    blocks = printed_blocks(read()[1], ["sst2"], (*MAIN, *REST))
     assert [block.title.partition(":")[0] for block in blocks] == [*MAIN, *REST]
     shown = sum(
         text != "\N{EN DASH}"
@@ -97,14 +99,14 @@ def test_every_printed_figure_is_on_the_page_with_ours_or_not_run():
         "86.1 %",
         "77.0 %",
         "1.5×",
-        "0.93× (0.90–0.96)",
+        "0.93× (0.90× to 0.96×)",
     )
     glue = next(block for block in blocks if block.title.startswith("Table I:"))
     assert ("full (dense)", "mnli", "84.6 %", "not run") in glue.rows
 
 
 def test_reasons_stand_over_each_table():
-    for block in printed_blocks(read(), (*MAIN, *REST)):
+    for block in printed_blocks(read()[1], ["sst2"], (*MAIN, *REST)):
         assert block.explain.startswith("Why ours differ. ")
         assert len(block.explain) > 60
 
@@ -118,18 +120,18 @@ def test_reasons_stand_over_each_table():
     ],
 )
 def test_the_verdict_follows_the_interval(value, interval, lead):
-    decided = verdict(read(with_speed("adaptive", value, interval)))
+    decided = verdict(*read(with_speed("adaptive", value, interval)))
     assert decided.lead.endswith(lead)
 
 
 def test_a_speed_around_one_claims_no_direction():
-    decided = verdict(read(with_speed("adaptive", 1.01, (0.97, 1.04))))
+    decided = verdict(*read(with_speed("adaptive", 1.01, (0.97, 1.04))))
     assert "neither clearly faster nor slower (0.97–1.04×)" in decided.second[0]
 
 
 def test_without_speeds_at_bert_bases_shape_the_texts_decide():
     found = [r for r in records() if r.obtained == "paper" or r.labels.get("shape") is None]
-    decided = verdict(read(found))
+    decided = verdict(*read(found))
     assert decided.because.startswith(": on the texts of sst2 the paper's method makes the model")
     assert "1.16× slower" in decided.because
 
@@ -143,7 +145,7 @@ def test_before_the_arms_are_timed_there_is_no_verdict(tmp_path):
 
 
 def test_every_arm_has_a_row_and_full_is_the_baseline():
-    rows = arm_rows(read())
+    rows = arm_rows(read()[1], ["sst2"])
     assert len(rows) == 1 + len(SPEEDS)
     assert [row.arm for row in rows if row.baseline] == ["full (dense)"]
     assert rows[-1].arm == "adaptive, as the paper, INT8"
@@ -153,19 +155,19 @@ def test_every_arm_has_a_row_and_full_is_the_baseline():
 
 
 def test_speeds_stand_by_length_of_the_texts():
-    block = length_block(read())
+    block = length_block(read()[1], ["sst2"])
     assert block.heads == ("Arm", "10-50 tokens")
-    assert dict(block.rows)["slim (ours)"] == "1.90× (1.87–1.93)"
+    assert dict(block.rows)["slim (ours)"] == "1.90× (1.87× to 1.93×)"
     assert len(block.rows) == len(SPEEDS)
 
 
 def test_maps_mark_the_class_token_and_say_where_there_is_no_separator():
-    found = {each.title: each for each in maps(read())}
+    found = {each.title: each for each in maps(*read())}
     places = found["By place in the text, sst2"]
     assert places.heads[0] == "[CLS]"
     assert places.heads[-1] == "last"
     assert "there is no [SEP]" in places.explain
-    marked = {each.title: each for each in maps(read(special={"sst2": {"last": True}}))}
+    marked = {each.title: each for each in maps(*read(special={"sst2": {"last": True}}))}
     assert marked["By place in the text, sst2"].heads[-1] == "[SEP]"
     heads = found["By layer and head, sst2"]
     strengths = [spot.strength for _, spots in heads.rows for spot in spots]
@@ -175,15 +177,15 @@ def test_maps_mark_the_class_token_and_say_where_there_is_no_separator():
 def test_images_are_called_images():
     task = {**config()["task"], "kind": "image"}
     results = read(task=task)
-    assert "On the images of sst2" in verdict(results).second[0]
-    places = next(each for each in maps(results) if "place" in each.title)
+    assert "On the images of sst2" in verdict(*results).second[0]
+    places = next(each for each in maps(*results) if "place" in each.title)
     assert places.title == "By place in the image, sst2"
     assert "patch" in places.explain
     assert "[SEP]" not in places.explain
 
 
 def test_patches_keep_their_grey_and_their_places():
-    step = steps(read())[1]
+    step = steps(read()[1])[1]
     assert step.columns == 2
     assert [piece.grey for piece in step.pieces] == [0, 50, 100, 25]
     assert [piece.kept for piece in step.pieces] == [True, False, True, False]

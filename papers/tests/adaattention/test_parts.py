@@ -22,7 +22,7 @@ from sparing_papers.adaattention import plan as plans
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.cells import answers as kept
-from sparing_papers.adaattention.cells import patterns, scores, speed
+from sparing_papers.adaattention.cells import patterns, speed
 from tests.train.small import token_task
 
 
@@ -66,11 +66,11 @@ def test_text_answers_are_scored_question_by_question(tmp_path):
     task = replace(task, metrics=("token_f1", "exact_match"))
     work = work_of(task, tmp_path)
     found = torch.tensor([[0.5, 0.0], [1.0, 1.0]])
-    assert scores.score_of(work, found) == 0.75
-    assert scores.score_of(work, found, "exact_match", torch.tensor([1, 1])) == 1.0
+    assert kept.score_of(work, found) == 0.75
+    assert kept.score_of(work, found, "exact_match", torch.tensor([1, 1])) == 1.0
     kept.keep(work, "full", 0, found)
     kept.keep(work, "adaptive", 0, found * torch.tensor([[1.0], [0.5]]))
-    scored = [r for arm in ("full", "adaptive") for r in scores.scored(work, arm, 0, found)]
+    scored = [r for arm in ("full", "adaptive") for r in kept.scored(work, arm, 0, found)]
     records = analyse(scored, [work], (0,))
     gap = [r for r in records if r.name == "score_difference" and r.labels["task"] == work.name]
     assert gap[0].value == pytest.approx(-0.25)
@@ -84,7 +84,7 @@ def test_answers_that_all_agree_do_not_prove_that_none_ever_differs(tmp_path):
     found = torch.ones(50, 2)
     for arm in ("full", "adaptive"):
         kept.keep(work, arm, 0, found)
-    scored = [r for arm in ("full", "adaptive") for r in scores.scored(work, arm, 0, found)]
+    scored = [r for arm in ("full", "adaptive") for r in kept.scored(work, arm, 0, found)]
     for gap in analyse(scored, [work], (0,)):
         if gap.name == "score_difference" and gap.labels["arm"] == "adaptive":
             assert gap.interval == pytest.approx((-unseen(50, 0.95), unseen(50, 0.95)))
@@ -193,9 +193,12 @@ def test_texts_that_are_shown_are_short_where_there_are_such():
 
 
 def test_mechanisms_get_as_far_whatever_the_rate_and_the_steps():
-    for steps, rate in ((560, 5e-5), (208, 1e-4)):
-        given = ada_options._in(steps, rate)
-        assert steps * rate * given["mechanism_rate_factor"] == pytest.approx(0.56)
+    standard = adaattention.BUDGETS["standard"]
+    reaches = [560 * standard.learning_rate * standard.mechanism_rate_factor]
+    for task, steps in (("mrpc", 310), ("stsb", 486), ("imdb", 250), ("squad", 208)):
+        own = standard.trained[task]
+        reaches.append(steps * own["learning_rate"] * own["mechanism_rate_factor"])
+    assert reaches == pytest.approx([11_200 * 5e-5] * 5)
 
 
 def test_the_standard_budget_has_three_seeds_and_every_kind_of_task():

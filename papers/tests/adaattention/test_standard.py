@@ -8,15 +8,16 @@ import pytest
 from papers.tests.adaattention.records import config, one, records
 
 from sparing.core.record import Label, Record
+from sparing.experiment.records import RecordTable
 from sparing.report.page import write_report
 from sparing.report.run import Run
+from sparing_papers.adaattention.findings import kind_of_inputs, ours_beside
 from sparing_papers.adaattention.page.arms import arm_columns, arm_rows
 from sparing_papers.adaattention.page.content import facts, notices, verdict
 from sparing_papers.adaattention.page.curves import blocks, epoch_block, task_block
-from sparing_papers.adaattention.page.glossary import glossary
 from sparing_papers.adaattention.page.patterns import maps
-from sparing_papers.adaattention.page.results import AdaResults
 from sparing_papers.adaattention.page.tables import here, length_block, printed_blocks
+from sparing_papers.adaattention.page.texts import TEXT
 from tests.compare import records as make
 
 TASKS = ["sst2", "mrpc", "cifar10"]
@@ -29,22 +30,24 @@ RECIPES = {
 CONTROLS = ("random", "global", "uniform")
 
 
-def read(found: list[Record], **changes: object) -> AdaResults:
+def read(found: list[Record], **changes: object) -> tuple[Run, RecordTable]:
+    """A run on three tasks and three seeds, and the table of its records."""
     own = {"tasks": TASKS, "ablations": ["sst2"], "seeds": [0, 1, 2], "recipes": RECIPES}
-    return AdaResults(Run(config(**{**own, **changes}), found, [], []))
+    run = Run(config(**{**own, **changes}), found, [], [])
+    return run, RecordTable(found, run.config["arms"])
 
 
-def cell_of(results: AdaResults, column: str) -> str:
-    rows = {row.arm: row for row in arm_rows(results)}
-    return rows["adaptive, as the paper"].cells[column].text
+def cell_of(found: list[Record], column: str, arm: str = "adaptive, as the paper") -> str:
+    rows = {row.arm: row for row in arm_rows(read(found)[1], ["sst2"])}
+    return rows[arm].cells[column].text
 
 
-def said(results: AdaResults) -> str:
-    return " ".join(notices(results))
+def said(found: list[Record], **changes: object) -> str:
+    return " ".join(notices(read(found, **changes)[0]))
 
 
 def accuracy_of(found: list[Record]) -> str:
-    return verdict(read(found)).second[1]
+    return verdict(*read(found)).second[1]
 
 
 def gap(to: str, value: float, low: float, high: float) -> Record:
@@ -75,28 +78,27 @@ def test_arithmetic_and_times_are_those_of_the_tasks_that_run_every_arm():
         one("latency_ms", 77.0, "ms", arm="adaptive", task="mrpc", of="p50"),
         *records(),
     ]
-    results = read(found, tasks=["mrpc", "sst2"])
-    assert cell_of(results, "flops") == "1.00 of full"
-    assert cell_of(results, "p50") == "3.00 ms"
+    assert cell_of(found, "flops") == "1.00 of full"
+    assert cell_of(found, "p50") == "3.00 ms"
 
 
 def test_lengths_have_a_row_for_each_arm_on_each_task():
     own: dict[str, Label] = {"arm": "adaptive", "task": "mrpc"}
     found = [*records(), one("speed_up", 0.7, "ratio", **own, inputs="50-200")]
-    block = length_block(read(found))
+    block = length_block(read(found)[1], TASKS)
     assert block.heads == ("Task", "Arm", "10-50 tokens", "50-200 tokens")
     adaptive = [row for row in block.rows if row[1] == "adaptive, as the paper"]
     assert adaptive == [
-        ("sst2", "adaptive, as the paper", "0.86× (0.83–0.89)", "–"),
-        ("mrpc", "adaptive, as the paper", "–", "0.70× (0.67–0.73)"),
+        ("sst2", "adaptive, as the paper", "0.86× (0.83× to 0.89×)", "–"),
+        ("mrpc", "adaptive, as the paper", "–", "0.70× (0.67× to 0.73×)"),
     ]
 
 
 def test_the_time_of_a_step_is_of_a_task_that_runs_every_arm():
     found = [elsewhere("train_step_ratio", 3.0, "ratio"), *records()]
-    assert cell_of(read(found), "training") == "+20 %"
+    assert cell_of(found, "training") == "+20 %"
     without = [r for r in found if (r.name, r.labels.get("task")) != ("train_step_ratio", "sst2")]
-    assert cell_of(read(without), "training") == "+200 %"
+    assert cell_of(without, "training") == "+200 %"
 
 
 def test_the_time_of_the_training_done_goes_before_that_of_a_step():
@@ -106,34 +108,33 @@ def test_the_time_of_the_training_done_goes_before_that_of_a_step():
         elsewhere("train_time_ratio", 3.0, "ratio"),
         one("train_time_ratio", 1.5, "ratio", **own),
     ]
-    results = read(found)
-    assert cell_of(results, "training") == "+50 %"
-    slim = next(row for row in arm_rows(results) if row.arm == "slim (ours)")
-    assert slim.cells["training"].text == "–"  # not of a step: the two do not compare
+    assert cell_of(found, "training") == "+50 %"
+    assert cell_of(found, "training", "slim (ours)") == "–"  # not of a step: the two do not compare
     titled = next(each for each in arm_columns() if each.key == "training")
     assert titled.title == "Training"
     assert titled.note == "time, beside full"
-    assert "training that was done" in dict(glossary())["training"]
+    assert "training that was done" in dict(TEXT.pairs("glossary"))["training"]
 
 
 def test_a_claim_on_the_time_of_training_is_written_as_that_of_a_step():
-    claims = read(records()).claims("Section IV.B")
-    claim = next(c for c in claims if c.ours is not None and c.ours.name == "train_step_ratio")
-    assert claim.ours is not None
-    renamed = dataclasses.replace(claim.ours, name="train_time_ratio")
-    assert here(dataclasses.replace(claim, ours=renamed)) == here(claim)
-    assert here(claim).startswith("+20 % longer")
+    table = read(records())[1]
+    (printed,) = (r for r in table.claims if r.labels["source"] == "Section IV.B")
+    ours = ours_beside(table, ["sst2"], printed)
+    assert ours is not None
+    renamed = dataclasses.replace(ours, name="train_time_ratio")
+    assert here(printed, renamed) == here(printed, ours)
+    assert here(printed, ours).startswith("+20 % longer")
 
 
 def test_intervals_cover_trainings_where_there_are_several():
-    told = dict(glossary())["interval"]
+    told = dict(TEXT.pairs("glossary"))["interval"]
     assert "trained and timed with several seeds, over trainings too" in told
     assert "With one seed it says nothing of other trainings" in told
     assert (
         "95 % intervals over its test examples and trainings, then"
-        in task_block(read(records())).explain
+        in task_block(*read(records())).explain
     )
-    alone = task_block(read(records(), seeds=[0])).explain
+    alone = task_block(*read(records(), seeds=[0])).explain
     assert "95 % intervals over its test examples, then" in alone
 
 
@@ -141,14 +142,14 @@ def test_intervals_cover_trainings_where_there_are_several():
     ("seeds", "told"), [(1, "not of other trainings"), (2, "2 seeds: too few"), (3, "")]
 )
 def test_few_seeds_are_said(seeds, told):
-    text = said(read(records(), seeds=list(range(seeds))))
+    text = said(records(), seeds=list(range(seeds)))
     assert ("not of other trainings" in text) == (seeds == 1)
     assert ("too few to know how far trainings differ" in text) == (seeds == 2)
     assert told in text
 
 
 def test_one_rule_keeps_the_weights_of_all_arms():
-    told = dict(glossary())["full"]
+    told = dict(TEXT.pairs("glossary"))["full"]
     assert "All arms keep their weights by one rule" in told
     assert "last validation that is at least 95 %" in told
     assert "where none is" in told
@@ -195,7 +196,7 @@ def test_a_scorer_that_cuts_nothing_says_nothing_of_adapting():
 
 
 def test_distilled_arms_are_said_to_be():
-    told = dict(glossary())
+    told = dict(TEXT.pairs("glossary"))
     for arm in ("skip tokens", "slim (ours)"):
         assert "istilled from the dense model (logits and hidden states)" in told[arm]
         assert "the other arms learn from labels alone" in told[arm]
@@ -216,7 +217,7 @@ def test_maps_go_by_the_kind_of_their_own_task(known):
     elif known == "examples":
         changes["recipes"] = None
         found.append(one("kept_tokens", 0.5, task="cifar10", kept="[true]", grey="[0.1]"))
-    drawn = {each.title: each for each in maps(read(found, **changes))}
+    drawn = {each.title: each for each in maps(*read(found, **changes))}
     image, text = drawn["By place in the image, cifar10"], drawn["By place in the text, sst2"]
     assert image.heads == ("class", "last")
     assert "patches" in image.explain
@@ -225,33 +226,38 @@ def test_maps_go_by_the_kind_of_their_own_task(known):
     assert "patches" not in text.explain
 
 
+def inputs_with(**changes: object) -> str:
+    run, table = read(records(), **changes)
+    return kind_of_inputs(run.config, table)
+
+
 def test_inputs_are_named_by_the_tasks_that_run_every_arm():
     task = {**config()["task"], "kind": "image"}
     changes = {"tasks": ["cifar10", "sst2"], "task": task}
-    assert read(records(), **changes).inputs == "texts"
-    assert read(records(), **changes, ablations=["cifar10"]).inputs == "images"
-    assert read(records(), **changes, ablations=["cifar10", "sst2"]).inputs == "inputs"
+    assert inputs_with(**changes) == "texts"
+    assert inputs_with(**changes, ablations=["cifar10"]) == "images"
+    assert inputs_with(**changes, ablations=["cifar10", "sst2"]) == "inputs"
 
 
 def test_a_pretrained_model_is_not_taken_for_bert_base():
-    text = said(read(records(), model=PRETRAINED))
+    text = said(records(), model=PRETRAINED)
     assert "The pretrained model is MiniLM-L6" in text
     assert "not of BERT-base" in text
     assert "Models of cifar10 begin with random weights" in text
-    base = said(read(records(), model={"name": "bert-base-uncased"}, recipes={}))
+    base = said(records(), model={"name": "bert-base-uncased"}, recipes={})
     assert "BERT-base" not in base
-    assert "random weights" in said(read(records()))
+    assert "random weights" in said(records())
 
 
 def test_few_examples_are_those_of_the_tasks_that_run_every_arm():
     examples = {"sst2": {"test": 872}, "mrpc": {"test": 90_000}}
     task = {**config()["task"], "examples": examples}
-    assert "872 test examples of sst2" in said(read(records(), task=task))
-    assert "test examples of" not in said(read(records(), task=task, ablations=["mrpc"]))
+    assert "872 test examples of sst2" in said(records(), task=task)
+    assert "test examples of" not in said(records(), task=task, ablations=["mrpc"])
 
 
 def test_what_p99_is_over_is_said():
-    told = dict(glossary())["p99"]
+    told = dict(TEXT.pairs("glossary"))["p99"]
     assert "over inputs, each by the median of a few rounds" in told
 
 
@@ -261,22 +267,22 @@ def test_what_p99_is_over_is_said():
 )
 def test_the_precision_of_training_is_said(precision, told):
     whole = {"dense_epochs": 2, "epochs": 2, "batch_size": 32, "learning_rate": 1e-4}
-    results = read(records(), recipes={"sst2": {**whole, "precision": precision}})
-    assert f"Models were trained in {told} (mixed precision)" in said(results)
-    assert dict(facts(results))["training, sst2"].endswith(f", {told}")
+    recipes = {"sst2": {**whole, "precision": precision}}
+    assert f"Models were trained in {told} (mixed precision)" in said(records(), recipes=recipes)
+    assert dict(facts(read(records(), recipes=recipes)[0]))["training, sst2"].endswith(f", {told}")
 
 
 def test_what_mechanisms_bring_is_said_to_learn_faster_where_it_does():
     whole = {"dense_epochs": 2, "epochs": 2, "batch_size": 32, "learning_rate": 1e-4}
     for factor, told in ((20.0, "rate 0.0001 (20 times that for what mechanisms"), (1.0, "rate")):
         recipe = {**whole, "mechanism_rate_factor": factor}
-        line = dict(facts(read(records(), recipes={"sst2": recipe})))["training, sst2"]
+        line = dict(facts(read(records(), recipes={"sst2": recipe})[0]))["training, sst2"]
         assert told in line
         assert ("mechanisms bring" in line) == (factor != 1)
 
 
 def test_a_precision_that_is_float32_is_no_news():
-    assert "trained in" not in said(read(records(), recipes={"sst2": {"precision": "float32"}}))
+    assert "trained in" not in said(records(), recipes={"sst2": {"precision": "float32"}})
 
 
 def epochs() -> list[Record]:
@@ -294,7 +300,7 @@ def epochs() -> list[Record]:
 
 
 def test_epochs_stand_one_by_one_for_the_tasks_that_run_every_arm():
-    block = epoch_block(read(epochs()))
+    block = epoch_block(*read(epochs()))
     assert block.heads == (
         "Arm",
         "Epoch",
@@ -308,13 +314,13 @@ def test_epochs_stand_one_by_one_for_the_tasks_that_run_every_arm():
         ("adaptive, as the paper", "1", "85.0 %", "2.50 ms", "0.40", "2"),
         ("adaptive, as the paper", "2", "70.0 %", "2.00 ms", "0.30", "1"),
     )
-    several = epoch_block(read(epochs(), ablations=["sst2", "mrpc"]))
+    several = epoch_block(*read(epochs(), ablations=["sst2", "mrpc"]))
     assert several.heads[0] == "Task"
     assert several.rows[-1] == ("mrpc", "full (dense)", "1", "50.0 %", "–", "–", "1")
 
 
 def test_without_records_of_epochs_there_is_no_table(tmp_path):
-    assert "Epoch by epoch" not in [block.title for block in blocks(read(records()))]
+    assert "Epoch by epoch" not in [block.title for block in blocks(*read(records()))]
     for name, found, shown in (("none", [], False), ("some", epochs(), True)):
         make.write_run(tmp_path / name, config(), [*records(), *found])
         files = write_report(tmp_path / name)
@@ -327,7 +333,7 @@ def test_a_claim_of_no_task_stands_beside_a_task_that_runs_every_arm():
         *records(),
         one("train_step_ratio", 3.0, "ratio", arm="adaptive", task="mrpc", batch=32),
     ]
-    table = printed_blocks(read(found), ("Section IV.B",))[0]
+    table = printed_blocks(read(found)[1], ["sst2"], ("Section IV.B",))[0]
     cells = " ".join(cell for row in table.rows for cell in row)
     assert "+20 % longer" in cells
     assert "+200 %" not in cells

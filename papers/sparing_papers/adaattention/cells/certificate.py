@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from sparing.core.record import Label, Record
 from sparing.experiment.run import Cell
 from sparing.transfer.layers import AttentionLayer, find_layers, projection_weights
-from sparing_papers.adaattention.arms import FULL, Work
+from sparing_papers.adaattention.arms import Work
+from sparing_papers.adaattention.names import FULL
 
 EXAMPLES = 40
 KEPT_SHARES = (0.75, 0.5, 0.25)
@@ -45,7 +46,7 @@ def certificate_cell(work: Work, seed: int) -> Cell:
             found += _summary(torch.cat(parts, 1), {**labels, "kept_share": share})
         return found
 
-    return Cell(f"{work.name}/certificate", do, weight=1.0)
+    return Cell(f"{work.name}/certificate", do)
 
 
 @torch.no_grad()

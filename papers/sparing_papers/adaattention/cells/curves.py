@@ -16,9 +16,9 @@ from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate
 from sparing.transfer.swap import swap
-from sparing_papers.adaattention.arms import FULL, Work, importance_examples, inputs_for_moments
-from sparing_papers.adaattention.cells.answers import kept_answers
-from sparing_papers.adaattention.cells.scores import answers_on_test, score_of
+from sparing_papers.adaattention.arms import Work, importance_examples, inputs_for_moments
+from sparing_papers.adaattention.cells.answers import answers_on_test, kept_answers, score_of
+from sparing_papers.adaattention.names import FULL
 
 WIDTH_SHARES = (0.75, 0.5, 0.31, 0.25, 0.125)
 HEAD_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

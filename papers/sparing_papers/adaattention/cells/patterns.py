@@ -16,9 +16,10 @@ from sparing.core.recording import record
 from sparing.experiment.run import Cell
 from sparing.slim.models import inputs_of
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sparing_papers.adaattention.arms import ADAPTIVE, FULL, Work
+from sparing_papers.adaattention.arms import Work
 from sparing_papers.adaattention.cells.answers import kept_answers
 from sparing_papers.adaattention.cells.training import adaptive_layers
+from sparing_papers.adaattention.names import ADAPTIVE, FULL
 
 INNER_PLACES = 8
 THIRDS = ("hard", "middle", "easy")
@@ -32,7 +33,7 @@ def patterns_cell(work: Work, seed: int, arm: str = ADAPTIVE) -> Cell:
     def do() -> list[Record]:
         return patterns(work.open(arm, seed), work, arm, seed)
 
-    return Cell(f"{work.name}/patterns/{arm}", do, weight=1.0)
+    return Cell(f"{work.name}/patterns/{arm}", do)
 
 
 def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
@@ -43,7 +44,7 @@ def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
         assert isinstance(model, AdaptiveClassifier)
         return list(_examples(model, work, arm))
 
-    return Cell(f"{work.name}/kept/{arm}", do, weight=0.5)
+    return Cell(f"{work.name}/kept/{arm}", do)
 
 
 @torch.inference_mode()

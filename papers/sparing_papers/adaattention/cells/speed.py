@@ -24,15 +24,14 @@ from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import freeze
 from sparing.transfer.pruning import prune
 from sparing.transfer.swap import swap
-from sparing_papers.adaattention.arms import FULL, SKIP_AFTER, SKIP_KEPT
+from sparing_papers.adaattention.arms import SKIP_AFTER, SKIP_KEPT
+from sparing_papers.adaattention.names import AS_PRINTED, FREE, FULL, FULL_INT8, INT8, NARROW, SHAPE
 
 if TYPE_CHECKING:
     from transformers import BertForSequenceClassification
 
-SHAPE = "bert-base"
-AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 FORMS = (FULL, AS_PRINTED, "uniform", "linformer", "bigbird", "skip", "prune", NARROW, FREE)
-INT8_FORMS = (f"{FULL} int8", f"{AS_PRINTED} int8")
+INT8_FORMS = (FULL_INT8, f"{AS_PRINTED} {INT8}")
 CUT_SCORE, WHOLE_SCORE = 0.3, 0.9
 
 
@@ -66,8 +65,8 @@ def form(encoder: Encoder, name: str) -> nn.Module:
     ``attention free`` has no products of pairs at all: nothing that changes attention alone can be
     faster. ``width 2/3`` is what ``slim`` would run of every layer, without early exits.
     """
-    if name.endswith(" int8"):
-        return quantise_module(form(encoder, name.removesuffix(" int8")))
+    if name in INT8_FORMS:
+        return quantise_module(form(encoder, name.removesuffix(f" {INT8}")))
     model: nn.Module = encoder.build()
     if name == FULL:
         return model
@@ -148,7 +147,7 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
                 records.append(Record("latency_ms", value, "ms", "measured", {**labels, "of": of}))
             if name != FULL:
                 records.append(ratio_record("speed_up", times[FULL], found, labels))
-            if not name.endswith(" int8"):
+            if name not in INT8_FORMS:
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "measured", labels))
         return [*records, *_gain_over_int8(times, encoder, tokens)]
@@ -160,7 +159,7 @@ def _gain_over_int8(
     times: Mapping[str, PairedLatency], encoder: Encoder, tokens: int
 ) -> list[Record]:
     """What the printed method adds to INT8, round by round: the time of INT8 alone over both."""
-    both, alone = f"{AS_PRINTED} int8", f"{FULL} int8"
+    alone, both = INT8_FORMS
     if not {both, alone} <= times.keys():
         return []
     labels = _labels(encoder, both, tokens)

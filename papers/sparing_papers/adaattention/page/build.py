@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from sparing.experiment.records import RecordTable
 from sparing.report import wording
 from sparing.report.blocks import TOGETHER, Block, failed_blocks, goals_block
 from sparing.report.markdown import escape
@@ -15,13 +16,12 @@ from sparing.report.page import Page
 from sparing.report.rendering import environment
 from sparing.report.run import Run
 from sparing.report.sections import Comparison, Only, Part, Raw, Section, Table, Text, figure
+from sparing_papers.adaattention.findings import ablations_of, tasks_of
 from sparing_papers.adaattention.page import content as words
 from sparing_papers.adaattention.page.arms import arm_columns, arm_rows
 from sparing_papers.adaattention.page.curves import blocks as curve_blocks
 from sparing_papers.adaattention.page.figures import positions, speeds
-from sparing_papers.adaattention.page.glossary import glossary
 from sparing_papers.adaattention.page.patterns import Map, Step, maps, steps
-from sparing_papers.adaattention.page.results import AdaResults
 from sparing_papers.adaattention.page.tables import (
     MAIN,
     REST,
@@ -31,21 +31,7 @@ from sparing_papers.adaattention.page.tables import (
     printed_blocks,
     shape_block,
 )
-
-_ARM_WORDS = (
-    "On {tasks}: one dense model, its attention changed in each way, trained on with one recipe; "
-    "then whole models on the same test inputs, one by one and unpadded. Arms were timed in "
-    "groups, each with a full model beside it: speeds are against that one, and milliseconds of "
-    "two groups do not compare."
-)
-_PATTERN_WORDS = "Scores of the adaptive arm on test inputs: what it spends, and on what."
-_STEP_WORDS = (
-    "Real test inputs. What is dropped after the first layers is struck through, or pale in a "
-    "picture, where what stays has a frame; the class token always stays."
-)
-
-
-_GOAL_WORDS = f"Declared before the run; the paper's claims are goals like ours. {TOGETHER}"
+from sparing_papers.adaattention.page.texts import TEXT
 
 
 def build(run: Run) -> Page:
@@ -53,56 +39,52 @@ def build(run: Run) -> Page:
 
     Raises ``DataError`` where a record is damaged.
     """
-    results = AdaResults(run)
-    examples = steps(results)
+    records = RecordTable(run.records, run.config["arms"])
+    examples = steps(records)
     return Page(
         run,
         "AdaAttention, printed and measured",
-        words.headline(results),
-        words.verdict(results),
-        words.notices(results),
-        [
-            *_tables(results),
-            *_spending(results, examples),
-            *_rest(results),
-        ],
-        words.facts(results),
-        glossary(),
+        words.headline(run),
+        words.verdict(run, records),
+        words.notices(run),
+        [*_tables(run, records), *_spending(run, records, examples), *_rest(run, records)],
+        words.facts(run),
+        TEXT.pairs("glossary"),
         positions(),
         style=_written("adaattention.css", steps=examples),
     )
 
 
-def _tables(results: AdaResults) -> list[Part]:
+def _tables(run: Run, records: RecordTable) -> list[Part]:
     """Speeds at the printed shape, every arm, and the printed tables beside ours."""
-    shape, lengths = shape_block(results), length_block(results)
-    arm_words = _ARM_WORDS.format(tasks=wording.listing(results.ablations))
-    arms = Comparison(arm_columns(), arm_rows(results), signs=False)
+    tasks = ablations_of(run.config)
+    shape, lengths = shape_block(records), length_block(records, tasks_of(run.config))
+    arms = Comparison(arm_columns(), arm_rows(records, tasks), signs=False)
+    about = Text(TEXT("arms", tasks=wording.listing(tasks)))
     return [
-        figure(speeds(results)),
+        figure(speeds(records)),
         shape if shape.rows else Only("markdown", shape),
-        Section("arms", "Every arm on the tasks' own texts", (Text(arm_words), arms)),
+        Section("arms", "Every arm on the tasks' own texts", (about, arms)),
         *([lengths] if lengths.rows else []),
-        *curve_blocks(results),
-        *printed_blocks(results, MAIN),
-        impossible_block(results),
+        *curve_blocks(run, records),
+        *printed_blocks(records, tasks, MAIN),
+        impossible_block(records),
     ]
 
 
-def _spending(results: AdaResults, examples: Sequence[Step]) -> list[Part]:
+def _spending(run: Run, records: RecordTable, examples: Sequence[Step]) -> list[Part]:
     """Where the compute goes: maps of the scores, and examples to step through."""
-    found = maps(results)
-    shown: list[Part] = []
-    if found:
-        drawn = Raw(_written("patterns.html.jinja", "maps", found), "")
-        title, tables = "Where the compute goes", [Only("markdown", _map(map_)) for map_ in found]
-        parts = (Text(_PATTERN_WORDS), drawn)
-        shown += [Only("html", Section("patterns", title, parts)), *tables]
+    drawn, shown = maps(run, records), list[Part]()
+    if drawn:
+        raw = Raw(_written("patterns.html.jinja", "maps", drawn), "")
+        parts = (Text(TEXT("patterns")), raw)
+        shown.append(Only("html", Section("patterns", "Where the compute goes", parts)))
+        shown += [Only("markdown", _map(scores)) for scores in drawn]
     if examples:
-        drawn = Raw(_written("patterns.html.jinja", "stepper", examples), _step_lines(examples))
+        raw = Raw(_written("patterns.html.jinja", "stepper", examples), _step_lines(examples))
         title = "What the skipping arm keeps, example by example"
-        section = Section("steps", title, (Text(_STEP_WORDS), drawn))
-        shown.append(section if drawn.markdown else Only("html", section))
+        section = Section("steps", title, (Text(TEXT("steps")), raw))
+        shown.append(section if raw.markdown else Only("html", section))
     return shown
 
 
@@ -121,13 +103,13 @@ def _step_lines(examples: Sequence[Step]) -> str:
     return "\n\n".join(lines)
 
 
-def _rest(results: AdaResults) -> list[Part]:
+def _rest(run: Run, records: RecordTable) -> list[Part]:
     """The certificate, the tables of a smaller part of the study, goals and failures."""
-    run, certificate = results.run, certificate_block(results)
+    certificate = certificate_block(records)
     return [
         *([certificate] if certificate.rows else []),
-        *map(_folded, printed_blocks(results, REST)),
-        goals_block(run, _GOAL_WORDS),
+        *map(_folded, printed_blocks(records, ablations_of(run.config), REST)),
+        goals_block(run, TEXT("goals", together=TOGETHER)),
         *failed_blocks(run),
     ]
 

@@ -3,151 +3,112 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from typing import Any
 
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing.report import blocks, wording
 from sparing.report.facts import facts as run_facts
-from sparing.report.run import Config
+from sparing.report.run import Run
 from sparing.report.sections import Verdict
-from sparing_papers.adaattention.page.results import (
+from sparing_papers.adaattention import findings
+from sparing_papers.adaattention.findings import (
+    Config,
+    ablations_of,
+    difference,
+    kind_of_inputs,
+    lengths_of,
+    recipes_of,
+    seeds_of,
+    speed_at,
+)
+from sparing_papers.adaattention.names import (
     ADAPTIVE,
     AS_PRINTED,
+    CONTROLS,
     FREE,
+    FULL_INT8,
     MEAN,
     OURS,
-    AdaResults,
     name_of_arm,
 )
+from sparing_papers.adaattention.page.texts import TEXT, pace, points_words
+from sparing_papers.adaattention.published import MEAN_SPEED
 
-CLAIMED = 1.76
 _FEW_EXAMPLES = 3000
-_CONTROLS = ("random", "global", "uniform")
 _COUNTS = {1: "one comparison", 2: "two comparisons", 3: "three comparisons"}
 _NO_HEADS = 0.005
 
 
-def verdict(results: AdaResults) -> Verdict:
+def verdict(run: Run, records: RecordTable) -> Verdict:
     """Whether the printed speed is there, and what saves instead."""
-    found = results.speed(ADAPTIVE)
-    if found is None or found.value is None:
-        because = ": the adaptive arm was not timed in this run so far."
-        return Verdict("No verdict yet", because, ())
-    high = found.interval[1] if found.interval else found.value
-    low = found.interval[0] if found.interval else found.value
-    lead = f"The printed {CLAIMED}{wording.TIMES} is not there"
-    if low >= CLAIMED:
-        lead = f"The printed {CLAIMED}{wording.TIMES} is reached"
-    elif high >= CLAIMED:
-        lead = f"The printed {CLAIMED}{wording.TIMES} is undecided"
-    second = [_on_texts(results, found), _accuracy(results), _ours(results)]
-    kept = tuple(sentence for sentence in second if sentence)
-    return Verdict(lead, _because(results, found), kept)
-
-
-def _because(results: AdaResults, found: Record) -> str:
-    """At BERT-base's shape, beside what arithmetic allows; else on the tasks' own texts."""
-    longest = max(results.lengths, default=0)
-    shaped = results.shape_speed(AS_PRINTED, longest)
-    if shaped is None:
-        place = f"{results.inputs} of {wording.listing(results.ablations)}"
-        return f": on the {place} the paper's method makes the model {_pace(found)}."
-    text = (
-        f": at the shape of BERT-base and {wording.length(longest)} the paper's method makes the "
-        f"whole model {_pace(shaped)}"
+    speed = findings.speed(records, ADAPTIVE)
+    if speed is None:
+        return Verdict("No verdict yet", TEXT("not-timed"))
+    low, high = speed.interval or (speed.value or 0.0, speed.value or 0.0)
+    reached = "reached" if low >= MEAN_SPEED else "undecided" if high >= MEAN_SPEED else "not there"
+    inputs = kind_of_inputs(run.config, records)
+    about = {"inputs": inputs, "tasks": wording.listing(ablations_of(run.config))}
+    longest = max(lengths_of(records), default=0)
+    shaped, free = (speed_at(records, form, longest) for form in (AS_PRINTED, FREE))
+    because = TEXT("because-inputs", pace=pace(speed), **about)
+    if shaped is not None:
+        because = TEXT("because-shape", length=wording.length(longest), pace=pace(shaped))
+        most = records.value("largest_speed_up", tokens=longest, kind="printed")
+        because += "." if most is None else f"{TEXT('because-bound', most=most)}."
+    second = (
+        "" if free is None else TEXT("on-inputs", free=pace(free), pace=pace(speed), **about),
+        _accuracy(records),
+        _ours(records, inputs, longest),
     )
-    most = results.all.value("largest_speed_up", tokens=longest, kind="printed")
-    if most is None:
-        return f"{text}."
-    return f"{text}; arithmetic allows {most:.3f}{wording.TIMES} at best, its scorer unpaid."
+    lead = f"The printed {MEAN_SPEED}{wording.TIMES} is {reached}"
+    return Verdict(lead, because, tuple(filter(None, second)))
 
 
-def _on_texts(results: AdaResults, found: Record) -> str:
-    """What no attention at all would bring, and the speed on the tasks' texts."""
-    longest = max(results.lengths, default=0)
-    free, tasks = results.shape_speed(FREE, longest), wording.listing(results.ablations)
-    if free is None:
-        return ""
-    return (
-        f"With no attention at all that model would be {_pace(free)}: nothing that changes "
-        f"attention alone can do more. On the {results.inputs} of {tasks}, with this run's own "
-        f"model, the method makes it {_pace(found)}."
-    )
-
-
-def _pace(found: Record) -> str:
-    value = found.value or 1.0
-    if found.interval and found.interval[0] < 1 < found.interval[1]:
-        return f"neither clearly faster nor slower ({_ends(found)})"
-    word = wording.ratio(value, "slower", "faster")
-    ends = f" ({wording.ratio_interval(found.interval)})" if found.interval else ""
-    return f"{word}{ends}"
-
-
-def _ends(found: Record) -> str:
-    if found.interval is None:
-        return "no interval"
-    return f"{found.interval[0]:.2f}{wording.DASH}{found.interval[1]:.2f}{wording.TIMES}"
-
-
-def _accuracy(results: AdaResults) -> str:
+def _accuracy(records: RecordTable) -> str:
     """What adapting to inputs brings over not adapting."""
-    mine, unused = results.difference(ADAPTIVE), _nothing_cut(results)
-    if mine is None or mine.value is None:
+    adaptive, unused = difference(records, ADAPTIVE), _nothing_cut(records)
+    if adaptive is None:
         return unused
-    text = f"Its score is {_points(mine)} against the full model"
+    text = TEXT("accuracy", points=points_words(adaptive))
     if unused:
         return f"{text}. {unused}"
     others = [
-        f"{wording.points(other.value or 0.0, 1.0)} with {name_of_arm(arm)}"
-        for arm in _CONTROLS
-        if (other := results.difference(arm)) is not None
+        f"{wording.points(control.value or 0.0, 1.0)} with {name_of_arm(arm)}"
+        for arm in CONTROLS
+        if (control := difference(records, arm)) is not None
     ]
     if not others:
         return f"{text}."
-    return f"{text}; it is {wording.listing(others)}. {_apart(results)}"
+    apart = _paired(findings.control_differences(records)) or _by_overlap(records)
+    return text + TEXT("accuracy-of-controls", others=wording.listing(others), apart=apart)
 
 
-def _nothing_cut(results: AdaResults) -> str:
+def _nothing_cut(records: RecordTable) -> str:
     """What the adaptive arm is where its scorer leaves heads whole."""
-    cut = results.all.value("cut_share", arm=ADAPTIVE, task=MEAN)
+    cut = records.value("cut_share", arm=ADAPTIVE, task=MEAN)
     if cut is None or cut >= _NO_HEADS:
         return ""
-    shown = wording.share(cut)
-    told = "no head" if shown == wording.share(0.0) else f"no head to speak of ({shown} of them)"
-    return (
-        f"The adaptive arm's scorer cut {told}: its scores and speeds are those of dense "
-        "attention plus a scorer, and say nothing of adapting."
-    )
+    share = wording.share(cut)
+    few = share != wording.share(0.0)
+    return TEXT("nothing-cut", heads=f"no head to speak of ({share} of them)" if few else "no head")
 
 
-def _apart(results: AdaResults) -> str:
-    """Whether the adaptive arm differs from its controls: paired where that was reckoned."""
-    found = {}
-    for arm in _CONTROLS:
-        record = results.all.find("control_difference", arm=ADAPTIVE, to=arm, task=MEAN)
-        if record is not None and record.interval is not None:
-            found[arm] = record
-    return _paired(found) if found else _by_overlap(results)
-
-
-def _paired(found: Mapping[str, Record]) -> str:
+def _paired(differences: dict[str, Record]) -> str:
     """Each control by itself: the more comparisons, the likelier one is off by chance."""
-    said: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-    for arm, record in found.items():
-        low, high = record.interval or (0.0, 0.0)
-        side = "better" if low > 0 else "worse" if high < 0 else ""
-        said[side].append(f"{name_of_arm(arm)}{_gap(record) if side else ''}")
-    inside = f"In {_COUNTS[len(found)]} (each by itself, 95 %) it"
-    sides = [side for side in ("better", "worse") if said[side]]
-    parts = [f"{side} than {wording.listing(said[side])}" for side in sides]
+    if not differences:
+        return ""
+    names: dict[str, list[str]] = {"above": [], "below": [], "": []}
+    for arm, record in differences.items():
+        side = findings.side_of(record, 0.0)
+        names[side].append(name_of_arm(arm) + (_gap(record) if side else ""))
+    begin = TEXT("paired", comparisons=_COUNTS[len(differences)])
+    sides = (("better", names["above"]), ("worse", names["below"]))
+    parts = [f"{word} than {wording.listing(arms)}" for word, arms in sides if arms]
     if not parts:
-        return (
-            f"{inside} is not shown to differ from any of them: nothing here says that adapting to "
-            "the input is worth it."
-        )
-    rest = f"; it is not shown to differ from {wording.listing(said[''])}" if said[""] else ""
-    return f"{inside} does {' and '.join(parts)}{rest}."
+        return f"{begin} {TEXT('paired-alike')}"
+    rest = TEXT("paired-rest", others=wording.listing(names[""])) if names[""] else ""
+    return f"{begin} does {' and '.join(parts)}{rest}."
 
 
 def _gap(record: Record) -> str:
@@ -155,197 +116,141 @@ def _gap(record: Record) -> str:
     return f" ({wording.points(value, *ends)} points, {wording.points_interval(value, ends)})"
 
 
-def _by_overlap(results: AdaResults) -> str:
+def _by_overlap(records: RecordTable) -> str:
     """Whether the intervals of the adaptive arm and its controls keep apart."""
-    mine = results.difference(ADAPTIVE)
-    for other in map(results.difference, _CONTROLS):
-        if mine is None or other is None or not mine.interval or not other.interval:
-            continue
-        if mine.interval[0] > other.interval[1]:
-            return "It does better than some of these controls, beyond the intervals."
-        if mine.interval[1] < other.interval[0]:
-            return "It does worse than some of these controls, beyond the intervals."
-    return "The intervals overlap: nothing here says that adapting to the input is worth it."
+    side = findings.side_of_controls(records)
+    return TEXT(f"overlap-{side}" if side else "overlap")
 
 
-def _points(found: Record) -> str:
-    value = found.value or 0.0
-    ends = f" ({wording.points_interval(value, found.interval)})" if found.interval else ""
-    return f"{wording.points(value, *(found.interval or ()))} points{ends}"
-
-
-def _ours(results: AdaResults) -> str:
+def _ours(records: RecordTable, inputs: str, longest: int) -> str:
     """What saves instead."""
-    speed, gap = results.speed(OURS), results.difference(OURS)
-    int8 = results.speed("full int8")
+    speed, gap = findings.speed(records, OURS), difference(records, OURS)
+    int8, shaped = findings.speed(records, FULL_INT8), speed_at(records, FULL_INT8, longest)
     parts = []
     if speed is not None and gap is not None:
-        parts.append(
-            f"early exits and narrower layers (slim) make it {_pace(speed)} at {_points(gap)}"
-        )
+        parts.append(TEXT("ours", pace=pace(speed), points=points_words(gap)))
     if int8 is not None:
-        parts.append(f"INT8 alone {_pace(int8)}{_int8_shape(results)}")
-    if not parts:
-        return ""
-    return f"What saves is not in the attention: on the same {results.inputs} {', '.join(parts)}."
+        at_shape = "" if shaped is None else TEXT("int8-shape", pace=pace(shaped))
+        parts.append(f"INT8 alone {pace(int8)}{at_shape}")
+    return TEXT("saves", inputs=inputs, parts=", ".join(parts)) if parts else ""
 
 
-def _int8_shape(results: AdaResults) -> str:
-    found = results.shape_speed("full int8", max(results.lengths, default=0))
-    return "" if found is None else f", at BERT-base's shape {_pace(found)}"
-
-
-def headline(results: AdaResults) -> list[str]:
+def headline(run: Run) -> list[str]:
     """The few facts above the verdict."""
-    config = results.run.config
-    facts = ["adaattention", *results.tasks]
-    facts.append(wording.count_of(results.seeds, "seed"))
+    config = run.config
+    facts = ["adaattention", *findings.tasks_of(config), wording.count_of(seeds_of(config), "seed")]
     if isinstance(config.get("started"), str):
         facts.append(config["started"][:10])
-    return [" ".join(str(fact).split()) for fact in facts if fact]
+    return [" ".join(fact.split()) for fact in facts if fact]
 
 
-def notices(results: AdaResults) -> list[str]:
+def notices(run: Run) -> list[str]:
     """What this run does not decide."""
-    notes = (_model_note(results), _seeds_note(results), _examples_note(results))
-    return [
-        *blocks.busy_notices(results.run),
-        *_unfinished(results),
-        *_training_notes(results),
-        *(note for note in notes if note),
-        *blocks.data_notices(results.run),
+    notes = [
+        _unfinished(run),
+        *_training_notes(run),
+        _model_note(run.config),
+        _seeds_note(seeds_of(run.config)),
+        _examples_note(run.config),
     ]
+    return [*blocks.busy_notices(run), *filter(None, notes), *blocks.data_notices(run)]
 
 
-def _model_note(results: AdaResults) -> str:
+def _model_note(config: Config) -> str:
     """Of which model accuracies speak, where it is not BERT-base."""
-    model = results.run.config["model"]
-    name, layers, width = (model.get(key) for key in ("name", "layers", "width"))
-    apart = "Speeds at BERT-base's shape stand in a table of their own."
+    name, layers, width = (config["model"].get(key) for key in ("name", "layers", "width"))
+    about = {"own_table": TEXT("own-table"), "name": name or "small model"}
     if layers:
-        return (
-            f"The model is a {name or 'small model'} of {layers} layers and {width} features with "
-            "random weights to begin with: what it says of accuracy is not what BERT-base would "
-            f"say. {apart}"
-        )
-    parts = []
+        return TEXT("small-model", layers=layers, width=width, **about)
+    notes = []
     if name and not str(name).lower().startswith("bert-base"):
-        parts.append(
-            f"The pretrained model is {name}: what is said of accuracy is said of this model, not "
-            f"of BERT-base. {apart}"
-        )
-    own = [task for task, each in results.recipes.items() if each.get("pretrained") is False]
-    if own:
-        parts.append(f"Models of {wording.listing(own)} begin with random weights.")
-    return " ".join(parts)
+        notes.append(TEXT("pretrained-model", **about))
+    small = [
+        task for task, recipe in recipes_of(config).items() if recipe.get("pretrained") is False
+    ]
+    if small:
+        notes.append(TEXT("random-weights", tasks=wording.listing(small)))
+    return " ".join(notes)
 
 
-def _seeds_note(results: AdaResults) -> str:
+def _seeds_note(seeds: int) -> str:
     """What too few seeds leave open."""
-    if results.seeds == 2:
-        return (
-            "2 seeds: too few to know how far trainings differ, so that small differences of "
-            "scores decide nothing, whatever their intervals."
-        )
-    if results.seeds < 2:
-        return (
-            f"{wording.count_of(results.seeds, 'seed').capitalize()}: intervals speak of other "
-            "test examples, not of other trainings, so that small differences decide nothing."
-        )
-    return ""
+    if seeds > 2:
+        return ""
+    if seeds == 2:
+        return TEXT("two-seeds")
+    return TEXT("one-seed", seeds=wording.count_of(seeds, "seed").capitalize())
 
 
-def _examples_note(results: AdaResults) -> str:
+def _examples_note(config: Config) -> str:
     """What few test examples leave open, of the tasks that run every arm."""
-    count = sum(_tested(results, task) for task in results.ablations)
+    tasks, examples = ablations_of(config), config["task"].get("examples")
+    splits = [examples.get(task) for task in tasks] if isinstance(examples, dict) else []
+    tested = [split.get("test") for split in splits if isinstance(split, dict)]
+    count = sum(size for size in tested if isinstance(size, int))
     if not 0 < count < _FEW_EXAMPLES:
         return ""
-    return (
-        f"{count:,} test examples of {wording.listing(results.ablations)}: a difference of less "
-        f"than about {wording.number(196 * (0.1 / count) ** 0.5, 2)} points is chance."
-    )
+    points = wording.number(196 * (0.1 / count) ** 0.5, 2)
+    return TEXT("few-examples", count=count, tasks=wording.listing(tasks), points=points)
 
 
-def _unfinished(results: AdaResults) -> list[str]:
+def _unfinished(run: Run) -> str:
     """How much of the plan is done, and what is missing, by task and kind of work."""
-    missing = results.missing
-    if not missing:
-        return []
-    planned = results.run.config.get("cells") or []
-    kinds = Counter("/".join(key.split("/")[:2]) for key in missing)
-    whole = Counter("/".join(str(key).split("/")[:2]) for key in planned)
-    parts = [
-        f"{name} (all {count})" if count == whole[name] else f"{name} ({count} of {whole[name]})"
+    done = {record.cell for record in run.records}
+    planned = [str(key) for key in run.config.get("cells") or []]
+    kinds = Counter("/".join(key.split("/")[:2]) for key in planned if key not in done)
+    if not kinds:
+        return ""
+    whole = Counter("/".join(key.split("/")[:2]) for key in planned)
+    missing = ", ".join(
+        f"{name} ({f'all {count}' if count == whole[name] else f'{count} of {whole[name]}'})"
         for name, count in kinds.items()
-    ]
-    return [
-        f"This run is not complete: {len(planned) - len(missing):,} of {len(planned):,} cells are "
-        f"done. Missing: {', '.join(parts)}. The same command goes on from here."
-    ]
+    )
+    left = len(planned) - kinds.total()
+    return TEXT("unfinished", done=left, planned=len(planned), missing=missing)
 
 
-def _training_notes(results: AdaResults) -> list[str]:
+def _training_notes(run: Run) -> list[str]:
     """What is unusual about the way models were trained."""
-    found = list(results.recipes.values())
+    recipes = list(recipes_of(run.config).values())
     notes = []
-    named = {str(each["precision"]) for each in found if each.get("precision")}
-    kinds = {_precision(name) for name in named - {"auto", "float32"}}
+    named = {str(recipe["precision"]) for recipe in recipes if recipe.get("precision")}
+    kinds = sorted(_precision(name) for name in named - {"auto", "float32"})
     if kinds:
-        notes.append(
-            f"Models were trained in {wording.listing(sorted(kinds))} (mixed precision); scores "
-            "and times are of float32."
-        )
-    if any(each.get("attention_dropout") is False for each in found):
-        notes.append("No attention weights were dropped in training, for the dense model neither.")
-    ended = [r for r in results.run.records if r.name == "train_time_s" and r.labels.get("early")]
+        notes.append(TEXT("precision", kinds=wording.listing(kinds)))
+    if any(recipe.get("attention_dropout") is False for recipe in recipes):
+        notes.append(TEXT("no-dropout"))
+    ended = [r for r in run.records if r.name == "train_time_s" and r.labels.get("early")]
     if ended:
         arms = sorted({name_of_arm(record.labels.get("arm")) for record in ended})
-        notes.append(
-            f"Training ended early for {wording.listing(arms)}, as printed: below 95 % of the "
-            "dense model's validation score. The weights are those of the last validation above."
-        )
+        notes.append(TEXT("ended-early", arms=wording.listing(arms)))
     return notes
 
 
 def _precision(name: str) -> str:
-    """What a recipe's word for a precision comes to; older runs kept the word alone."""
-    return "fast (bfloat16 where the processor has it)" if name == "fast" else name
+    """What a recipe's word for a precision comes to."""
+    return TEXT("fast") if name == "fast" else name
 
 
-def _tested(results: AdaResults, task: str) -> int:
-    examples = results.run.config["task"].get("examples")
-    own = examples.get(task) if isinstance(examples, dict) else None
-    count = own.get("test") if isinstance(own, dict) else None
-    return count if isinstance(count, int) else 0
-
-
-def facts(results: AdaResults) -> list[tuple[str, str]]:
+def facts(run: Run) -> list[tuple[str, str]]:
     """How everything was trained and run, then task and machine."""
-    config = results.run.config
-    own = [("engine", str(config.get("engine") or ""))]
-    recipes = config.get("recipes") or {"": _first_recipe(config)}
-    for task, recipe in recipes.items():
-        if isinstance(recipe, dict) and recipe:
-            own.append((f"training, {task}" if task else "training", _training(recipe)))
-    rest = run_facts(results.run)
-    return [*own, *(pair for pair in rest if pair[0] != "baseline")]
-
-
-def _first_recipe(config: Config) -> dict[str, object]:
-    """The one recipe of runs that were written before each task had its own."""
-    recipe = config.get("recipe")
-    return {**recipe, "dense_epochs": config.get("dense_epochs")} if recipe else {}
+    config = run.config
+    pairs = [("engine", str(config.get("engine") or ""))]
+    pairs += [
+        (f"training, {task}", _training(recipe)) for task, recipe in recipes_of(config).items()
+    ]
+    return [*pairs, *(pair for pair in run_facts(run) if pair[0] != "baseline")]
 
 
 def _training(recipe: Config) -> str:
     """One task's training in a line."""
-    model = f"{recipe['model']}, " if recipe.get("model") else ""
-    precision = recipe.get("precision", "auto")
-    told = "" if precision == "auto" else f", {_precision(str(precision))}"
+    precision = str(recipe.get("precision", "auto"))
     factor = float(recipe.get("mechanism_rate_factor") or 1.0)
-    own = "" if factor == 1 else f" ({factor:.3g} times that for what mechanisms bring)"
-    rate = f"{recipe.get('learning_rate'):g}{own}"
-    return (
-        f"{model}dense {recipe.get('dense_epochs')} epochs, then every arm {recipe.get('epochs')} "
-        f"more; batches of {recipe.get('batch_size')}, rate {rate}{told}"
-    )
+    more = "" if factor == 1 else f" {TEXT('rate-factor', factor=factor)}"
+    values: dict[str, Any] = {
+        **{name: recipe.get(name) for name in ("dense_epochs", "epochs", "batch_size")},
+        "model": f"{recipe['model']}, " if recipe.get("model") else "",
+        "rate": f"{recipe.get('learning_rate'):g}{more}",
+        "precision": "" if precision == "auto" else f", {_precision(precision)}",
+    }
+    return TEXT("training", **values)

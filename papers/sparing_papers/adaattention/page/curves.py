@@ -2,222 +2,139 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
+from functools import partial
+from typing import Any
 
-from sparing.core.reading import parse_json
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing_papers.adaattention.page.results import (
-    ADAPTIVE,
-    FULL,
-    AdaResults,
-    name_of_arm,
-    number,
+from sparing.report.estimates import NONE, interval_text, points_text, value_text
+from sparing.report.run import Run
+from sparing.report.table import Column, table
+from sparing_papers.adaattention import findings
+from sparing_papers.adaattention.findings import ablations_of, difference, speed_on, tasks_of
+from sparing_papers.adaattention.names import ADAPTIVE, FULL, name_of_arm
+from sparing_papers.adaattention.page.texts import (
+    TEXT,
+    dash_or,
+    factor,
+    two_digits,
+    whole_share,
 )
 
-_NOTHING = "\N{EN DASH}"
 _FOLLOWED = (FULL, ADAPTIVE, "literal-loss")
-_EPOCH_NAMES = ("epoch_score", "epoch_latency", "epoch_head_score")
 
 
-def task_block(results: AdaResults) -> Block:
+def task_block(run: Run, records: RecordTable) -> Block:
     """Every arm on every task: the score less full's, and the speed. Empty with one task."""
-    tasks = [task for task in results.tasks if results.all.find("score", arm=FULL, task=task)]
-    scores = {task: _own_score(results, FULL, task) for task in tasks}
-    heads = ["Arm", *tasks]
-    rows = [("full: score", *(_share(scores[task]) for task in tasks))]
-    for arm in results.arms_anywhere:
-        cells = [_task_cell(results, arm, task) for task in tasks]
-        if arm != FULL and any(cell != _NOTHING for cell in cells):
-            rows.append((name_of_arm(arm), *cells))
-    over = "its test examples" + (" and trainings" if results.seeds > 1 else "")
-    explain = (
-        f"Points to full in each task's own metric, with 95 % intervals over {over}, then the "
-        "speed of the whole model on its inputs one by one. Tasks that are no classification have "
-        "no form that drops tokens or layers."
-    )
-    return Block(
-        "tasks", "Task by task", explain, tuple(heads), tuple(rows if len(tasks) > 1 else ())
-    )
+    tasks = [task for task in tasks_of(run.config) if records.find("score", arm=FULL, task=task)]
 
+    def cell(task: str, arm: str) -> str:
+        if arm == FULL:
+            score = records.find("score", arm=FULL, task=task, main=True)
+            metric = "" if score is None else f" ({score.labels.get('metric')})"
+            return value_text(score, wording.share) + metric
+        gap, speed = difference(records, arm, task), speed_on(records, arm, task)
+        texts = (points_text(gap), value_text(speed, factor))
+        return ", ".join(text for text in texts if text != NONE) or NONE
 
-def _own_score(results: AdaResults, arm: str, task: str) -> Record | None:
-    return results.all.find("score", arm=arm, task=task, main=True)
-
-
-def _share(record: Record | None) -> str:
-    if record is None or record.value is None:
-        return _NOTHING
-    return f"{wording.share(record.value)} ({record.labels.get('metric')})"
-
-
-def _task_cell(results: AdaResults, arm: str, task: str) -> str:
-    gap, speed = results.difference(arm, task), results.speed_on(arm, task)
-    parts = []
-    if gap is not None and gap.value is not None:
-        parts.append(_points(gap))
-    if speed is not None and speed.value is not None:
-        parts.append(f"{speed.value:.2f}{wording.TIMES}")
-    return ", ".join(parts) or _NOTHING
-
-
-def _points(record: Record) -> str:
-    value = record.value or 0.0
-    ends = f" ({wording.points_interval(value, record.interval)})" if record.interval else ""
-    return f"{wording.points(value, *(record.interval or ()))}{ends}"
-
-
-def throughput_block(results: AdaResults) -> Block:
-    """Inputs a second in batches of 32."""
-    rows = []
-    for record in results.all.all("throughput"):
-        task, arm = record.labels["task"], record.labels["arm"]
-        speed = results.all.find("batch_speed_up", task=task, arm=arm)
-        against = "baseline" if arm == FULL else _NOTHING
-        if speed is not None and speed.value is not None:
-            ends = speed.interval or (speed.value, speed.value)
-            against = f"{speed.value:.2f}{wording.TIMES} ({ends[0]:.2f}{wording.DASH}{ends[1]:.2f})"
-        rows.append((str(task), name_of_arm(arm), f"{record.value or 0.0:,.0f}", against))
-    explain = (
-        "The timed inputs in batches of 32 of like length, one thread, all arms in turn; the "
-        "interval is over rounds."
-    )
-    heads = ("Task", "Arm", "Inputs a second", "Against full")
-    return Block("throughput", "Throughput", explain, heads, tuple(rows))
-
-
-def rotation_block(results: AdaResults) -> Block:
-    """What turning heads first is worth: untrained at several widths, then trained."""
-    places: dict[float, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in results.all.all("width_difference"):
-        basis = str(record.labels.get("basis"))
-        places[number(record.labels, "kept_share")][basis].append(record)
-    rows = [
-        (f"{wording.share(share, 0)} of each head, untrained", *_both(places[share]))
-        for share in sorted(places, reverse=True)
+    columns = [
+        Column("Arm", lambda arm: "full: score" if arm == FULL else name_of_arm(arm)),
+        *(Column(task, partial(cell, task)) for task in tasks),
     ]
-    for plain, turned in (("uniform", "uniform-rotated"), ("adaptive", "adaptive-rotated")):
-        found = [results.difference(arm) for arm in (plain, turned)]
-        if any(record is not None for record in found):
-            first, second = (_NOTHING if record is None else _points(record) for record in found)
-            rows.append((f"{name_of_arm(plain)}, trained on", first, second))
-    explain = (
-        "Queries and keys cut to the first coordinates of each head: as the model has them, and "
-        "after its heads were turned so that the first ones say most on training inputs (folded "
-        "into the weights; nothing is computed that was not before). Points to the full model."
-    )
-    heads = ("Width", "First coordinates", "Rotated")
-    return Block(
-        "rotation", "What rotation is worth", explain, heads, tuple(rows if places else ())
-    )
+    others = [arm for arm in findings.arms_of_any_task(records) if arm != FULL]
+    shown = [arm for arm in others if any(cell(task, arm) != NONE for task in tasks)]
+    rows = [FULL, *shown] if len(tasks) > 1 else []
+    over = "its test examples" + (" and trainings" if findings.seeds_of(run.config) > 1 else "")
+    return table("tasks", "Task by task", TEXT("tasks", over=over), rows, columns)
 
 
-def _both(found: dict[str, list[Record]]) -> tuple[str, str]:
-    first, turned = (_of_tasks(found.get(basis, [])) for basis in ("first", "rotated"))
-    return first, turned
+def throughput_block(records: RecordTable) -> Block:
+    """Inputs a second in batches of 32."""
+
+    def against(record: Record) -> str:
+        task, arm = record.labels["task"], record.labels["arm"]
+        speed = records.find("batch_speed_up", task=task, arm=arm)
+        return "baseline" if arm == FULL and speed is None else interval_text(speed, factor)
+
+    columns: list[Column[Record]] = [
+        Column("Task", lambda record: str(record.labels["task"])),
+        Column("Arm", lambda record: name_of_arm(record.labels["arm"])),
+        Column("Inputs a second", lambda record: value_text(record, "{:,.0f}".format)),
+        Column("Against full", against),
+    ]
+    rows = records.all("throughput")
+    return table("throughput", "Throughput", TEXT("throughput"), rows, columns)
 
 
-def _of_tasks(records: Iterable[Record]) -> str:
-    """One task's difference with its interval; of several the mean."""
-    kept = list(records)
-    if len(kept) == 1:
-        return _points(kept[0])
-    return wording.points(fmean(r.value or 0.0 for r in kept)) if kept else _NOTHING
+def rotation_block(records: RecordTable) -> Block:
+    """What turning heads first is worth: untrained at several widths, then trained."""
+    rows: list[Any] = []
+    for share, by_basis in sorted(findings.width_differences(records).items(), reverse=True):
+        first, turned = (findings.mean_alone(by_basis[basis]) for basis in ("first", "rotated"))
+        rows.append((f"{whole_share(share)} of each head, untrained", first, turned))
+    for arm in ("uniform", "adaptive") if rows else ():
+        first, turned = difference(records, arm), difference(records, f"{arm}-rotated")
+        if first is not None or turned is not None:
+            rows.append((f"{name_of_arm(arm)}, trained on", first, turned))
+    columns: list[Column[Any]] = [
+        Column("Width", lambda row: row[0]),
+        Column("First coordinates", lambda row: points_text(row[1])),
+        Column("Rotated", lambda row: points_text(row[2])),
+    ]
+    return table("rotation", "What rotation is worth", TEXT("rotation"), rows, columns)
 
 
-def heads_block(results: AdaResults) -> Block:
+def heads_block(run: Run, records: RecordTable) -> Block:
     """The validation score against heads left, without training and with training between."""
-    rows = []
-    for task in results.tasks:
-        curve = results.all.all("heads_score", task=task)
-        trained = _stages(results, task)
-        known = {number(r.labels, "heads_left"): r.value or 0.0 for r in curve}
-        for left in sorted({*known, *trained}, reverse=True):
-            none = wording.share(known[left]) if left in known else _NOTHING
-            rows.append((task, wording.share(left, 0), none, *trained.get(left, (_NOTHING,) * 2)))
-    explain = (
-        "The least important heads first, judged anew after each tenth. Michel et al. (2019) "
-        "remove them and train nothing; training a little after each stage is what others do. "
-        "Validation scores; with training, those of the first seed."
-    )
-    heads = (
-        "Task",
-        "Heads left",
-        "No training",
-        "Trained between: on removal",
-        "after training",
-    )
-    return Block("heads", "Fewer heads", explain, heads, tuple(rows))
+    rows: list[Any] = []
+    for task in tasks_of(run.config):
+        without = findings.heads_scores(records, task)
+        trained = findings.stage_scores(records, task)
+        rows += [
+            (task, left, without.get(left), trained.get(left, (None, None)))
+            for left in sorted({*without, *trained}, reverse=True)
+        ]
+    columns: list[Column[Any]] = [
+        Column("Task", lambda row: row[0]),
+        Column("Heads left", lambda row: whole_share(row[1])),
+        Column("No training", lambda row: dash_or(row[2], wording.share)),
+        Column("Trained between: on removal", lambda row: dash_or(row[3][0], wording.share)),
+        Column("after training", lambda row: dash_or(row[3][1], wording.share)),
+    ]
+    return table("heads", "Fewer heads", TEXT("heads"), rows, columns)
 
 
-def _stages(results: AdaResults, task: str) -> dict[float, tuple[str, str]]:
-    """By the share of heads left: the score on removal and after training."""
-    for record in results.run.records:
-        if record.name != "arm" or record.labels.get("arm") != "prune-gradual":
-            continue
-        if record.labels.get("task") != task:
-            continue
-        try:
-            told = parse_json(str(record.labels.get("told")))
-            total = int(told["heads"])
-            return {
-                round(stage["left"] / total, 4): (
-                    wording.share(float(stage["before"])),
-                    wording.share(float(stage["after"])),
-                )
-                for stage in told["stages"]["stages"]
-            }
-        except (KeyError, ValueError, TypeError):
-            return {}
-    return {}
-
-
-def epoch_block(results: AdaResults) -> Block:
+def epoch_block(run: Run, records: RecordTable) -> Block:
     """Score, time and head scores after each epoch of training, means over seeds."""
-    rows = []
-    several = len(results.ablations) > 1
-    for task in results.ablations:
-        for arm in _FOLLOWED:
-            scores, times, means = (_by_epoch(results, name, task, arm) for name in _EPOCH_NAMES)
-            for epoch in sorted({*scores, *times, *means}):
-                cells = (
-                    _mean(scores.get(epoch), wording.share),
-                    _mean(times.get(epoch), wording.latency),
-                    _mean(means.get(epoch), _two_digits),
-                )
-                counts = [len(found.get(epoch, ())) for found in (scores, times, means)]
-                own = (*((task,) if several else ()), name_of_arm(arm), f"{epoch:g}")
-                rows.append((*own, *cells, str(max(counts))))
-    explain = (
-        "What each epoch of training on leaves: the validation score, the time of one input, and "
-        "what the scorer gives heads on average. Means over seeds; a training that ended "
-        "early is in no later row."
-    )
-    titles = ("Arm", "Epoch", "Validation", "One input", "Mean head score", "Trainings")
-    heads = (*(("Task",) if several else ()), *titles)
-    return Block("epochs", "Epoch by epoch", explain, heads, tuple(rows))
+    tasks = ablations_of(run.config)
+    rows = [
+        (task, arm, epoch, *means)
+        for task in tasks
+        for arm in _FOLLOWED
+        for epoch, means in findings.epoch_means(records, task, arm).items()
+    ]
+    columns: list[Column[Any]] = [
+        Column("Arm", lambda row: name_of_arm(row[1])),
+        Column("Epoch", lambda row: f"{row[2]:g}"),
+        Column("Validation", lambda row: dash_or(row[3][0], wording.share)),
+        Column("One input", lambda row: dash_or(row[3][1], wording.latency)),
+        Column("Mean head score", lambda row: dash_or(row[3][2], two_digits)),
+        Column("Trainings", lambda row: str(row[4])),
+    ]
+    if len(tasks) > 1:
+        columns.insert(0, Column("Task", lambda row: row[0]))
+    return table("epochs", "Epoch by epoch", TEXT("epochs"), rows, columns)
 
 
-def _by_epoch(results: AdaResults, name: str, task: str, arm: str) -> dict[float, list[float]]:
-    """The values of all seeds at each epoch."""
-    found: dict[float, list[float]] = defaultdict(list)
-    for record in results.all.all(name, task=task, arm=arm):
-        found[number(record.labels, "epoch")].append(record.value or 0.0)
-    return found
-
-
-def _mean(values: Sequence[float] | None, write: Callable[[float], str]) -> str:
-    return write(fmean(values)) if values else _NOTHING
-
-
-def _two_digits(value: float) -> str:
-    return wording.number(value, 2)
-
-
-def blocks(results: AdaResults) -> list[Block]:
+def blocks(run: Run, records: RecordTable) -> list[Block]:
     """Those that have rows."""
-    found = (task_block, throughput_block, rotation_block, heads_block, epoch_block)
-    return [block for block in (make(results) for make in found) if block.rows]
+    made = (
+        task_block(run, records),
+        throughput_block(records),
+        rotation_block(records),
+        heads_block(run, records),
+        epoch_block(run, records),
+    )
+    return [block for block in made if block.rows]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparing.report import wording
-from sparing_papers.adaattention.page.results import ADAPTIVE, AdaResults, Example
+from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
+from sparing.report.run import Run
+from sparing_papers.adaattention.findings import is_image, kept_parts, tasks_of
+from sparing_papers.adaattention.names import ADAPTIVE
+from sparing_papers.adaattention.page.texts import TEXT, two_digits, whole_share
 
 _THIRDS = ("hard", "middle", "easy")
+_SPECIAL = ("[class]", "[CLS]", "[SEP]", "<s>", "</s>")
+Cells = Sequence[tuple[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -49,135 +56,108 @@ class Step:
     columns: int
 
 
-def maps(results: AdaResults) -> list[Map]:
+def maps(run: Run, records: RecordTable) -> list[Map]:
     """Scores by layer and head, by difficulty, by layer and place; those that were recorded."""
-    found = []
-    for task in results.tasks:
-        found += [
-            each
-            for each in (_heads(results, task), _thirds(results, task), _places(results, task))
-            if each is not None
-        ]
-    return found
-
-
-def _spot(value: float | None, low: float, high: float, words: str) -> Spot:
-    if value is None:
-        return Spot("", 0, words)
-    share = 0.5 if high - low < 1e-9 else (value - low) / (high - low)
-    return Spot(f"{value:.2f}", round(8 + 72 * share), f"{words}: {value:.3f}")
-
-
-def _heads(results: AdaResults, task: str) -> Map | None:
-    rows = [
-        (layer, head, value)
-        for layer, head, value in results.rows_of("pattern_head", task, "layer", "head")
-        if isinstance(layer, int) and isinstance(head, int)
-    ]
-    if not rows:
-        return None
-    known = {(layer, head): value for layer, head, value in rows}
-    layers, heads = sorted({row[0] for row in rows}), sorted({row[1] for row in rows})
-    low, high = min(known.values()), max(known.values())
-    lines = tuple(
-        (
-            f"layer {layer}",
-            tuple(
-                _spot(known.get((layer, head)), low, high, f"layer {layer}, head {head}")
-                for head in heads
-            ),
-        )
-        for layer in layers
+    drawn = (
+        shown
+        for task in tasks_of(run.config)
+        for shown in (_heads(records, task), _thirds(records, task), _places(run, records, task))
     )
-    explain = (
-        f"Mean score of each head over {task}'s test inputs. At or below 0.5 a head is cut to its "
-        "score's share of the width, else it is whole."
-    )
-    title = f"By layer and head, {task}"
-    return Map(title, explain, tuple(f"head {head}" for head in heads), lines)
+    return [shown for shown in drawn if shown is not None]
 
 
-def _places(results: AdaResults, task: str) -> Map | None:
-    rows = results.rows_of("pattern_place", task, "layer", "place")
-    if not rows:
-        return None
-    known = {(layer, place): value for layer, place, value in rows}
-    places = list(dict.fromkeys(str(row[1]) for row in rows))
-    layers = sorted({row[0] for row in rows})
-    low, high = min(known.values()), max(known.values())
-    lines = tuple(
-        (
-            f"layer {layer}",
-            tuple(
-                _spot(known.get((layer, place)), low, high, f"layer {layer}, {place}")
-                for place in places
-            ),
-        )
-        for layer in layers
-    )
-    marks = results.run.config.get("special")
+def _heads(records: RecordTable, task: str) -> Map | None:
+    scores = _by_layer(records.all("pattern_head", task=task), "head", "head ")
+    heads = {name: name for _, name in scores}
+    return _layers(f"By layer and head, {task}", TEXT("map-heads", task=task), heads, scores)
+
+
+def _places(run: Run, records: RecordTable, task: str) -> Map | None:
+    scores = _by_layer(records.all("pattern_place", task=task), "place")
+    marks = run.config.get("special")
     marks = marks.get(task, {}) if isinstance(marks, dict) else {}
     names = {"first": "[CLS]", "last": "[SEP]" if marks.get("last") else "last"}
-    explain = (
-        "Mean score over heads of the first token, of eight equal stretches of the text, and of "
-        "the last token. The paper says that special tokens score high and late ones low."
-    )
-    image = results.is_image(task)
-    if image:
+    where, explain = "text", TEXT("map-text")
+    if is_image(run.config, records, task):
+        where, explain = "image", TEXT("map-image")
         names["first"] = "class"
-        explain = (
-            "Mean score over heads of the class token, of eight equal stretches of the patches, "
-            "and of the last patch. The paper says that special tokens score high and late ones "
-            "low."
-        )
     elif not marks.get("last"):
-        explain += " This task's texts end with a word: there is no [SEP] in them."
-    heads = tuple(names.get(place, place.removeprefix("part ")) for place in places)
-    where = "image" if image else "text"
-    return Map(f"By place in the {where}, {task}", explain, heads, lines)
+        explain += f" {TEXT('map-no-separator')}"
+    heads = {place: names.get(place, place.removeprefix("part ")) for _, place in scores}
+    return _layers(f"By place in the {where}, {task}", explain, heads, scores)
 
 
-def _thirds(results: AdaResults, task: str) -> Map | None:
-    found = {
-        str(record.labels["difficulty"]): record
-        for record in results.all.all("pattern_difficulty", task=task, arm=ADAPTIVE)
+def _by_layer(
+    records: Iterable[Record], label: str, prefix: str = ""
+) -> dict[tuple[int, str], float]:
+    """The scores by layer and by what else the label names."""
+    return {
+        (layer, f"{prefix}{record.labels.get(label)}"): float(record.value or 0.0)
+        for record in records
+        if isinstance(layer := record.labels.get("layer"), int)
     }
-    if not found:
+
+
+def _layers(
+    title: str, explain: str, heads: Mapping[str, str], scores: Mapping[tuple[int, str], float]
+) -> Map | None:
+    """A row for each layer; ``heads`` are the columns with their titles."""
+    rows = {
+        f"layer {layer}": [(f"layer {layer}, {name}", scores.get((layer, name))) for name in heads]
+        for layer in sorted({layer for layer, _ in scores})
+    }
+    return _map(title, explain, tuple(heads.values()), rows)
+
+
+def _thirds(records: RecordTable, task: str) -> Map | None:
+    scores = {
+        str(record.labels["difficulty"]): float(record.value or 0.0)
+        for record in records.all("pattern_difficulty", task=task, arm=ADAPTIVE)
+    }
+    heads = tuple(name for name in _THIRDS if name in scores)
+    widest = max(scores.values(), default=0.0) - min(scores.values(), default=0.0)
+    explain = TEXT("map-difficulty", widest=two_digits(widest))
+    cells = [(f"{name} inputs", scores[name]) for name in heads]
+    return _map(f"By difficulty, {task}", explain, heads, {"mean score": cells})
+
+
+def _map(title: str, explain: str, heads: tuple[str, ...], rows: Mapping[str, Cells]) -> Map | None:
+    """Cells, each what it is and its score, coloured from the least to the largest of all."""
+    known = [value for cells in rows.values() for _, value in cells if value is not None]
+    if not known:
         return None
-    values = [record.value or 0.0 for record in found.values()]
-    low, high = min(values), max(values)
-    spots = tuple(
-        _spot(record.value, low, high, f"{name} inputs")
-        for name in _THIRDS
-        if (record := found.get(name)) is not None
+    low, high = min(known), max(known)
+
+    def spot(words: str, value: float | None) -> Spot:
+        if value is None:
+            return Spot("", 0, words)
+        share = 0.5 if high - low < 1e-9 else (value - low) / (high - low)
+        return Spot(f"{value:.2f}", round(8 + 72 * share), f"{words}: {value:.3f}")
+
+    lines = ((name, tuple(spot(*cell) for cell in cells)) for name, cells in rows.items())
+    return Map(title, explain, heads, tuple(lines))
+
+
+def steps(records: RecordTable) -> list[Step]:
+    """The examples, in their order; raises ``DataError`` where a record is damaged."""
+    return [_step(number, r) for number, r in enumerate(records.all("kept_tokens"), start=1)]
+
+
+def _step(number: int, record: Record) -> Step:
+    parts, columns = kept_parts(record)
+    task, label, answer = (str(record.labels.get(name, "")) for name in ("task", "label", "answer"))
+    words = TEXT(
+        "example",
+        task=task,
+        answer=answer,
+        right="right" if label == answer else "wrong",
+        share=whole_share(float(record.value or 0.0)),
     )
-    widest = high - low
-    explain = (
-        "Inputs in thirds by how sure the full model is of its answer. From the hardest to the "
-        f"easiest third the mean score moves by {wording.number(widest, 2)}: this is how much the "
-        "scorer tells one input from another."
-    )
-    heads = tuple(name for name in _THIRDS if name in found)
-    return Map(f"By difficulty, {task}", explain, heads, (("mean score", spots),))
+    pieces = tuple(_piece(part, kept, position) for position, (part, kept) in enumerate(parts))
+    return Step(number, words, pieces, columns)
 
 
-def steps(results: AdaResults) -> list[Step]:
-    """The examples, in their order."""
-    return [_step(number, each) for number, each in enumerate(results.examples, start=1)]
-
-
-def _step(number: int, example: Example) -> Step:
-    right = "right" if example.label == example.answer else "wrong"
-    words = (
-        f"{example.task}: answered {example.answer}, which is {right}; "
-        f"{wording.share(example.share, 0)} kept"
-    )
-    pieces = tuple(_piece(part, kept, place) for place, (part, kept) in enumerate(example.parts))
-    return Step(number, words, pieces, example.columns)
-
-
-def _piece(part: str | float, kept: bool, place: int) -> Piece:
+def _piece(part: str | float, kept: bool, position: int) -> Piece:
     if isinstance(part, float):
         return Piece("", round(100 * part), kept, special=False)
-    special = part in ("[class]", "[CLS]", "[SEP]", "<s>", "</s>") or (place == 0 and not part)
-    return Piece(part, 0, kept, special)
+    return Piece(part, 0, kept, part in _SPECIAL or (position == 0 and not part))

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from sparing.core.record import Label, Record
+from sparing.experiment.records import RecordTable
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing_papers.adaattention.page.results import (
-    FULL,
-    SHAPE,
-    AdaResults,
-    Claim,
-    name_of_arm,
+from sparing.report.estimates import NONE, interval_text, value_text
+from sparing.report.table import Column, table
+from sparing_papers.adaattention.findings import (
+    lengths_of,
     number,
-    own_group_first,
+    ours_beside,
+    speed_at,
+    speeds_by_length,
+)
+from sparing_papers.adaattention.names import FULL, LAMBDA, SHAPE, name_of_arm
+from sparing_papers.adaattention.page.texts import (
+    TEXT,
+    factor,
+    longer,
+    of_full,
+    points_words,
+    two_digits,
+    whole_share,
 )
 
 TITLES = {
     "Table IV": "Table IV: what each part brings",
     "Table V": "Table V: the size of the scorer",
-    "Table VI": "Table VI: the weight \N{GREEK SMALL LETTER LAMDA} of the loss",
+    "Table VI": f"Table VI: the weight {LAMBDA} of the loss",
     "Section III.D": "Section III.D: length, uniform widths, INT8",
     "Section IV.B": "Section IV.B: what training costs",
     "Table I": "Table I: GLUE",
@@ -28,230 +42,193 @@ TITLES = {
 # The one arm that several tables share has in each the name that belongs there.
 _OWN_NAMES = {
     ("Table V", "adaptive"): "scorer d/4, the adaptive arm",
-    ("Table VI", "adaptive"): "\N{GREEK SMALL LETTER LAMDA} 0.01, the adaptive arm",
+    ("Table VI", "adaptive"): f"{LAMBDA} 0.01, the adaptive arm",
 }
 LENGTHS = ("10-50", "50-200", "200+")
-MAIN = ("Table IV", "Table V", "Table VI", "Section III.D", "Section IV.B")
-REST = ("Table I", "Table II", "Table III")
-_NOT_RUN, _NOTHING = "not run", "\N{EN DASH}"
+MAIN, REST = tuple(TITLES)[:5], tuple(TITLES)[5:]
+"""The tables on what the page is about, and those that go below it."""
 
 
-def printed_blocks(results: AdaResults, sources: tuple[str, ...]) -> list[Block]:
-    """A table for each source: rows as printed, for each column the paper's figure and ours."""
-    return [block for source in sources if (block := _block(results, source)) is not None]
+def printed_blocks(
+    records: RecordTable, tasks: Sequence[str], sources: Sequence[str]
+) -> list[Block]:
+    """A table for each source: rows as printed, for each column the paper's figure and ours.
+
+    ``tasks`` are those that run every arm.
+    """
+    printed = {
+        source: [record for record in records.claims if record.labels.get("source") == source]
+        for source in sources
+    }
+    return [_block(records, tasks, source, rows) for source, rows in printed.items() if rows]
 
 
-def _block(results: AdaResults, source: str) -> Block | None:
-    claims = results.claims(source)
-    if not claims:
-        return None
-    columns = list(dict.fromkeys(claim.column for claim in claims))
-    rows = []
-    for row in dict.fromkeys(claim.row for claim in claims):
-        cells = [_OWN_NAMES.get((source, row), name_of_arm(row))]
-        for column in columns:
-            found = next((c for c in claims if (c.row, c.column) == (row, column)), None)
-            cells += [_NOTHING, _NOTHING] if found is None else [found.printed, here(found)]
-        rows.append(tuple(cells))
-    heads = ["Row"]
-    for column in columns:
-        heads += [f"{column}, paper", "here"]
-    if source == "Table I":
-        heads, rows = _long(claims)
+def _block(
+    records: RecordTable, tasks: Sequence[str], source: str, printed: Sequence[Record]
+) -> Block:
+    ours = {_cell(record): ours_beside(records, tasks, record) for record in printed}
+    by_cell = {_cell(record): record for record in printed}
+
+    def paper(column: str, row: str) -> str:
+        return _label(by_cell[row, column], "printed") if (row, column) in by_cell else NONE
+
+    def beside(column: str, row: str) -> str:
+        cell = row, column
+        return here(by_cell[cell], ours[cell]) if cell in by_cell else NONE
+
     key = source.lower().replace(" ", "-").replace(".", "-")
-    return Block(key, TITLES[source], _reasons(claims), tuple(heads), tuple(rows))
+    if source == "Table I":  # too many columns for their pairs: a line for each figure
+        lines: list[Column[Record]] = [
+            Column("Row", lambda record: name_of_arm(_label(record, "row"))),
+            Column("Column", lambda record: _label(record, "column")),
+            Column("Paper", lambda record: _label(record, "printed")),
+            Column("Here", lambda record: here(record, ours[_cell(record)])),
+        ]
+        return table(key, TITLES[source], _reasons(source, printed), printed, lines)
+    columns = [Column[str]("Row", lambda row: _OWN_NAMES.get((source, row), name_of_arm(row)))]
+    for name in dict.fromkeys(column for _, column in by_cell):
+        columns.append(Column(f"{name}, paper", partial(paper, name)))
+        columns.append(Column("here", partial(beside, name)))
+    rows = dict.fromkeys(row for row, _ in by_cell)
+    return table(key, TITLES[source], _reasons(source, printed), rows, columns)
 
 
-def _long(claims: list[Claim]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """One line for each figure, where a table has too many columns for their pairs."""
-    rows: list[tuple[str, ...]] = [
-        (name_of_arm(c.row), c.column, c.printed, here(c)) for c in claims
-    ]
-    return ["Row", "Column", "Paper", "Here"], rows
+def _label(record: Record, name: str) -> str:
+    return str(record.labels.get(name, ""))
 
 
-def _reasons(claims: list[Claim]) -> str:
+def _cell(printed: Record) -> tuple[str, str]:
+    """The row and column that it is printed in."""
+    return _label(printed, "row"), _label(printed, "column")
+
+
+def _reasons(source: str, printed: Sequence[Record]) -> str:
     """Why ours differ, once for each reason, with the columns that it is for."""
-    found: dict[str, list[str]] = {}
-    for claim in claims:
-        column = "speed" if claim.column.startswith("speed,") else claim.column
-        if claim.source == "Table I" and column != "speed":
+    columns: dict[str, dict[str, None]] = {}
+    for record in printed:
+        column = _label(record, "column")
+        if column.startswith("speed,"):
+            column = "speed"
+        elif source == "Table I":
             column = "accuracy"
-        named = found.setdefault(claim.reason, [])
-        if column not in named:
-            named.append(column)
-    sentences = [f"{wording.listing(names)}: {reason}." for reason, names in found.items()]
-    return "Why ours differ. " + " ".join(text[0].upper() + text[1:] for text in sentences)
+        columns.setdefault(_label(record, "reason"), {})[column] = None
+    sentences = [f"{wording.listing([*names])}: {reason}." for reason, names in columns.items()]
+    reasons = " ".join(text[0].upper() + text[1:] for text in sentences)
+    return TEXT("reasons", reasons=reasons)
 
 
-def here(claim: Claim) -> str:
+def here(printed: Record, ours: Record | None) -> str:
     """Our figure in the words of its kind."""
-    if claim.own_baseline:
+    if printed.name == "speed_up" and printed.labels.get("arm") == FULL:
         return "baseline"
-    if claim.ours is None or claim.ours.value is None:
-        return _NOT_RUN
-    record, value = claim.ours, claim.ours.value
-    if record.name == "speed_up":
-        return _factor(record)
-    if record.name == "score":
-        stand_in = str(record.labels.get("stand_in", ""))
+    if ours is None or ours.value is None:
+        return "not run"
+    if ours.name == "speed_up":
+        tokens = ours.labels.get("tokens")
+        at = f" at {tokens} tokens" if isinstance(tokens, int) else ""
+        return interval_text(ours, factor) + at
+    if ours.name == "score":
+        stand_in = _label(ours, "stand_in")
         on = f" on {stand_in}, standing in" if stand_in not in ("", "squad") else ""
-        return f"{wording.share(value)}{on}"
-    if record.name == "score_difference":
-        return f"{wording.points(value, *(record.interval or ()))} points{_between(record)}"
-    if record.name == "scorer_params":
-        return f"{value:,.0f} in each layer"
-    if record.name in ("train_step_ratio", "train_time_ratio"):
-        return f"{wording.signed(100 * (value - 1), 0)} % longer{_longer(record)}"
-    if record.name == "memory_ratio":
-        return f"{value:.2f} of full"
-    return wording.number(value, 2)
+        return f"{wording.share(ours.value)}{on}"
+    if ours.name == "score_difference":
+        return points_words(ours)
+    if ours.name in ("train_step_ratio", "train_time_ratio"):
+        ends = " to ".join(map(longer, ours.interval or ()))
+        return f"{longer(ours.value)} % longer" + (f" ({ends})" if ends else "")
+    forms = {"scorer_params": "{:,.0f} in each layer".format, "memory_ratio": of_full}
+    return forms.get(ours.name, two_digits)(ours.value)
 
 
-def _factor(record: Record) -> str:
-    """A speed as a factor, below 1 where it is slower, with its interval and length."""
-    where = record.labels.get("tokens")
-    at = f" at {where} tokens" if isinstance(where, int) else ""
-    ends = ""
-    if record.interval:
-        ends = f" ({record.interval[0]:.2f}{wording.DASH}{record.interval[1]:.2f})"
-    return f"{record.value or 0.0:.2f}{wording.TIMES}{at}{ends}"
-
-
-def _between(record: Record) -> str:
-    if record.interval is None or record.value is None:
-        return ""
-    return f" ({wording.points_interval(record.value, record.interval)})"
-
-
-def _longer(record: Record) -> str:
-    if record.interval is None:
-        return ""
-    low, high = (wording.signed(100 * (end - 1), 0) for end in record.interval)
-    return f" ({low} to {high})"
-
-
-def length_block(results: AdaResults) -> Block:
+def length_block(records: RecordTable, tasks: Sequence[str]) -> Block:
     """Speeds on the tasks' own inputs by their length: a row for each arm on each task."""
-    found: dict[tuple[str, Label], dict[Label, Record]] = {}
-    for task in results.tasks:
-        for record in own_group_first(results.all.all("speed_up", task=task)):
-            length = record.labels.get("inputs")
-            if length in LENGTHS:
-                row = found.setdefault((task, record.labels["arm"]), {})
-                row.setdefault(length, record)
-    columns = [name for name in LENGTHS if any(name in row for row in found.values())]
-    several = len({task for task, _ in found}) > 1
-    rows = [
-        (
-            *((task,) if several else ()),
-            name_of_arm(arm),
-            *(_factor_alone(row[name]) if name in row else _NOTHING for name in columns),
-        )
-        for (task, arm), row in found.items()
-    ]
-    explain = (
-        "The times of inputs one by one, against full on the same inputs, by the tokens of an "
-        "input; classes of too few are left out."
-    )
-    heads = (*(("Task",) if several else ()), "Arm", *(f"{name} tokens" for name in columns))
-    return Block("lengths", "By length of the inputs", explain, heads, tuple(rows))
+    speeds = speeds_by_length(records, tasks, LENGTHS)
+
+    def cell(length: str, row: tuple[str, Label]) -> str:
+        return interval_text(speeds[row].get(length), factor)
+
+    columns = [Column[tuple[str, Label]]("Arm", lambda row: name_of_arm(row[1]))]
+    if len({task for task, _ in speeds}) > 1:
+        columns.insert(0, Column("Task", lambda row: row[0]))
+    known = [name for name in LENGTHS if any(name in row for row in speeds.values())]
+    columns += [Column(f"{name} tokens", partial(cell, name)) for name in known]
+    return table("lengths", "By length of the inputs", TEXT("lengths"), speeds, columns)
 
 
-def impossible_block(results: AdaResults) -> Block:
+def impossible_block(records: RecordTable) -> Block:
     """What arithmetic refuses."""
-    rows = tuple(
-        tuple(str(r.labels.get(key, "")) for key in ("source", "printed", "found", "because"))
-        for r in results.all.all("impossible")
-    )
-    explain = (
-        "These printed figures contradict arithmetic, each other, or the sources they come from; "
-        "no measurement is needed to see it."
-    )
-    heads = ("Where", "Printed", "What it comes to", "Why")
-    return Block("impossible", "What cannot be so", explain, heads, rows)
+    columns: list[Column[Record]] = [
+        Column("Where", lambda record: _label(record, "source")),
+        Column("Printed", lambda record: _label(record, "printed")),
+        Column("What it comes to", lambda record: _label(record, "found")),
+        Column("Why", lambda record: _label(record, "because")),
+    ]
+    rows = records.all("impossible")
+    return table("impossible", "What cannot be so", TEXT("impossible"), rows, columns)
 
 
-def shape_block(results: AdaResults) -> Block:
+def shape_block(records: RecordTable) -> Block:
     """Speeds, times and memory at BERT-base's shape."""
-    lengths = results.lengths
-    heads = ["Form", *(f"{tokens} tokens" for tokens in lengths)]
+    lengths = lengths_of(records)
     longest = max(lengths, default=0)
-    heads += [f"p50 at {longest}", f"p99 at {longest}", "Peak of a call", "With weights"]
-    rows = [tuple(_shape_row(results, form, lengths)) for form in results.forms]
-    explain = (
-        "Random weights, batch 1, one thread, eager PyTorch: speed alone, no claim of accuracy. "
-        "\N{LEFT DOUBLE QUOTATION MARK}As printed\N{RIGHT DOUBLE QUOTATION MARK} cuts q and k of "
-        "half the heads to 0.3 of their width and runs the scorer. No attention at all is the "
-        "bound of whatever changes attention alone. Speeds are against full, above 1 is faster."
-    )
-    title = "Speed and memory at the shape of BERT-base"
-    return Block("shape", title, explain, tuple(heads), tuple(rows) if lengths else ())
 
-
-def _shape_row(results: AdaResults, form: str, lengths: list[int]) -> list[str]:
-    cells = [name_of_arm(form)]
-    for tokens in lengths:
-        found = results.shape_speed(form, tokens)
-        text = _NOTHING if found is None else _factor_alone(found)
-        cells.append("baseline" if form == FULL else text)
-    for of in ("p50", "p99"):
-        value = results.all.value(
-            "latency_ms", arm=form, shape=SHAPE, tokens=max(lengths, default=0), of=of
+    def speed(tokens: int, form: str) -> str:
+        return (
+            "baseline" if form == FULL else interval_text(speed_at(records, form, tokens), factor)
         )
-        cells.append(_NOTHING if value is None else wording.latency(value))
-    longest = max(lengths, default=0)
-    peak = results.all.value("peak_bytes", arm=form, shape=SHAPE, tokens=longest)
-    ratio = results.all.value("memory_ratio", arm=form, shape=SHAPE, tokens=longest)
-    cells.append(_NOTHING if peak is None else wording.size_of_bytes(peak))
-    cells.append(_NOTHING if ratio is None else f"{ratio:.2f} of full")
-    return cells
+
+    def at_longest(name: str, form: str, **labels: Label) -> Record | None:
+        return records.find(name, arm=form, shape=SHAPE, tokens=longest, **labels)
+
+    def time(of: str, form: str) -> str:
+        return value_text(at_longest("latency_ms", form, of=of), wording.latency)
+
+    columns = [
+        Column("Form", name_of_arm),
+        *(Column(f"{tokens} tokens", partial(speed, tokens)) for tokens in lengths),
+        Column(f"p50 at {longest}", partial(time, "p50")),
+        Column(f"p99 at {longest}", partial(time, "p99")),
+        Column(
+            "Peak of a call",
+            lambda form: value_text(at_longest("peak_bytes", form), wording.size_of_bytes),
+        ),
+        Column("With weights", lambda form: value_text(at_longest("memory_ratio", form), of_full)),
+    ]
+    timed = [str(record.labels["arm"]) for record in records.all("latency_ms", shape=SHAPE)]
+    rows = dict.fromkeys(timed) if lengths else ()
+    title = "Speed and memory at the shape of BERT-base"
+    return table("shape", title, TEXT("shape"), rows, columns)
 
 
-def span(interval: tuple[float, float]) -> str:
-    """The ends of a factor's interval."""
-    return f"{interval[0]:.2f}{wording.DASH}{interval[1]:.2f}"
-
-
-def _factor_alone(record: Record) -> str:
-    ends = f" ({span(record.interval)})" if record.interval else ""
-    return f"{record.value or 0.0:.2f}{wording.TIMES}{ends}"
-
-
-def certificate_block(results: AdaResults) -> Block:
+def certificate_block(records: RecordTable) -> Block:
     """The bound from discarded singular values beside the true error."""
-    shares = [number(r.labels, "kept_share") for r in results.all.all("bound_over_error")]
-    rows = tuple(_certificate_row(results, share) for share in dict.fromkeys(shares))
-    explain = (
-        "The full model's own heads on its own inputs, in float64. The scores that a cut leaves "
-        "out are bounded by the largest singular value left out times the norms; the output then "
-        "by the total variation of the softmax. Where it is the trivial bound it says "
-        "nothing; what it certifies then needs no bound at all. slim calibrates on held-out inputs "
-        "instead."
-    )
-    heads = (
-        "Width kept",
-        "Score error of its bound",
-        "Output error of its bound",
-        "Bound over error",
-        "Bound says nothing",
-        "Under 10 %: certified of true",
-    )
+
+    def value(name: str, share: float) -> float:
+        return records.value(name, kept_share=share) or 0.0
+
+    columns: list[Column[float]] = [
+        Column("Width kept", whole_share),
+        Column(
+            "Score error of its bound",
+            lambda at: f"{value('score_error', at):.2f} of {value('score_error_bound', at):.1f}",
+        ),
+        Column(
+            "Output error of its bound",
+            lambda at: " of ".join(
+                whole_share(value(name, at)) for name in ("output_error", "output_error_bound")
+            ),
+        ),
+        Column(
+            "Bound over error", lambda at: wording.factor(max(1.0, value("bound_over_error", at)))
+        ),
+        Column("Bound says nothing", lambda at: whole_share(value("bound_saturated", at))),
+        Column(
+            "Under 10 %: certified of true",
+            lambda at: " of ".join(
+                wording.share(value(name, at)) for name in ("certified", "truly_small")
+            ),
+        ),
+    ]
+    shares = dict.fromkeys(number(r, "kept_share") for r in records.all("bound_over_error"))
     title = "The certificate from discarded singular values is vacuous"
-    return Block("certificate", title, explain, heads, rows)
-
-
-def _certificate_row(results: AdaResults, share: float) -> tuple[str, ...]:
-    def value(name: str) -> float:
-        return results.all.value(name, kept_share=share) or 0.0
-
-    errors = wording.share(value("output_error"), 0), wording.share(value("output_error_bound"), 0)
-    certified, true = wording.share(value("certified")), wording.share(value("truly_small"))
-    return (
-        wording.share(share, 0),
-        f"{value('score_error'):.2f} of {value('score_error_bound'):.1f}",
-        f"{errors[0]} of {errors[1]}",
-        wording.factor(max(1.0, value("bound_over_error"))),
-        wording.share(value("bound_saturated"), 0),
-        f"{certified} of {true}",
-    )
+    return table("certificate", title, TEXT("certificate"), shares, columns)
