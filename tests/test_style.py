@@ -74,3 +74,49 @@ def test_files_are_small_plain_and_documented():
 )
 def test_the_rule_can_fail(source):
     assert complaints(source)
+
+
+MANY_FIELDS, SHARED_COMMENT = 8, 4
+
+
+def unexplained(source: str) -> list[str]:
+    """Fields of large option classes without a comment above or a text below.
+
+    One comment or text may explain up to four fields in a row.
+    """
+    lines, found = source.splitlines(), []
+    for node in ast.walk(ast.parse(source)):
+        body = node.body[1:] if isinstance(node, ast.ClassDef) else []
+        if sum(isinstance(part, ast.AnnAssign) for part in body) > MANY_FIELDS:
+            found += [f"{node.name}.{name}" for name in _open_fields(body, lines)]
+    return found
+
+
+def _open_fields(body: list[ast.stmt], lines: list[str]) -> list[str]:
+    bare, since = [], SHARED_COMMENT
+    for part in body:
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
+            del bare[-SHARED_COMMENT:]
+            since = SHARED_COMMENT
+        elif isinstance(part, ast.AnnAssign):
+            since = 0 if lines[part.lineno - 2].lstrip().startswith("#") else since + 1
+            bare += [part.target.id] if since >= SHARED_COMMENT else []
+    return bare
+
+
+def test_every_option_of_a_study_is_explained():
+    files = [path for path in FILES if path.name == "options.py"]
+    files.append(ROOT / "src/sparing/compare/study.py")
+    assert len(files) > 5
+    assert {path.name: names for path in files if (names := unexplained(path.read_text()))} == {}
+
+
+def test_an_option_without_a_comment_is_noticed():
+    fields = "\n".join(f"    f{number}: int = {number}" for number in range(MANY_FIELDS + 1))
+    commented = fields.replace("    f0", "    # The first.\n    f0").replace(
+        "    f4", "    # On.\n    f4"
+    )
+    head = 'class Options:\n    """Options."""\n'
+    assert unexplained(f"{head}{fields}\n")[0] == "Options.f0"
+    assert unexplained(f"{head}{commented}\n") == ["Options.f8"]
+    assert unexplained(f'{head}{commented}\n    """The last."""\n') == []

@@ -14,24 +14,23 @@ from sparing_papers.calculator.names import BASELINE
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take.
+    """What is run, and how long it may take."""
 
-    ``arms`` are trained with ``seeds`` seeds for at most ``epochs`` epochs each; the baseline,
-    whose errors scores are relative to, always is. ``language_model`` is a folder or hub name of a
-    causal model to fine-tune with adapters of ``language_model_rank`` (0 trains all weights);
-    "tiny" is a small one with random weights, whose sizes ``language_model_sizes`` gives, "" leaves
-    it out. ``language_model_tests`` sums of each set are put to it. ``watts_per_core`` is the
-    constant of energy that is estimated.
-    """
-
+    # Networks; the baseline, whose errors scores are relative to, is always trained.
     arms: Annotated[tuple[Annotated[str, one_of(*ARMS)], ...], distinct] = tuple(ARMS)
+    # Seeds, and the most epochs of each training.
     seeds: Count = 5
     epochs: Count = 200
+    # A folder or hub name of a causal model to fine-tune: "tiny" is a small one with random
+    # weights and these sizes, "" leaves it out.
     language_model: str = "tiny"
     language_model_sizes: Mapping[str, Any] = field(default_factory=dict)
     language_model_epochs: Count = 20
+    # Rank of its adapters; 0 trains all weights.
     language_model_rank: NotNegative = 32
+    # Sums of each set that it answers.
     language_model_tests: Count = 200
+    # The constant of energy that is estimated.
     watts_per_core: float = 5.0
     thread_count: Count = 1
 

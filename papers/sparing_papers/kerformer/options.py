@@ -25,21 +25,21 @@ NEEDS = ("", "accelerator")
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take.
+    """What is run, and how long it may take."""
 
-    ``questions`` are "cores" (Tables 1 to 3), "speed" (Table 7), "arena" (Tables 5 and 6, noise,
-    neighbours), "vision" (Figures 6 to 8) and "pretrained" (Table 4). Tasks of ``arena`` and
-    ``vision`` that need a data folder are left out without one, and the page says so.
-    """
-
+    # "cores" (Tables 1 to 3), "speed" (Table 7), "arena" (Tables 5 and 6, noise, neighbours),
+    # "vision" (Figures 6 to 8) and "pretrained" (Table 4).
     questions: Annotated[tuple[Annotated[str, one_of(*QUESTIONS)], ...], some, distinct] = QUESTIONS
     cores: CoreOptions = field(default_factory=CoreOptions)
     speed: SpeedOptions = field(default_factory=SpeedOptions)
+    # Tasks that need a data folder are left out without one, and the page says so.
     arena: TaskOptions = field(default_factory=TaskOptions)
     vision: TaskOptions = field(default_factory=TaskOptions)
     pretrained: PretrainedOptions = field(default_factory=PretrainedOptions)
+    # Shares of tokens replaced under noise, and inputs whose attention weights are read.
     noise: tuple[Annotated[float, within(0, 1, ends="()")], ...] = (0.05, 0.1, 0.2)
     looked_at: Count = 16
+    # Seeds of each training; "accelerator" refuses a machine without one.
     seeds: Count = 3
     needs: Annotated[str, one_of(*NEEDS)] = ""
 

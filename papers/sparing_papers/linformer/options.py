@@ -88,33 +88,33 @@ SWAPS = PretrainedOptions(
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take.
+    """What is run, and how long it may take."""
 
-    ``longer`` and ``texts`` are trainings on which longer inputs are asked, of ``factors`` times
-    the length that was trained on, ``length_examples`` of each; ``texts`` needs data, and its
-    trainings also answer what another domain does. ``sharing`` are modes of sharing projections and
-    ``ranks`` counts of slots ("64", or a share of the length such as "n/4"), each trained on the
-    first task of ``longer``. ``spectrum_lengths`` are the lengths at which attention matrices are
-    taken apart, on ``spectrum_texts`` inputs each. ``pretrained`` is a folder or hub name of an
-    encoder to ask as well, on film reviews ("" leaves it out). It is swapped and distilled as
-    ``swapped`` says, on inputs cut to its ``max_tokens``, and asked at the lengths of its stages'
-    ``read_at``; an arm that is less than ``swapped_margin`` below dense attention there does as
-    well. ``swapped`` and ``language`` are asked with as many seeds as ``longer``.
-    """
-
+    # Trainings that are also evaluated on longer inputs; those of texts need data and are
+    # evaluated on another domain too.
     longer: TaskOptions = field(default_factory=TaskOptions)
     texts: TaskOptions = field(default_factory=lambda: TaskOptions(tasks=("imdb",)))
+    # Parts of the study.
     questions: tuple[Annotated[str, one_of(*QUESTIONS)], ...] = QUESTIONS
+    # Times the length of training, and inputs of each length.
     factors: tuple[int, ...] = (1, 2, 4, 8)
     length_examples: Count = 300
+    # Inputs of the other domain.
     shift_examples: Count = 2000
+    # Modes of sharing projections, and slots ("64", or a share of the length such as "n/4"):
+    # each is trained on the first task of ``longer``.
     sharing: tuple[Annotated[str, one_of(*SHARING)], ...] = ("none", "kv", "layerwise")
     ranks: tuple[str, ...] = ("64", "128", "n/4", "n/2")
+    # Lengths at which attention matrices are decomposed, and inputs at each.
     spectrum_lengths: tuple[Annotated[int, at_least(2)], ...] = (16, 32, 64, 128, 256, 512, 1024)
     spectrum_texts: Count = 4
+    # A folder or hub name of an encoder for film reviews; "" leaves it out.
     pretrained: str = ""
+    # How it is swapped and distilled, on inputs cut to ``max_tokens``. An arm that is less than the
+    # margin below dense attention there does as well.
     swapped: PretrainedOptions = field(default_factory=lambda: SWAPS)
     swapped_margin: Positive = 0.03
+    # Approximation error, cost by length, and language models.
     error: ErrorOptions = field(default_factory=ErrorOptions)
     cost: CostOptions = field(default_factory=CostOptions)
     language: LanguageOptions = field(default_factory=LanguageOptions)
