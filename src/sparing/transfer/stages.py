@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoModelForMaskedImageModeling, PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
