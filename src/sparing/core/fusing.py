@@ -33,7 +33,7 @@ def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     One compiled function serves all functions with the same code (a closure is new at each call):
     PyTorch guards what they close over. Each kind counts its recompilations for itself, where
-    PyTorch can (from 2.13 on).
+    PyTorch can.
     """
     if is_traced() or not _open.get():  # the variable itself would break the graph
         return rows
