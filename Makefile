@@ -4,7 +4,8 @@ VENV := .venv
 RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip install --disable-pip-version-check
 READY := $(VENV)/.ready
-# torch is named exactly, so that pip does not take a newer build that the library excludes.
+# One release of torch for every test. Where pip sees a build for CPUs it takes that: 200 MB, while
+# the usual one for Linux brings CUDA, several GB. `make demo TORCH=torch==2.14.1` takes another.
 TORCH := torch==2.13.0
 
 .PHONY: demo test test-all check clean

@@ -31,6 +31,7 @@ from sparing.measure.latency import PairedLatency
 from sparing.measure.statistics import Ratio
 from sparing.transfer.swap import is_swapped
 from tests.advise.small import build, save_with_tokenizer
+from tests.transfer.families import require_registry
 
 QUICK = {"quick": True, "lengths": (16,), "threads": 1, "engines": False}
 TEXTS = ["the film was good", "bad", "good and long and good and bad", "the film", "long"] * 4
@@ -97,7 +98,9 @@ def test_parts_of_bert_and_llama():
     ("kind", "served", "left"), [("bert", 2, 0), ("gpt2", 2, 0), ("bart", 1, 2), ("t5", 0, 2)]
 )
 def test_each_core_is_noted_as_served_or_left(kind, served, left):
-    subject = open_subject(build(kind))
+    model = build(kind)
+    require_registry(model)
+    subject = open_subject(model)
     trace = parts.capture(subject, random_inputs(subject, 2, 16))
     assert len(trace.calls.get(parts.SERVED, [])) == served
     assert len(trace.calls.get(parts.LEFT, [])) == left

@@ -154,7 +154,8 @@ def test_the_interval_is_wilsons(right, count, low, high):
 def test_weights_that_are_not_finite_are_named(command, trained, tmp_path):
     model = sparing.load(trained)
     with torch.no_grad():
-        model.get_submodule("vit.layers.0.attention.q_proj").weight.fill_(float("nan"))
+        query = next(name for name, _ in model.named_parameters() if ".attention." in name)
+        model.get_parameter(query).fill_(float("nan"))
     model.save_pretrained(tmp_path / "swapped")
     sparing.unswap(model)
     model.save_pretrained(tmp_path / "dense")
@@ -162,8 +163,7 @@ def test_weights_that_are_not_finite_are_named(command, trained, tmp_path):
     for place in (tmp_path / "swapped", tmp_path / "dense"):
         for ended in (command("evaluate", place, "--task", "digits"), command(*on, place)):
             assert ended.code == 1
-            assert "layers.0.attention" in ended.error
-            assert ended.error.endswith("q_proj.weight are not finite")
+            assert ended.error.endswith(f"{query} are not finite")
 
 
 @pytest.mark.parametrize("setting", ["mechanism=foo", "task=listops", "seeds=4,5"])

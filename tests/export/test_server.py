@@ -25,8 +25,7 @@ TEXTS = [" ".join(WORDS[5 + start : 8 + 2 * start]) for start in range(20)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    BertTokenizer({word: number for number, word in enumerate(WORDS)}).save_pretrained(folder)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
     words = {"vocab_size": len(WORDS), "max_position_embeddings": LONGEST}
     config = BertConfig(**sizes, **words, num_hidden_layers=2, initializer_range=0.4)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager
 
+import pytest
 import torch
 import transformers
+
+from sparing.transfer.layers import forward_of
 
 SIZES = {
     "vocab_size": 50,
@@ -138,6 +141,12 @@ def without_mechanisms(model):
     yield
     for layer, mechanism in zip(layers, mechanisms, strict=True):
         layer._modules["sparing"] = mechanism
+
+
+def require_registry(model):
+    """Skip the test where this transformers computes the model's attention outside its registry."""
+    if not any(forward_of(type(module)) for module in model.modules()):
+        pytest.skip(f"{type(model).__name__} of this transformers is not in its attention registry")
 
 
 def twin(model):

@@ -39,9 +39,7 @@ TEXTS = ["a good film", "bad", "a film a film"]
 @pytest.fixture(scope="module")
 def text_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
-    (folder / "vocab.txt").unlink()
+    BertTokenizer({word: number for number, word in enumerate(WORDS)}).save_pretrained(folder)
     model = dense(dtype=torch.float32, id2label={0: "bad", 1: "so-so", 2: "good"})
     sparing.adapt(model).save_pretrained(folder)
     return folder
@@ -70,7 +68,9 @@ def test_automatic_classes_read_what_load_reads(family, tmp_path):
             assert type(model) is AdaptiveClassifier
             assert torch.equal(model(**inputs(family)).logits, expected)
     plain, ours = dense(family).config.to_dict(), config.to_dict()
-    kept = plain.keys() - {"model_type", "architectures", "transformers_version", "_name_or_path"}
+    assert config.dtype == torch.float64
+    unlike = {"model_type", "architectures", "transformers_version", "_name_or_path", "dtype"}
+    kept = plain.keys() - unlike
     assert {name: ours.get(name) for name in kept} == {name: plain[name] for name in kept}
 
 
@@ -130,6 +130,8 @@ def test_a_tokenizer_that_does_not_say_what_it_is(text_folder, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_image_classification_pipeline(image_folder):
+    if missing := getattr(AutoImageProcessor, "_backends", []):
+        pytest.skip(f"AutoImageProcessor of this transformers needs {missing}")
     image = Image.new("RGB", (20, 12), (200, 10, 30))
     processor = AutoImageProcessor.from_pretrained(image_folder)
     model = sparing.load(image_folder)

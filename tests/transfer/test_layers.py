@@ -9,7 +9,7 @@ from torch import nn
 
 import sparing
 from sparing.transfer.layers import find_layers, projection_weights, token_limit
-from tests.transfer.families import FAMILIES, SIZES, build
+from tests.transfer.families import FAMILIES, SIZES, build, require_registry
 
 SMALL = {name: SIZES[name] for name in SIZES if name != "max_position_embeddings"}
 LIMITS = {
@@ -89,8 +89,10 @@ def test_position_biases_are_known_beforehand():
     config = transformers.T5Config(
         vocab_size=50, d_model=32, d_kv=8, num_heads=4, d_ff=40, num_layers=1
     )
+    model = transformers.T5EncoderModel(config)
+    require_registry(model)
     with pytest.raises(sparing.Unsupported, match="position bias"):
-        sparing.swap(transformers.T5EncoderModel(config), "softmax")
+        sparing.swap(model, "softmax")
 
 
 def test_shared_layers_take_one_mechanism_for_all():

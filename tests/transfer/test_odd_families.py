@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate
 from sparing.transfer.stages import freeze_layers, masked_form
 from tests.transfer.classifiers import dense, images
+from tests.transfer.families import require_registry
 
 SMALL = {
     "vocab_size": 50,
@@ -47,6 +49,7 @@ def test_positions_that_turn_queries_and_keys_are_not_rotated():
 def test_heads_with_a_position_bias_of_their_own_are_not_pruned(bias):
     sizes = {"image_size": 16, "patch_size": 8, "num_channels": 1, "vocab_size": 50}
     biased = model("Beit", **{**sizes, bias: True})
+    require_registry(biased)
     given = torch.randn(2, 1, 16, 16)
     before = biased(given).last_hidden_state
     with pytest.raises(Unsupported, match="position bias of its own for each head"):
@@ -55,7 +58,10 @@ def test_heads_with_a_position_bias_of_their_own_are_not_pruned(bias):
 
 
 def test_an_encoder_that_does_not_say_whether_it_is_causal_is_not():
-    report = sparing.swap(model("Splinter"), "linformer", slots=4, tokens=8)
+    splinter = model("Splinter")
+    if not hasattr(inspect.getmodule(splinter), "create_bidirectional_mask"):
+        pytest.skip("Splinter of this transformers builds its mask itself")
+    report = sparing.swap(splinter, "linformer", slots=4, tokens=8)
     assert len(report.swapped) == 2
 
 

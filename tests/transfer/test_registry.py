@@ -37,7 +37,7 @@ def test_generate_with_the_cache(family, mechanism):
     """Token for token what transformers' own attention gives under the dense mask."""
     model = build(family)
     options = {"radius": 3} if mechanism == "window" else {}
-    prompt = torch.randint(3, 50, (2, 6), generator=torch.Generator().manual_seed(3))
+    prompt = torch.randint(3, 50, (2, 6), generator=torch.Generator().manual_seed(4))
     keep = torch.ones(2, 6, dtype=torch.long)
     keep[1, :2] = 0
     steps = 8
@@ -138,7 +138,9 @@ def test_training_reaches_new_and_old_parameters(checkpointing):
     sparing.swap(model, "tests.transfer.reader")
     model.train()
     if checkpointing:
-        model.activation_checkpointing_enable()
+        # older releases have only the former name
+        former = getattr(model, "gradient_checkpointing_enable", None)
+        getattr(model, "activation_checkpointing_enable", former)()
     model(**given, labels=given["input_ids"]).loss.backward()
     for name in ("query.weight", "sparing.projection"):
         gradient = model.get_parameter(f"bert.encoder.layer.0.attention.self.{name}").grad

@@ -25,6 +25,11 @@ def classifier(kind="ViT", **more):
     return getattr(transformers, f"{kind}ForImageClassification")(config).eval()
 
 
+def layer_names(model):
+    """The names of the encoder's layers, which releases of transformers give differently."""
+    return [name for name, part in model.named_modules() if type(part).__name__ == "ViTLayer"]
+
+
 @pytest.mark.parametrize("kind", ["ViT", "DeiT"])
 def test_the_masked_form_has_the_encoder_and_gives_it_back(kind):
     dense = classifier(kind)
@@ -72,10 +77,9 @@ def test_frozen_layers_learn_nothing_and_can_be_let_go():
     freeze_layers(model, 2)
     learning = {name for name, value in model.named_parameters() if value.requires_grad}
     assert learning
-    assert not any(
-        name.startswith(("vit.embeddings", "vit.layers.0", "vit.layers.1")) for name in learning
-    )
-    assert any(name.startswith("vit.layers.2") for name in learning)
+    first, second, third = layer_names(model)
+    assert not any(name.startswith(("vit.embeddings", first, second)) for name in learning)
+    assert any(name.startswith(third) for name in learning)
     assert {"classifier.weight", "vit.layernorm.weight"} <= learning
     freeze_layers(model, 0)
     assert all(value.requires_grad for value in model.parameters())
@@ -87,7 +91,7 @@ def test_renewed_layers_and_the_head_are_new_and_the_rest_is_not():
     renew_layers(model, 1, seed=3)
     changed = {n for n, value in model.state_dict().items() if not torch.equal(before[n], value)}
     assert "classifier.weight" in changed
-    assert changed <= {n for n in before if n.startswith(("vit.layers.2", "classifier"))}
+    assert changed <= {n for n in before if n.startswith((layer_names(model)[2], "classifier"))}
     assert len(changed) > 4
     again = classifier()
     again.load_state_dict(before)

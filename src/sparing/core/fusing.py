@@ -32,15 +32,17 @@ def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """``rows`` itself, or what inductor made of it while ``compiled_rows`` is open.
 
     One compiled function serves all functions with the same code (a closure is new at each call):
-    PyTorch guards what they close over. Each kind counts its recompilations for
-    itself.
+    PyTorch guards what they close over. Each kind counts its recompilations for itself, where
+    PyTorch can.
     """
     if is_traced() or not _open.get():  # the variable itself would break the graph
         return rows
     rows = inspect.unwrap(rows)
     if rows.__code__ not in _compiled:
         build: Any = torch.compile  # its annotations lack isolate_recompiles
-        _compiled[rows.__code__] = build(inspect.unwrap(_apply), isolate_recompiles=True)
+        apart = "isolate_recompiles" in inspect.signature(build).parameters
+        options = {"isolate_recompiles": True} if apart else {}
+        _compiled[rows.__code__] = build(inspect.unwrap(_apply), **options)
     shared = _compiled[rows.__code__]
     return lambda *tensors: shared(rows, *tensors)
 

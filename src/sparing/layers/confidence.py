@@ -23,7 +23,8 @@ def answer_features(
     logits = logits.detach().float()
     likely = logits.softmax(-1)
     top, best = likely.topk(2).values, logits.topk(2).values
-    entropy = torch.special.entr(likely).sum(-1)
+    # entr's decomposition fails in older exporters
+    entropy = -torch.xlogy(likely, likely).sum(-1)
     return torch.stack([top[:, 0], top[:, 0] - top[:, 1], entropy, best[:, 0] - best[:, 1]], -1)
 
 

@@ -22,9 +22,8 @@ def fill(embeddings: nn.Module, encoder: AdaptiveEncoder, dense: PreTrainedModel
     family = family_of(dense.config)
     base = family.base(dense)
     _fill_embeddings(embeddings, base, family)
-    blocks = find_blocks(dense)
-    for number, (layer, block) in enumerate(zip(encoder.layers, blocks, strict=True)):
-        home = base.get_submodule(f"{family.layers}.{number}")
+    parts = zip(encoder.layers, find_blocks(dense), family.layers_of(dense), strict=True)
+    for layer, block, home in parts:
         _fill_layer(layer, block, home, family)  # type: ignore[arg-type]
     for head in encoder.heads.values():
         _fill_head(head, dense, family)  # type: ignore[arg-type]

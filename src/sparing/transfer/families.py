@@ -26,7 +26,8 @@ from sparing.transfer.swap import entry_of
 class Family:
     """One family's names: of its norms and layers below the base model, and of its head.
 
-    ``home`` is where the base model stands in the classifier, empty where transformers knows it.
+    ``layers`` are the names that releases of transformers gave the list of layers. ``home`` is
+    where the base model stands in the classifier, empty where transformers knows it.
     ``norm_first`` says that norms come before attention and feed-forward. ``head_activation`` is
     that of the head's dense layer, which ``head_dense`` names; both empty where the classes follow
     at once. ``embedding_norm`` and ``final_norm`` come before the first and after the last layer.
@@ -34,7 +35,7 @@ class Family:
     """
 
     embeddings: str
-    layers: str
+    layers: tuple[str, ...]
     attention_norm: str
     feed_forward_norm: str
     classifier: str
@@ -55,6 +56,13 @@ class Family:
         """The model below the classifier."""
         found: nn.Module = dense.get_submodule(self.home) if self.home else dense.base_model
         return found
+
+    def layers_of(self, dense: PreTrainedModel) -> list[nn.Module]:
+        """The layers below the classifier, from the first to the last."""
+        base = self.base(dense)
+        names = {name for name, _ in base.named_modules()}
+        present = next(name for name in self.layers if name in names)
+        return list(base.get_submodule(present).children())
 
     def new_embeddings(self, config: Any) -> nn.Module:
         """transformers' own embeddings, with weights still to be read."""
@@ -91,7 +99,7 @@ def _bert_like(kind: str, classifier: str, head_dense: str, head_activation: str
     return Family(
         embeddings=f"transformers.models.{kind}.modeling_{kind}."
         f"{''.join(part.title() for part in kind.split('_')).replace('Xlm', 'XLM')}Embeddings",
-        layers="encoder.layer",
+        layers=("encoder.layer",),
         attention_norm="attention.output.LayerNorm",
         feed_forward_norm="output.LayerNorm",
         classifier=classifier,
@@ -103,7 +111,7 @@ def _bert_like(kind: str, classifier: str, head_dense: str, head_activation: str
 def _vit_like(embeddings: str) -> Family:
     return Family(
         embeddings=embeddings,
-        layers="layers",
+        layers=("layers", "encoder.layer"),
         attention_norm="layernorm_before",
         feed_forward_norm="layernorm_after",
         classifier="classifier",
@@ -127,7 +135,7 @@ FAMILIES = {
     "deit": _vit_like("transformers.models.deit.modeling_deit.DeiTEmbeddings"),
     "clip": Family(
         embeddings="transformers.models.clip.modeling_clip.CLIPVisionEmbeddings",
-        layers="encoder.layers",
+        layers=("encoder.layers",),
         attention_norm="layer_norm1",
         feed_forward_norm="layer_norm2",
         classifier="classifier",

@@ -127,7 +127,8 @@ class _Stack(nn.Module):
         from it, so that no segment need hand it on.
         """
         if self.dropped and self.capacity is not None and keep is not None:
-            hidden = hidden[:, : self.capacity.of_count(keep.shape[1])]
+            # a slice's length is unknown to older exporters: it may end past the rows' end
+            hidden = hidden.narrow(1, 0, self.capacity.of_count(keep.shape[1]))
             keep = self.capacity.keep_after(keep)
         layout = Padded(keep)
         for number, layer in enumerate(self.layers, start=1):

@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoModelForMaskedImageModeling, PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
@@ -67,7 +66,8 @@ def freeze_layers(model: PreTrainedModel, layers: int) -> None:
 
     Raises ``UsageError`` for a number of layers that the model has not.
     """
-    base, found = _layers(model)
+    family = family_of(require_classifier(model).config)
+    base, found = family.base(model), family.layers_of(model)
     if not 0 <= layers <= len(found):
         raise UsageError(f"the model has {len(found)} layers: {layers} of them cannot be frozen")
     model.requires_grad_(True)
@@ -75,7 +75,7 @@ def freeze_layers(model: PreTrainedModel, layers: int) -> None:
         return
     embeddings: Any = base.embeddings
     embeddings.requires_grad_(False)
-    first = family_of(model.config).embedding_norm
+    first = family.embedding_norm
     for part in (*found[:layers], *([base.get_submodule(first)] if first else [])):
         part.requires_grad_(False)
 
@@ -87,14 +87,14 @@ def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
     With a layer goes the pooler above it, which learned to read what that layer gave. Raises
     ``UsageError`` for a number of layers that the model has not.
     """
-    _, found = _layers(model)
+    family = family_of(require_classifier(model).config)
+    found = family.layers_of(model)
     if not 0 <= layers <= len(found):
         raise UsageError(f"the model has {len(found)} layers: {layers} of them cannot be renewed")
     with seeded(seed):
         fresh = type(model)(copy.deepcopy(model.config))
-    for old, new in zip(found[::-1][:layers], _layers(fresh)[1][::-1], strict=False):
+    for old, new in zip(found[::-1][:layers], family.layers_of(fresh)[::-1], strict=False):
         old.load_state_dict(new.state_dict())
-    family = family_of(model.config)
     encoder = family.base(model)
     if layers and getattr(encoder, "pooler", None) is not None:
         state = family.base(fresh).get_submodule("pooler").state_dict()
@@ -103,10 +103,3 @@ def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
     for name, part in model.named_children():
         if id(part) not in below:
             part.load_state_dict(fresh.get_submodule(name).state_dict())
-
-
-def _layers(model: PreTrainedModel) -> tuple[nn.Module, list[Any]]:
-    """The model below the classifier, and its layers."""
-    family = family_of(require_classifier(model).config)
-    base = family.base(model)
-    return base, list(base.get_submodule(family.layers).children())
