@@ -20,7 +20,9 @@ from typing import Any
 import beartype
 import jaxtyping
 
-_in_context = functools.partial(jaxtyping.jaxtyped, "context")
+_original = jaxtyping.jaxtyped
+_check = beartype.beartype(conf=beartype.BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+_in_context = functools.partial(_original, "context")
 # Functions inside functions are defined again and again; the code is kept, so that no other code
 # gets its identity. Equal code is not enough: annotations are no part of code.
 _kept: dict[int, tuple[CodeType, Checks]] = {}
@@ -54,6 +56,9 @@ def _decorate(target=None, *, typechecker=None):
 
 def checked(function):
     """The function with its checks, unless ``jaxtyping_disable`` is set when it is called."""
+    # A size that is computed from an argument needs the arguments by their names.
+    if any("{" in str(annotation) for annotation in function.__annotations__.values()):
+        return _original(function, typechecker=_check)
     checks = None
 
     @functools.wraps(function)
@@ -97,8 +102,8 @@ def _built(function) -> Checks:
         function.__kwdefaults__,
     )
     return Checks(
-        beartype.beartype(arguments),
-        beartype.beartype(_stub(function, "(result, /)", {"result": result})),
+        _check(arguments),
+        _check(_stub(function, "(result, /)", {"result": result})),
         _in_context if shapes else contextlib.nullcontext,
     )
 
