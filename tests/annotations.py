@@ -103,14 +103,15 @@ def _built(function) -> Checks:
     )
     return Checks(
         _check(arguments),
-        _check(_stub(function, "(result, /)", {"result": result})),
+        _check(_stub(function, "(result, /)", {"return": result})),
         _in_context if shapes else contextlib.nullcontext,
     )
 
 
 def _stub(function, parameters: str, hints: dict[str, Any]) -> Callable[..., None]:
     scope: dict[str, Any] = {}
-    exec(f"def stub{parameters}: pass", scope)
+    answer = "result" if "return" in hints else "None"
+    exec(f"def stub{parameters}: return {answer}", scope)
     stub = scope["stub"]
     stub.__annotations__ = hints
     stub.__module__, stub.__qualname__ = function.__module__, function.__qualname__

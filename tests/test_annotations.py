@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import NoReturn
 
 import jaxtyping
 import pytest
@@ -34,6 +35,12 @@ def numbers(count: int) -> Iterator[int]:
 @checked
 def repeated(count: int) -> Float[Tensor, " {count}"]:
     return torch.ones(min(count, 3))
+
+
+@checked
+def refuse(count: int) -> NoReturn:
+    if count:
+        raise ValueError(count)
 
 
 @_decorate
@@ -91,6 +98,13 @@ def test_generators_and_what_is_defined_inside_a_function():
         assert inner(0) == expected
         with pytest.raises(TypeCheckError):
             inner("0")
+
+
+def test_what_never_returns_may_only_raise():
+    with pytest.raises(ValueError, match="3"):
+        refuse(3)
+    with pytest.raises(TypeCheckError):
+        refuse(0)
 
 
 def test_fields_are_held_and_names_that_come_later_are_known():
