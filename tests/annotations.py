@@ -2,8 +2,8 @@
 
 jaxtyping's import hook puts a decorator on each function and class. Its decorator binds the
 arguments of each call to a signature, checks them twice, and builds the checks of each function
-when it is defined, also of those that are never called: a third of the suite's time. The decorator
-here checks the arguments once and the result once, and builds its checks at the first call.
+when it is defined, also of those that are never called. The decorator here checks the arguments
+once and the result once, and builds its checks at the first call, when all names are known.
 """
 
 from __future__ import annotations
