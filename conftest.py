@@ -11,7 +11,8 @@ import time
 import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
+
+from tests import annotations
 
 # A suite that a shell starts in the background ignores Ctrl-C; what tests send must arrive.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,7 +24,7 @@ os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-install_import_hook(["sparing", "sparing_papers"], "beartype.beartype")
+annotations.install(["sparing", "sparing_papers"])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
