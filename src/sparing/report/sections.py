@@ -125,8 +125,7 @@ class Document:
     """Everything that a page says; ``subject`` stands in its title behind the run's name.
 
     ``positions`` give names their signs, ``faded`` names have theirs in grey; ``style`` is added
-    to the style of every page as it is. Where ``notices_first``, Markdown has the notices before
-    the second sentences of the verdict.
+    to the style of every page as it is.
     """
 
     run: Run
@@ -140,7 +139,6 @@ class Document:
     positions: Mapping[str, int] = field(default_factory=dict)
     faded: Collection[str] = ()
     style: str = ""
-    notices_first: bool = False
 
     @property
     def figures(self) -> list[Plot]:

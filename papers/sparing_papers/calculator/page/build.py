@@ -31,5 +31,4 @@ def build(run: Run) -> Page:
         content.facts(run),
         content.TEXT.pairs("words"),
         POSITIONS | dict(TUNING.values()),
-        notices_first=True,
     )

@@ -29,7 +29,6 @@ def build(run: Run) -> Page:
         content.facts(run),
         content.TEXT.pairs("words"),
         POSITIONS,
-        notices_first=True,
     )
 
 

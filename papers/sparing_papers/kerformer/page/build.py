@@ -33,7 +33,6 @@ def build(run: Run) -> Page:
         content.facts(run),
         prose.pairs("words"),
         signs_of(run),
-        notices_first=True,
     )
 
 

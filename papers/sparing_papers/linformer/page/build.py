@@ -35,5 +35,4 @@ def build(run: Run) -> Page:
         content.facts(run),
         prose.pairs("words"),
         all_signs(run),
-        notices_first=True,
     )
