@@ -1,0 +1,131 @@
+"""The records of committed runs, and the names of records in code: both read off the files."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sparing.experiment.schema import Schema
+
+ROOT = Path(__file__).parents[2]
+LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
+# A number with an interval that goes into a sentence or a verdict: it is in no file.
+UNWRITTEN = {"paired", "energy", "ratio"}
+RECORDS = {"r", "record"}  # variables whose name is compared with a text
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass
+class Used:
+    """The units and labels that records of one name have, or the code names."""
+
+    units: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+
+
+@cache
+def committed(results: Path) -> dict[str, dict[str, Used]]:
+    """What the runs in a folder hold: by study and name; each file is read once."""
+    studies: dict[str, dict[str, Used]] = defaultdict(lambda: defaultdict(Used))
+    for path in sorted(results.glob("*/records.jsonl")):
+        config = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))
+        names = studies[config.get("study", "")]
+        with path.open("rb") as lines:
+            for record in map(json.loads, lines):
+                used = names[record["name"]]
+                used.units.add(record["unit"])
+                used.labels.update(record["labels"])
+    return studies
+
+
+def undeclared(schema: Schema, names: Mapping[str, Used]) -> list[str]:
+    """The names, units and labels of records that a schema does not declare."""
+    problems = [f"name {name}" for name in names if not schema.known(name)]
+    for name in names.keys() - {problem.removeprefix("name ") for problem in problems}:
+        entry, used = schema.entry(name), names[name]
+        problems += [f"unit {unit!r} of {name}" for unit in used.units - set(entry.units)]
+        problems += [f"label {label} of {name}" for label in used.labels - set(entry.labels)]
+    return sorted(problems)
+
+
+@dataclass
+class Code:
+    """What a package's code says: the names of records with their lines, and all its texts."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    patterns: dict[str, str] = field(default_factory=dict)
+    texts: set[str] = field(default_factory=set)
+
+    def unknown(self, schema: Schema) -> list[str]:
+        """The names and patterns that a schema does not declare, with a line of code."""
+        names = [name for name in self.names if not schema.known(name) and name not in UNWRITTEN]
+        fits = [*schema.entries]
+        patterns = [p for p in self.patterns if not any(fnmatchcase(name, p) for name in fits)]
+        return [f"{self.names[name]}: {name}" for name in names] + [
+            f"{self.patterns[pattern]}: {pattern}" for pattern in patterns
+        ]
+
+    def writes(self, name: str) -> bool:
+        """Whether a text, or a pattern of a name, in the code is this name."""
+        return name in self.texts or any(fnmatchcase(name, p) for p in self.patterns)
+
+
+def code_of(*folders: Path) -> Code:
+    """What the code in some folders says."""
+    code = Code()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            read_names(path.read_text(encoding="utf-8"), path.name, code)
+    return code
+
+
+def read_names(source: str, file: str, code: Code) -> None:
+    """Add what one file says: ``Record("x")``, ``.find("x")``, ``record.name == "x"``."""
+    tree = ast.parse(source)
+    constants = {name: value for name, value in _constants(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            code.texts.add(node.value)
+        for name in _named(node):
+            where = f"{file}:{node.lineno}"
+            if isinstance(name, ast.Name):
+                name = constants.get(name.id, name)
+            if isinstance(name, ast.JoinedStr):
+                parts = [p.value if isinstance(p, ast.Constant) else "*" for p in name.values]
+                code.patterns.setdefault("".join(parts), where)
+            elif isinstance(name, ast.Constant) and NAME.fullmatch(str(name.value)):
+                code.names.setdefault(name.value, where)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Names that the file gives a value once and for all."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                many = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                values = node.value.elts if many else [node.value] * len(names)
+                yield from ((n.id, v) for n, v in zip(names, values) if isinstance(n, ast.Name))
+
+
+def _named(node: ast.AST) -> list[ast.expr]:
+    """What stands where a record's name belongs."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        method = isinstance(function, ast.Attribute)
+        called = function.attr if method else getattr(function, "id", "")
+        if called.lower().endswith("record") or called == "recorded" or (method and called in LOOK_UPS):
+            return [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
+    if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
+        owner = getattr(node.left.value, "id", "")
+        if node.left.attr == "name" and owner in RECORDS:
+            return [part for other in node.comparators for part in getattr(other, "elts", [other])]
+    return []
