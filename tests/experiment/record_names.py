@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,8 +18,9 @@ from sparing.experiment.schema import Schema
 
 ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
-# A number with an interval that goes into a sentence or a verdict: it is in no file.
-UNWRITTEN = {"paired", "energy", "ratio"}
+# Numbers with an interval that go into a sentence or a verdict and into no file; and a name that
+# slim's page still looks up although nothing writes it.
+UNWRITTEN = {"paired", "energy", "ratio", "int8_skipped"}
 RECORDS = {"r", "record"}  # variables whose name is compared with a text
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -46,6 +48,16 @@ def committed(results: Path) -> dict[str, dict[str, Used]]:
     return studies
 
 
+def runs_of(results: Path, *studies: str) -> dict[str, Used]:
+    """What the committed runs of some studies hold together, by name."""
+    whole: dict[str, Used] = defaultdict(Used)
+    for study in studies:
+        for name, used in committed(results).get(study, {}).items():
+            whole[name].units.update(used.units)
+            whole[name].labels.update(used.labels)
+    return whole
+
+
 def undeclared(schema: Schema, names: Mapping[str, Used]) -> list[str]:
     """The names, units and labels of records that a schema does not declare."""
     problems = [f"name {name}" for name in names if not schema.known(name)]
@@ -66,18 +78,34 @@ class Code:
 
     def unknown(self, schema: Schema) -> list[str]:
         """The names and patterns that a schema does not declare, with a line of code."""
-        names = [name for name in self.names if not schema.known(name) and name not in UNWRITTEN]
-        fits = [*schema.entries]
-        patterns = [p for p in self.patterns if not any(fnmatchcase(name, p) for name in fits)]
-        return [f"{self.names[name]}: {name}" for name in names] + [
-            f"{self.patterns[pattern]}: {pattern}" for pattern in patterns
-        ]
+        lines = {n: line for n, line in self.names.items() if not schema.known(n)}
+        lines |= {
+            pattern: line
+            for pattern, line in self.patterns.items()
+            if not any(fnmatchcase(name, pattern) for name in schema.entries)
+        }
+        return [f"{line}: {name}" for name, line in lines.items() if name not in UNWRITTEN]
 
     def writes(self, name: str) -> bool:
         """Whether a text, or a pattern of a name, in the code is this name."""
         return name in self.texts or any(fnmatchcase(name, p) for p in self.patterns)
 
 
+def unused(file: Path, code: Code, runs: Mapping[str, Used]) -> list[str]:
+    """The names, units and labels in one ``records.toml`` that neither code nor runs have."""
+    tables: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    tables.pop("include", None)
+    problems = [f"name {name}" for name in tables if name not in runs and not code.writes(name)]
+    for name, table in tables.items():
+        used, unit = runs.get(name, Used()), table.get("unit", [])
+        units = {unit} if isinstance(unit, str) else {*unit}
+        idle = {f"unit {text!r}" for text in units - used.units - code.texts}
+        idle |= {f"label {text}" for text in {*table.get("labels", ())} - used.labels - code.texts}
+        problems += sorted(f"{problem} of {name}" for problem in idle)
+    return problems
+
+
+@cache
 def code_of(*folders: Path) -> Code:
     """What the code in some folders says."""
     code = Code()
@@ -90,10 +118,12 @@ def code_of(*folders: Path) -> Code:
 def read_names(source: str, file: str, code: Code) -> None:
     """Add what one file says: ``Record("x")``, ``.find("x")``, ``record.name == "x"``."""
     tree = ast.parse(source)
-    constants = {name: value for name, value in _constants(tree)}
+    constants = dict(_constants(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             code.texts.add(node.value)
+        elif isinstance(node, ast.keyword) and node.arg:
+            code.texts.add(node.arg)  # a label may be given as one
         for name in _named(node):
             where = f"{file}:{node.lineno}"
             if isinstance(name, ast.Name):
@@ -113,7 +143,8 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
                 names = target.elts if isinstance(target, ast.Tuple) else [target]
                 many = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
                 values = node.value.elts if many else [node.value] * len(names)
-                yield from ((n.id, v) for n, v in zip(names, values) if isinstance(n, ast.Name))
+                pairs = zip(names, values, strict=True)
+                yield from ((name.id, v) for name, v in pairs if isinstance(name, ast.Name))
 
 
 def _named(node: ast.AST) -> list[ast.expr]:
@@ -122,7 +153,8 @@ def _named(node: ast.AST) -> list[ast.expr]:
         function = node.func
         method = isinstance(function, ast.Attribute)
         called = function.attr if method else getattr(function, "id", "")
-        if called.lower().endswith("record") or called == "recorded" or (method and called in LOOK_UPS):
+        writes = called.lower().endswith("record") or called == "recorded"
+        if writes or (method and called in LOOK_UPS):
             return [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
     if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
         owner = getattr(node.left.value, "id", "")
