@@ -18,6 +18,7 @@ from sparing.experiment.schema import Schema
 
 ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
+LOOK_UPS |= {"mean", "difference", "by_seed"}  # those of papers
 # Numbers with an interval that go into a sentence or a verdict and into no file; and a name that
 # slim's page still looks up although nothing writes it.
 UNWRITTEN = {"paired", "energy", "ratio", "int8_skipped"}
@@ -153,8 +154,9 @@ def _named(node: ast.AST) -> list[ast.expr]:
         function = node.func
         method = isinstance(function, ast.Attribute)
         called = function.attr if method else getattr(function, "id", "")
-        writes = called.lower().endswith("record") or called == "recorded"
-        if writes or (method and called in LOOK_UPS):
+        if called.endswith("_record"):  # a function that makes one, perhaps from a group's
+            return node.args[:2]
+        if called in ("Record", "recorded") or (method and called in LOOK_UPS):
             return [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
     if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
         owner = getattr(node.left.value, "id", "")

@@ -72,6 +72,8 @@ def test_committed_runs_are_read():
         'Record("latency_rati", 1.0, "ratio", "measured")',
         'results.find("latency_rati", arm="window")',
         'results.values_of("latency_rati", "arm")',
+        'ratio_record(group, "latency_rati", "latency_ms")',
+        'results.mean("latency_rati")',
         'NAME = "latency_rati"\nresults.all(NAME)',
         'recorded("latency_rati")',
         'Record(f"{name}_rati", 1.0, "", "measured")',
