@@ -79,11 +79,13 @@ class Code:
 
     def unknown(self, schema: Schema) -> list[str]:
         """The names and patterns that a schema does not declare, with a line of code."""
+        plain = [*schema.entries]
+        made = {pattern.replace("*", name) for pattern in plain if "*" in pattern for name in plain}
         lines = {n: line for n, line in self.names.items() if not schema.known(n)}
         lines |= {
             pattern: line
             for pattern, line in self.patterns.items()
-            if not any(fnmatchcase(name, pattern) for name in schema.entries)
+            if not any(fnmatchcase(name, pattern) for name in (*plain, *made))
         }
         return [f"{line}: {name}" for name, line in lines.items() if name not in UNWRITTEN]
 

@@ -1,1 +1,1 @@
-"""Every quantity of one mechanism or model beside its dense baseline: what ``measure`` does."""
+"""What ``measure`` and ``prune`` measure: a candidate beside its baseline, a model before and after."""
