@@ -19,11 +19,12 @@ from sparing.experiment.schema import Schema
 ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
 LOOK_UPS |= {"mean", "difference", "by_seed"}  # those of papers
-# Numbers with an interval that go into a sentence or a verdict and into no file; and a name that
-# slim's page still looks up although nothing writes it.
-UNWRITTEN = {"paired", "energy", "ratio", "int8_skipped"}
+# Numbers with an interval that a page makes for itself; and a name that slim's page still looks up
+# although nothing writes it.
+UNWRITTEN = {"ratio", "right_share", "int8_skipped"}
 RECORDS = {"r", "record"}  # variables whose name is compared with a text
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+SHAPE = re.compile(r"(\*_)?[a-z][a-z0-9_]{3,}(_\*)?")  # of a name with one part given
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Code:
     names: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, str] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
+    made_texts: set[str] = field(default_factory=set)
 
     def unknown(self, schema: Schema) -> list[str]:
         """The names and patterns that a schema does not declare, with a line of code."""
@@ -91,7 +93,7 @@ class Code:
 
     def writes(self, name: str) -> bool:
         """Whether a text, or a pattern of a name, in the code is this name."""
-        return name in self.texts or any(fnmatchcase(name, p) for p in self.patterns)
+        return name in self.texts or any(fnmatchcase(name, made) for made in self.made_texts)
 
 
 def unused(file: Path, code: Code, runs: Mapping[str, Used]) -> list[str]:
@@ -125,6 +127,8 @@ def read_names(source: str, file: str, code: Code) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             code.texts.add(node.value)
+        elif isinstance(node, ast.JoinedStr) and SHAPE.fullmatch(_shape(node)):
+            code.made_texts.add(_shape(node))
         elif isinstance(node, ast.keyword) and node.arg:
             code.texts.add(node.arg)  # a label may be given as one
         for name in _named(node):
@@ -132,8 +136,7 @@ def read_names(source: str, file: str, code: Code) -> None:
             if isinstance(name, ast.Name):
                 name = constants.get(name.id, name)
             if isinstance(name, ast.JoinedStr):
-                parts = [p.value if isinstance(p, ast.Constant) else "*" for p in name.values]
-                code.patterns.setdefault("".join(parts), where)
+                code.patterns.setdefault(_shape(name), where)
             elif isinstance(name, ast.Constant) and NAME.fullmatch(str(name.value)):
                 code.names.setdefault(name.value, where)
 
@@ -148,6 +151,11 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
                 values = node.value.elts if many else [node.value] * len(names)
                 pairs = zip(names, values, strict=True)
                 yield from ((name.id, v) for name, v in pairs if isinstance(name, ast.Name))
+
+
+def _shape(text: ast.JoinedStr) -> str:
+    """An f-string with a star for what it is given."""
+    return "".join(str(p.value) if isinstance(p, ast.Constant) else "*" for p in text.values)
 
 
 def _named(node: ast.AST) -> list[ast.expr]:

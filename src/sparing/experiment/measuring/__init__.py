@@ -1,1 +1,1 @@
-"""What ``measure`` and ``prune`` measure: a candidate beside its baseline, a model before and after."""
+"""What ``measure`` and ``prune`` measure: one or two models beside a baseline."""
