@@ -33,6 +33,25 @@ def test_list_names_the_folder(command):
     assert "compare" in command("list", "studies").out.split()
 
 
+def test_list_the_records_of_a_study(command):
+    lines = command("list", "records", "compare").out.splitlines()
+    assert next(line for line in lines if line.startswith("latency_ratio ")).split() == [
+        *("latency_ratio", "ratio"),
+        *["Time", "over", "the", "baseline's,", "paired"],
+    ]
+    entry = command("list", "records", "compare", "--json").json["records"]["peak_ratio"]
+    assert (entry["units"], entry["labels"]) == (["ratio"], ["arm", "scope", "tokens", "batch"])
+    for words, message in (
+        (("records",), "needs a study"),
+        (("records", "compar"), "unknown study 'compar'"),
+        (("tasks", "compare"), "a study belongs to records, not to tasks"),
+        (("record",), "did you mean 'records'"),
+    ):
+        wrong = command("list", *words)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert message in wrong.err
+
+
 def test_list_with_traits(command):
     rows = command("list", "--traits", "--json").json["mechanisms"]
     assert rows["softmax"]["exact"]

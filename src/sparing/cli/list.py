@@ -17,6 +17,7 @@ KINDS = {
     "predictors": "predictor",
     "studies": "study",
 }
+RECORDS = "records"
 HEADS = {
     "causal": "causal",
     "padding": "pad",
@@ -40,22 +41,27 @@ LEGEND = (
 @verb
 def run(
     kind: Annotated[
-        str, typer.Argument(help="mechanisms, tasks, models, predictors or studies.")
+        str,
+        typer.Argument(help="mechanisms, tasks, models, predictors, studies or records."),
     ] = "mechanisms",
+    study: Annotated[str, typer.Argument(help="The study that has the records.")] = "",
     traits: Annotated[bool, typer.Option(help="Also what each mechanism can do.")] = False,
     facts: Annotated[
         bool, typer.Option(help="Also each task's metrics, chance level, licence and source.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the mechanisms (or tasks, models, predictors, studies) by name."""
-    if kind not in KINDS:
-        raise UsageError(f"nothing of the kind {kind!r} to list{nearest(kind, KINDS)}")
+    """List the mechanisms (or tasks, models, predictors, studies) by name.
+
+    Of the records of a study (sparing list records compare), list the unit and the meaning too.
+    """
+    if kind not in (*KINDS, RECORDS):
+        raise UsageError(f"nothing of the kind {kind!r} to list{nearest(kind, (*KINDS, RECORDS))}")
+    _require_fitting(kind, study, traits=traits, facts=facts)
+    if kind == RECORDS:
+        _with_units(study, as_json)
+        return
     names = [name.replace("_", "-") if kind == "tasks" else name for name in _names(kind)]
-    if traits and kind != "mechanisms":
-        raise UsageError(f"--traits belongs to mechanisms, not to {kind}")
-    if facts and kind != "tasks":
-        raise UsageError(f"--facts belongs to tasks, not to {kind}")
     if traits:
         _with_traits(names, as_json)
     elif facts:
@@ -66,12 +72,40 @@ def run(
         print("\n".join(names))
 
 
+def _require_fitting(kind: str, study: str, *, traits: bool, facts: bool) -> None:
+    if traits and kind != "mechanisms":
+        raise UsageError(f"--traits belongs to mechanisms, not to {kind}")
+    if facts and kind != "tasks":
+        raise UsageError(f"--facts belongs to tasks, not to {kind}")
+    if study and kind != RECORDS:
+        raise UsageError(f"a study belongs to records, not to {kind}; got {study[:40]!r}")
+    if kind == RECORDS and not study:
+        raise UsageError(f"sparing list {RECORDS} needs a study; see sparing list studies")
+
+
 def _names(kind: str) -> list[str]:
     if kind == "studies":
         from sparing.experiment.installed import study_names
 
         return study_names()
     return Folder(f"sparing.{kind}", KINDS[kind]).names()
+
+
+def _with_units(study: str, as_json: bool) -> None:
+    """The unit and the meaning of each record of a study; as JSON its labels too."""
+    from dataclasses import asdict
+
+    from sparing.experiment.registry import find_study
+    from sparing.experiment.schema import schema_of
+
+    schema = schema_of(find_study(study))
+    if as_json:
+        emit({RECORDS: {name: asdict(entry) for name, entry in schema.entries.items()}})
+        return
+    rows = [(name, schema.unit(name), entry.means) for name, entry in schema.entries.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, unit, means in sorted(rows):
+        print(f"{name.ljust(widths[0])}  {unit.ljust(widths[1])}  {means}")
 
 
 def _with_traits(names: list[str], as_json: bool) -> None:

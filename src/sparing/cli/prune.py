@@ -98,9 +98,9 @@ def _prune(
     as_json: bool,
 ) -> None:
     from sparing.cli._settings import apply
-    from sparing.experiment.before_after import evaluated, latency_beside, scores_beside
     from sparing.experiment.inputs.fit import require_fit, require_head
     from sparing.experiment.inputs.task import load_for
+    from sparing.experiment.measuring.before_after import evaluated, latency_beside, scores_beside
     from sparing.transfer.gradual import drop_pruning
     from sparing.transfer.opening import open_model
 

@@ -1,1 +1,1 @@
-"""Every quantity of one mechanism or model beside its dense baseline: what ``measure`` does."""
+"""What ``measure`` and ``prune`` measure: one or two models beside a baseline."""
