@@ -21,7 +21,7 @@ LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
 LOOK_UPS |= {"mean", "difference", "by_seed"}  # those of papers
 # Numbers with an interval that a page makes for itself; and a name that slim's page still looks up
 # although nothing writes it.
-UNWRITTEN = {"ratio", "right_share", "int8_skipped"}
+UNWRITTEN = {"ratio", "right_share"}
 RECORDS = {"r", "record"}  # variables whose name is compared with a text
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 SHAPE = re.compile(r"(\*_)?[a-z][a-z0-9_]{3,}(_\*)?")  # of a name with one part given

@@ -13,7 +13,6 @@ from sparing.report.sections import (
     Comparison,
     Document,
     Listing,
-    Only,
     Pair,
     Part,
     Raw,
@@ -64,11 +63,6 @@ def _(part: Section) -> str:
 @_part.register
 def _(part: Pair) -> str:
     return _joined([_part(section) for section in part.sections])
-
-
-@_part.register
-def _(part: Only) -> str:
-    return _part(part.part) if part.form == "markdown" else ""
 
 
 @_part.register

@@ -14,7 +14,7 @@ from sparing.core.writing import write_atomically
 from sparing.report.blocks import Block, name_of
 from sparing.report.figures.drawing import Plot, to_png, to_svg
 from sparing.report.figures.palette import DARK, LIGHT, Look, marker_outline, variables
-from sparing.report.sections import Document, Only, Part, Raw, Section, Table, Text
+from sparing.report.sections import Document, Part, Raw, Section, Table, Text
 
 
 def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
@@ -49,8 +49,6 @@ def _writer(chips: Mapping[str, Mapping[str, str]]) -> jinja2.Environment:
     def markup(part: Part) -> Markup:
         if isinstance(part, Raw):
             return part.html
-        if isinstance(part, Only):
-            return markup(part.part) if part.form == "html" else Markup()
         if isinstance(part, Block):
             table = Table(part.heads, part.rows, part.summary)
             part = Section(part.key, part.title, (Text(part.explain), table))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from markupsafe import Markup
 
@@ -94,14 +93,6 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Only:
-    """A part that one of the two forms has."""
-
-    form: Literal["html", "markdown"]
-    part: Part
-
-
-@dataclass(frozen=True)
 class Section:
     """Parts under a title; a plot or a block in it brings a title of its kind."""
 
@@ -117,7 +108,7 @@ class Pair:
     sections: Sequence[Section]
 
 
-Part = Text | Table | Comparison | Listing | Snippet | Raw | Only | Plot | Block | Section | Pair
+Part = Text | Table | Comparison | Listing | Snippet | Raw | Plot | Block | Section | Pair
 
 
 @dataclass(frozen=True)
@@ -160,7 +151,5 @@ def _plots(parts: Sequence[Part]) -> Iterator[Plot]:
     for part in parts:
         if isinstance(part, Plot):
             yield part
-        elif isinstance(part, Only):
-            yield from _plots((part.part,))
         elif isinstance(part, Section | Pair):
             yield from _plots(part.parts if isinstance(part, Section) else part.sections)

@@ -11,11 +11,11 @@ from markupsafe import Markup
 from sparing.experiment.records import RecordTable
 from sparing.report import wording
 from sparing.report.blocks import TOGETHER, Block, failed_blocks, goals_block
-from sparing.report.markdown import escape
+from sparing.report.markdown import escape, plain_table
 from sparing.report.page import Page
 from sparing.report.rendering import environment
 from sparing.report.run import Run
-from sparing.report.sections import Comparison, Only, Part, Raw, Section, Table, Text, figure
+from sparing.report.sections import Comparison, Part, Raw, Section, Table, Text, figure
 from sparing_papers.adaattention.findings import ablations_of, tasks_of
 from sparing_papers.adaattention.page import content as words
 from sparing_papers.adaattention.page.arms import arm_columns, arm_rows
@@ -63,7 +63,7 @@ def _tables(run: Run, records: RecordTable) -> list[Part]:
     about = Text(TEXT("arms", tasks=wording.listing(tasks)))
     return [
         figure(speeds(records)),
-        shape if shape.rows else Only("markdown", shape),
+        *([shape] if shape.rows else []),
         Section("arms", "Every arm on the tasks' own texts", (about, arms)),
         *([lengths] if lengths.rows else []),
         *curve_blocks(run, records),
@@ -76,21 +76,22 @@ def _spending(run: Run, records: RecordTable, examples: Sequence[Step]) -> list[
     """Where the compute goes: maps of the scores, and examples to step through."""
     drawn, shown = maps(run, records), list[Part]()
     if drawn:
-        raw = Raw(_written("patterns.html.jinja", "maps", drawn), "")
+        tables = "\n\n".join(map(_map, drawn))
+        raw = Raw(_written("patterns.html.jinja", "maps", drawn), tables)
         parts = (Text(TEXT("patterns")), raw)
-        shown.append(Only("html", Section("patterns", "Where the compute goes", parts)))
-        shown += [Only("markdown", _map(scores)) for scores in drawn]
+        shown.append(Section("patterns", "Where the compute goes", parts))
     if examples:
         raw = Raw(_written("patterns.html.jinja", "stepper", examples), _step_lines(examples))
         title = "What the skipping arm keeps, example by example"
-        section = Section("steps", title, (Text(TEXT("steps")), raw))
-        shown.append(section if raw.markdown else Only("html", section))
+        shown.append(Section("steps", title, (Text(TEXT("steps")), raw)))
     return shown
 
 
-def _map(shown: Map) -> Section:
+def _map(shown: Map) -> str:
+    """A map as Markdown: its scores as numbers."""
     rows = [(name, *(spot.text for spot in spots)) for name, spots in shown.rows]
-    return Section("", shown.title, (Text(shown.explain), Table(("", *shown.heads), rows)))
+    title, explain = escape(shown.title), escape(shown.explain)
+    return f"### {title}\n\n{explain}\n\n{plain_table(('', *shown.heads), rows)}"
 
 
 def _step_lines(examples: Sequence[Step]) -> str:

@@ -20,7 +20,6 @@ from sparing.report.run import Config, Run
 from sparing.report.sections import (
     Comparison,
     Listing,
-    Only,
     Pair,
     Section,
     Table,
@@ -68,20 +67,19 @@ def _crossover(results: Results, plot: Plot) -> Section:
     return figure(
         plot,
         Table(_SHARES, shares, style="shares"),
-        Only("html", Text(explain)),
+        Text(explain),
         Listing(content.crossings(results)),
     )
 
 
 def _table(run: Run, results: Results) -> Section:
-    """All arms; the HTML form has where lines cross as a list beside their plot."""
+    """All arms; where lines cross stands as a list beside their plot."""
     columns = table_columns(run.records, run.config)
     rows = table_rows(run.records, run.config, run.failed)
     title = f"All arms, against {dense_name(run.config)}"
     parts = (
         Text(content.table_words(results)),
-        Only("html", _comparison(columns, rows, without="crossover")),
-        Only("markdown", _comparison(columns, rows)),
+        _comparison(columns, rows, without="crossover"),
     )
     return Section("table", title, parts)
 

@@ -25,13 +25,10 @@ _SAY_NOTHING = ("dense", "self")
 
 
 def int8_blocks(results: SlimResults) -> list[Block]:
-    """One block where INT8 was tried or left out for a reason, else none."""
+    """One block where INT8 was tried, else none."""
     trials = results.all.all("int8_trial")
-    skipped = results.all.empty("int8_skipped")
     if not trials:
-        reason = skipped.labels.get("reason") if skipped else None
-        words = f"INT8 was left out: {reason}."
-        return [Block("int8", "In INT8", words)] if reason else []
+        return []
     explain = _choice_words(trials)
     heads = (
         "Form",
