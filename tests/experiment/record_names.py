@@ -19,8 +19,7 @@ from sparing.experiment.schema import Schema
 ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
 LOOK_UPS |= {"mean", "difference", "by_seed"}  # those of papers
-# Numbers with an interval that a page makes for itself; and a name that slim's page still looks up
-# although nothing writes it.
+# Numbers with an interval that a page makes for itself.
 UNWRITTEN = {"ratio", "right_share"}
 RECORDS = {"r", "record"}  # variables whose name is compared with a text
 NAME = re.compile(r"[a-z][a-z0-9_]*")
