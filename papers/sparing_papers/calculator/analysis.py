@@ -10,7 +10,7 @@ from typing import Any
 from sparing.core.record import Label, Record
 from sparing.experiment.evaluation import wilson
 from sparing.experiment.records import RecordTable
-from sparing.measure.statistics import mean_difference
+from sparing.experiment.summary import Summary, summarise
 from sparing.tasks.shared.calculation_scores import bounded_score, legacy_score_of
 from sparing_papers.calculator.names import BASELINE
 
@@ -123,16 +123,9 @@ def _bounded(table: RecordTable) -> Iterable[Record]:
             yield Record("bounded_score", bounded_score(errors, middle), "", "measured", labels)
 
 
-def _means(table: RecordTable) -> Iterable[Record]:
-    """The mean over seeds of every quantity of an arm, with Student's interval."""
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    for record in table.records:
-        if record.value is None or "arm" not in record.labels:
-            continue
-        labels = tuple(sorted((k, v) for k, v in record.labels.items() if k in KEPT))
-        key = (record.name, record.unit, record.obtained, labels)
-        groups.setdefault(key, []).append(float(record.value))
-    for (name, unit, obtained, kept), values in groups.items():
-        gap = mean_difference(values, [0.0] * len(values))
-        own = {**dict(kept), "over": "seeds"}
-        yield Record(f"mean_{name}", gap.value, unit, obtained, own, gap.interval, len(values))
+def _means(table: RecordTable) -> list[Record]:
+    """The mean over seeds of every quantity of an arm; fixed rivals, which have none, as of one."""
+    seeded = [
+        replace(r, labels={**r.labels, "seed": r.labels.get("seed") or 0}) for r in table.records
+    ]
+    return summarise(seeded, Summary(kept=KEPT))
