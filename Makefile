@@ -14,12 +14,13 @@ demo: $(READY)
 	$(RUN)/sparing compare digits --mechanisms softmax,window,linear,kerformer,linformer \
 		--seeds 5 --output-dir runs/demo
 
+# A file stays on one worker, so that what it trains or measures once is not done twice.
 test: $(READY)
-	$(RUN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(RUN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 test-all: $(READY)
 	$(PIP) --quiet -e ".[test,witnesses]" -e papers
-	SPARING_WITNESSES=required $(RUN)/python -m pytest -n 2
+	SPARING_WITNESSES=required $(RUN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)
 	$(PIP) --quiet -e ".[dev]" -e papers
