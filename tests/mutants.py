@@ -46,8 +46,16 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "verdicts": {
         "compare/page/verdict.py": ("compare/test_many_arms.py", "report/test_wording.py"),
-        "compare/analysis.py": ("compare/test_verdict.py",),
+        "compare/analysis.py": ("compare/test_verdict.py", "compare/test_agreement.py"),
+        "compare/claims.py": ("compare/test_agreement.py", "compare/test_analysis.py"),
+        "slim/choices.py": ("slim/test_use.py",),
         "experiment/claims.py": ("compare/test_analysis.py", "slim/test_choose.py"),
+    },
+    "summaries": {"experiment/summary.py": ()},
+    "sweeps": {"experiment/cells/sweep.py": ("experiment/test_sweep.py",)},
+    "remedies": {
+        "advise/remedies.py": ("advise/test_advise.py",),
+        "advise/decision.py": ("advise/test_remedies.py", "advise/test_advise.py"),
     },
     "masks": {"core/mask.py": ()},
     "merging": {"experiment/merge.py": ()},

@@ -115,7 +115,7 @@ def _onnx(findings: Findings) -> Remedy:
 def _int8(findings: Findings) -> Remedy:
     engine, how = findings.engines.find(INT8), "quantise and Chain (docs: advise)"
     if engine is None:
-        return _unmeasured(INT8, findings, NEEDS_TEXTS, how)
+        return _unmeasured(INT8, findings, "may change", how)
     answers = NEEDS_TEXTS if engine.agreement is None else _agreement_words(engine.agreement)
     verdict, sentence = verdict_of(engine.ratio), ""
     if verdict == "pays" and _beats_float32(engine, findings):
@@ -124,8 +124,7 @@ def _int8(findings: Findings) -> Remedy:
             if engine.agreement is None
             else f"answers: {answers}"
         )
-        sentence = f"In INT8 it is {speed(engine.ratio)} than {PYTORCH}; {changed}."
-        sentence = sentence.replace("In INT8", f"In {INT8}", 1)
+        sentence = f"In {INT8} it is {speed(engine.ratio)} than {PYTORCH}; {changed}."
     effect = ratio_words(engine.ratio, findings.disturbance)
     return Remedy(INT8, verdict, effect, answers, how, sentence)
 
