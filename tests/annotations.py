@@ -60,6 +60,8 @@ def checked(function):
     if any("{" in str(annotation) for annotation in function.__annotations__.values()):
         return _original(function, typechecker=_check)
     checks = None
+    # At once where it can be: later a test may have put something else in the place of a name.
+    hints = None if id(function.__code__) in _kept else _hints(function)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -67,7 +69,7 @@ def checked(function):
         if jaxtyping.config.jaxtyping_disable:
             return function(*args, **kwargs)
         if checks is None:
-            checks = _checks(function)
+            checks = _checks(function, hints)
         with checks.scope():
             checks.arguments(*args, **kwargs)
             result = function(*args, **kwargs)
@@ -77,16 +79,19 @@ def checked(function):
     return call
 
 
-def _checks(function) -> Checks:
+def _checks(function, hints: dict[str, Any] | None) -> Checks:
     code = function.__code__
     if id(code) not in _kept:
-        _kept[id(code)] = (code, _built(function))
+        _kept[id(code)] = (code, _built(function, hints))
     return _kept[id(code)][1]
 
 
-def _built(function) -> Checks:
+def _built(function, known: dict[str, Any] | None) -> Checks:
     signature = inspect.signature(function)
-    hints = {name: _hint(function, text) for name, text in function.__annotations__.items()}
+    hints = known or {
+        name: _hint(function, text) for name, text in function.__annotations__.items()
+    }
+    hints = dict(hints)
     result = hints.pop("return", Any)
     shapes = any(_has_shapes(hint) for hint in (*hints.values(), result))
     plain = [
@@ -116,6 +121,14 @@ def _stub(function, parameters: str, hints: dict[str, Any]) -> Callable[..., Non
     stub.__annotations__ = hints
     stub.__module__, stub.__qualname__ = function.__module__, function.__qualname__
     return stub
+
+
+def _hints(function) -> dict[str, Any] | None:
+    """What all annotations mean; None where a name is not defined yet."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):
+        return None
 
 
 def _hint(function, annotation: Any) -> Any:
