@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
 
 
-COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Faster than", "Peak memory", "Inference")
+COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Peak memory", "Inference")
 
 
 def excerpt(report: str) -> str:
