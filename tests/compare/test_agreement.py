@@ -7,10 +7,10 @@ import random
 import pytest
 
 from sparing.compare.analysis import analyse
-from sparing.compare.claims import claims_of
+from sparing.compare.claims import accuracy_verdict, claims_of, speed_verdict
 from sparing.compare.page.verdict import decide as headline
 from sparing.core.record import Record
-from sparing.experiment.claims import decide
+from sparing.experiment.claims import GoalResult, decide
 from sparing.experiment.records import RecordTable
 from tests.compare import records as make
 
@@ -59,3 +59,31 @@ def test_they_agree(run, seeds):
     assert (advice.decision == "use" and advice.arm in fast) == bool(sound & fast)
     if seeds < 3:
         assert not sound  # two seeds decide nothing about accuracy, in any of the three
+
+
+@pytest.mark.parametrize(
+    ("met", "interval", "word"),
+    [
+        (True, (0.001, 0.02), "better"),
+        (True, (-0.005, 0.02), "no worse"),
+        (False, (-0.05, -0.02), "worse"),
+        ("undecided", (-0.05, 0.02), "undecided"),
+    ],
+)
+def test_accuracy_in_a_word(met, interval, word):
+    result = GoalResult("a", -0.01, "share", sum(interval) / 2, interval, met)
+    assert accuracy_verdict(result) == word
+
+
+@pytest.mark.parametrize(
+    ("met", "interval", "word"),
+    [
+        (True, (0.8, 0.9), "faster"),
+        (True, (0.9, 1.0), "undecided"),
+        (False, (1.1, 1.2), "slower"),
+        ("undecided", (0.9, 1.1), "undecided"),
+    ],
+)
+def test_speed_in_a_word(met, interval, word):
+    result = GoalResult("a", 1.0, "ratio", sum(interval) / 2, interval, met)
+    assert speed_verdict(result) == word

@@ -95,3 +95,11 @@ def test_seeds_that_agree_to_the_last_answer_have_the_spread_of_rounding():
 
 def test_pairs_are_those_that_both_have():
     assert paired({2: 1.0, 1: 2.0, 3: 3.0}, {1: 5.0, 2: 6.0}) == ([1.0, 2.0], [6.0, 5.0])
+
+
+def test_an_arm_is_not_compared_with_itself_nor_with_one_that_has_no_common_seed(records):
+    lone = Record("score", 0.5, "share", "measured", {"arm": "c", "task": "one", "seed": 9})
+    found = summarise([*records, lone], Summary(baselines=("softmax",), free=("method",)))
+    gaps = [r for r in found if r.name == "score_difference"]
+    assert {r.labels["arm"] for r in gaps} == {"a", "b"}
+    assert _find(found, "mean_score", arm="c").count == 1
