@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import torch
 import transformers
@@ -68,7 +70,7 @@ def test_answers_that_differ_are_counted(folder):
         ONNX: lambda inputs: (torch.tensor([[1.0, 0.0]]), None),
         INT8: lambda inputs: (torch.tensor([[0.0, float(inputs["input_ids"].shape[1] > 3)]]), None),
     }
-    agreement = engines._agreement(texts, forms)
+    agreement = engines._agreement(texts, forms, "class")
     shorter = sum(length <= 3 for length in texts.lengths)
     assert agreement.value == pytest.approx(shorter / len(TEXTS))
 
@@ -105,6 +107,54 @@ def test_an_export_that_fails_is_a_reason_and_no_error(monkeypatch):
     assert (found.obstacle, records) == ("this operator has no ONNX form", [])
 
 
+@pytest.mark.parametrize(
+    ("settings", "answers"),
+    [
+        ({"num_labels": 3}, "class"),
+        ({"num_labels": 1}, "nothing"),
+        ({"num_labels": 2, "problem_type": "regression"}, "nothing"),
+        ({"num_labels": 3, "problem_type": "multi_label_classification"}, "labels"),
+    ],
+)
+def test_answers_are_compared_by_their_kind(settings, answers):
+    config = transformers.BertConfig(**TEXT, **settings)
+    model = transformers.BertForSequenceClassification(config).eval()
+    assert engines.answers_of(open_subject(model)) == answers
+
+
+def test_a_set_of_labels_agrees_as_a_whole_and_one_number_not_at_all(folder):
+    texts = tokenise(open_subject(str(folder)), TEXTS, 16)
+    forms = {
+        ONNX: lambda inputs: (torch.tensor([[2.0, -1.0]]), None),
+        INT8: lambda inputs: (
+            torch.tensor([[3.0, 1.0 if inputs["input_ids"].shape[1] > 3 else -2.0]]),
+            None,
+        ),
+    }
+    found = engines._agreement(texts, forms, "labels")
+    assert found.kind == "same set"
+    assert found.value == pytest.approx(sum(n <= 3 for n in texts.lengths) / len(TEXTS))
+    assert engines._agreement(texts, forms, "nothing") is None
+
+
+def test_a_full_disk_is_a_reason_and_loses_nothing(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(engines, "dense_rivals", full)
+    found, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
+    assert "No space left on device" in found.obstacle
+    assert records == []
+
+
+def test_a_model_with_nan_is_not_exported():
+    model = build("bert")
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.bias.fill_(float("nan"))
+    found, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
+    assert "differently" in found.obstacle
+
+
 # the remedies
 
 
@@ -135,7 +185,7 @@ def test_the_first_remedy_that_pays_and_keeps_the_outputs_decides(case, decision
 
 def test_int8_says_what_it_changes_or_that_it_is_not_known():
     unknown = decide(_found(engines=_both(1.0, 0.5)))[1]
-    assert "how many answers change was not measured (give --texts)" in unknown
+    assert "answers: not measured: give --texts" in unknown
     agreement = Agreement("same class", 0.965, (0.944, 0.98), 200)
     known = decide(_found(engines=_both(1.0, 0.5, agreement)))[1]
     assert "96.5 % the same (94.4–98.0 %), 200 texts" in known

@@ -256,7 +256,7 @@ def kept(*names: str) -> Measure:
 
 
 def _kept(record: Record, confidence: float, sure: bool) -> Estimate:
-    """A share of right answers kept, whose count is that of examples, not of seeds."""
+    """A share of the accuracy kept, whose count is that of examples, not of seeds."""
     seeds = int(record.labels.get("seeds") or 1)
     ends = record.interval if sure and seeds >= FEWEST_SEEDS else None
     estimate = of_record(replace(record, interval=ends, count=seeds), confidence)

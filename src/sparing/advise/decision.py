@@ -119,6 +119,6 @@ def _on_whole(whole: WholeModel, findings: Findings, most: str) -> tuple[Decisio
             f"Keep dense attention: the best, {name}, is {measured}, not worth a change; {most}."
         )
     return "undecided", (
-        f"Undecided at {findings.tokens:,} tokens, so keep dense for now: the best, {name}, is "
+        f"Undecided at {findings.tokens:,} tokens, so keep dense: the best, {name}, is "
         f"{measured}; the interval holds both a gain worth having and none."
     )

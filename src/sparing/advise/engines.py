@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
+Answers = Literal["class", "labels", "vectors", "nothing"]
 COMPARED = 200
 """Texts, at most, whose answers in INT8 are compared."""
 
@@ -33,9 +34,9 @@ COMPARED = 200
 class Agreement:
     """How INT8 answers beside float32 on ``count`` texts.
 
-    ``value`` is the share of texts with the same class, ``interval`` its exact 95 % interval; for
-    models that give vectors the mean cosine between the two, averaged over tokens, with no
-    interval.
+    ``value`` is the share of texts with the same class, or the same set of labels, ``interval`` its
+    exact 95 % interval; for models that give vectors the mean cosine between the two, averaged over
+    tokens, with no interval.
     """
 
     kind: str
@@ -48,7 +49,8 @@ class Agreement:
 class Engine:
     """One engine: the whole model's time over PyTorch's on the same inputs, in turns.
 
-    ``agreement`` is None where the outputs are the same, or where no texts were given.
+    ``agreement`` is None where the outputs are the same, no texts were given, or answers
+    have no share of equal ones.
     """
 
     name: str
@@ -97,12 +99,15 @@ def measure_engines(
             chains = _chains(subject, folder, threads)
         except SparingError as error:
             return Engines(obstacle=str(error)), []
+        except OSError as error:  # a full disk must not lose what was measured before
+            reason = f"its export cannot be written to {folder.parent}: {error.strerror or error}"
+            return Engines(obstacle=reason), []
         calls = {PYTORCH: _in_pytorch(subject, batches)}
         calls |= {name: _in_chain(chain, batches) for name, chain in chains.items()}
         timed = paired_latency(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
         )
-        agreement = None if texts is None else _agreement(texts, chains)
+        agreement = None if texts is None else _agreement(texts, chains, answers_of(subject))
     measured = (
         Engine(ONNX, True, timed[ONNX].ratio),
         Engine(INT8, False, timed[INT8].ratio, agreement),
@@ -173,25 +178,46 @@ def _in_chain(chain: Chain, batches: Sequence[Inputs]) -> Callable[[], object]:
     return lambda: [chain(each) for each in batches]
 
 
-def _agreement(texts: Texts, chains: Mapping[str, Callable[[Inputs], Any]]) -> Agreement:
+def answers_of(subject: Subject) -> Answers:
+    """What the model's outputs are compared as: a class, a set of labels, vectors, or not at all.
+
+    One number has no share of equal answers, and a span is two outputs of which one is exported.
+    """
+    config = subject.model.config
+    if subject.kind.endswith("ForQuestionAnswering"):
+        return "nothing"
+    if not subject.kind.endswith("ForSequenceClassification"):
+        return "vectors"
+    if config.num_labels == 1 or config.problem_type == "regression":
+        return "nothing"
+    return "labels" if config.problem_type == "multi_label_classification" else "class"
+
+
+def _agreement(
+    texts: Texts, chains: Mapping[str, Callable[[Inputs], Any]], answers: Answers
+) -> Agreement | None:
     """INT8's answers beside float32's, one text at a time, as batches would change them."""
+    if answers == "nothing":
+        return None
     step = max(1, len(texts.ids) // COMPARED)
     chosen = list(range(0, len(texts.ids), step))[:COMPARED]
     pairs = [
         tuple(chains[name](padded(texts, [index]))[0] for name in (ONNX, INT8)) for index in chosen
     ]
-    if pairs[0][0].ndim == 2 and pairs[0][0].shape[1] > 1:
-        same = sum(int(one.argmax() == other.argmax()) for one, other in pairs)
-        return _share(same, len(pairs))
+    count = len(pairs)
+    if answers == "class":
+        return _share(sum(int(a.argmax() == b.argmax()) for a, b in pairs), count, "same class")
+    if answers == "labels":  # a label is given at a probability of one half
+        return _share(sum(bool(((a > 0) == (b > 0)).all()) for a, b in pairs), count, "same set")
     cosines = [F.cosine_similarity(one, other, dim=-1).mean() for one, other in pairs]
     return Agreement("cosine", float(torch.stack(cosines).mean()), None, len(pairs))
 
 
-def _share(same: int, count: int) -> Agreement:
+def _share(same: int, count: int, kind: str) -> Agreement:
     from scipy.stats import binomtest
 
     ends = binomtest(same, count).proportion_ci(method="exact")
-    return Agreement("same class", same / count, (float(ends.low), float(ends.high)), count)
+    return Agreement(kind, same / count, (float(ends.low), float(ends.high)), count)
 
 
 def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Record]:
@@ -211,7 +237,7 @@ def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Recor
             )
         )
         if agreement is not None:
-            name = "answer_agreement" if agreement.kind == "same class" else "output_cosine"
+            name = "output_cosine" if agreement.kind == "cosine" else "answer_agreement"
             compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}
             records.append(
                 Record(

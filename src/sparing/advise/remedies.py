@@ -116,17 +116,18 @@ def _int8(findings: Findings) -> Remedy:
     engine, how = findings.engines.find(INT8), "quantise and Chain (docs: advise)"
     if engine is None:
         return _unmeasured(INT8, findings, "may change", how)
-    answers = NEEDS_TEXTS if engine.agreement is None else _agreement_words(engine.agreement)
+    answers = _int8_answers(engine, findings)
     verdict, sentence = verdict_of(engine.ratio), ""
     if verdict == "pays" and _beats_float32(engine, findings):
-        changed = (
-            "how many answers change was not measured (give --texts)"
-            if engine.agreement is None
-            else f"answers: {answers}"
-        )
-        sentence = f"In {INT8} it is {speed(engine.ratio)} than {PYTORCH}; {changed}."
+        sentence = f"In {INT8} it is {speed(engine.ratio)} than {PYTORCH}; answers: {answers}."
     effect = ratio_words(engine.ratio, findings.disturbance)
     return Remedy(INT8, verdict, effect, answers, how, sentence)
+
+
+def _int8_answers(engine: Engine, findings: Findings) -> str:
+    if engine.agreement is not None:
+        return _agreement_words(engine.agreement)
+    return NEEDS_TEXTS if findings.padding is None else "may change: not compared for this kind"
 
 
 def _beats_float32(engine: Engine, findings: Findings) -> bool:

@@ -39,7 +39,7 @@ _TYPES: dict[str, np.dtype[Any]] = {CLASSES: np.dtype("<u2"), NUMBERS: np.dtype(
 
 
 def answers_on_test(model: nn.Module, work: Work, *, batch: int = 64) -> Answers:
-    """A row for each example: its outputs; where answers are stretches, a question's scores.
+    """A row for each example: its outputs; where answers are spans, a question's scores.
 
     Those stand in the order of the task's metrics. Computed where the model's weights are.
     """

@@ -242,17 +242,31 @@ def key_column(
     height = float(axes.get_position().height) * sheet.height
     pixel = 1 / (float(axes.get_position().width) * sheet.width)
     for number, name in enumerate(names):
-        level, colour = 1 - 22 * number / height, sheet.look.colour(positions[name])
-        sign = axes.plot([1 + 22 * pixel], [level], marker=marker(positions[name]), mew=0)
-        for drawn in sign:
-            drawn.set(color=colour, transform=axes.transAxes, clip_on=False, markersize=7)
-        axes.text(
-            1 + 34 * pixel,
-            level,
-            name,
-            transform=axes.transAxes,
-            fontsize=sheet.text,
-            color=sheet.look.ink,
-            verticalalignment="center_baseline",
-            parse_math=False,
-        )
+        at = (1 + 22 * pixel, 1 - 22 * number / height)
+        signed_name(sheet, axes, at, 12 * pixel, name, positions[name])
+
+
+def signed_name(
+    sheet: Sheet,
+    axes: Axes,
+    at: tuple[float, float],
+    gap: float,
+    name: str,
+    position: int,
+) -> None:
+    """A sign, and its name so far to the right of it; places are in parts of the axes."""
+    left, level = at
+    sign = axes.plot([left], [level], marker=marker(position), markeredgewidth=0)
+    for drawn in sign:
+        colour = sheet.look.colour(position)
+        drawn.set(color=colour, transform=axes.transAxes, clip_on=False, markersize=7)
+    axes.text(
+        left + gap,
+        level,
+        name,
+        transform=axes.transAxes,
+        fontsize=sheet.text,
+        color=sheet.look.ink,
+        verticalalignment="center_baseline",
+        parse_math=False,
+    )

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from sparing.report import wording
-from sparing.report.figures.drawing import Plot, Sheet
+from sparing.report.figures.drawing import Plot, Sheet, signed_name
 from sparing.report.figures.palette import Look, marker
 from sparing.slim.page.results import Point, SlimResults, same
 from sparing.slim.page.wording import per_cent, scale_of, score_name, width_name
@@ -296,24 +296,5 @@ def _draw_key(sheet: Sheet, axes: Axes, names: Sequence[tuple[str, int]]) -> Non
     height = 1 / (float(axes.get_position().height) * sheet.height)
     left, level = 4.0, 1 + 15 * height
     for name, position in names:
-        axes.plot(
-            [left * pixel],
-            [level],
-            marker=marker(position),
-            markersize=7,
-            markeredgewidth=0,
-            color=sheet.look.colour(position),
-            transform=axes.transAxes,
-            clip_on=False,
-        )
-        axes.text(
-            (left + 11) * pixel,
-            level,
-            name,
-            transform=axes.transAxes,
-            fontsize=sheet.text,
-            color=sheet.look.ink,
-            verticalalignment="center_baseline",
-            parse_math=False,
-        )
+        signed_name(sheet, axes, (left * pixel, level), 11 * pixel, name, position)
         left += 11 + 0.58 * sheet.text * len(name) + 22
