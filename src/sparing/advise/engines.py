@@ -95,13 +95,9 @@ def measure_engines(
     call_ms = 1e3 * budget_s / (rounds + 2) / 2.5
     batches, words = _batches(subject, texts, tokens, batch, ms_per_token, call_ms)
     with scratch_inside(Path(tempfile.gettempdir()), "sparing-advise") as folder:
-        try:
-            chains = _chains(subject, folder, threads)
-        except SparingError as error:
-            return Engines(obstacle=str(error)), []
-        except OSError as error:  # a full disk must not lose what was measured before
-            reason = f"its export cannot be written to {folder.parent}: {error.strerror or error}"
-            return Engines(obstacle=reason), []
+        chains = _chains_or_reason(subject, folder, threads)
+        if isinstance(chains, str):
+            return Engines(obstacle=chains), []
         calls = {PYTORCH: _in_pytorch(subject, batches)}
         calls |= {name: _in_chain(chain, batches) for name, chain in chains.items()}
         timed = paired_latency(
@@ -146,6 +142,18 @@ def _batches(
 def _kept(inputs: Inputs) -> Inputs:
     """The tensors alone: an exported model takes no switches."""
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+
+
+def _chains_or_reason(
+    subject: Subject, folder: Path, threads: int | None
+) -> dict[str, Chain] | str:
+    """Both exported forms, or why there are none: advice goes on without them."""
+    try:
+        return _chains(subject, folder, threads)
+    except SparingError as error:
+        return str(error)
+    except OSError as error:  # a full disk must not lose what was measured before
+        return f"its export cannot be written to {folder.parent}: {error.strerror or error}"
 
 
 def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Chain]:
