@@ -96,3 +96,14 @@ def test_before_forms_were_timed_the_target_alone_is_said():
     results = read(Story(until="choose"))
     assert use_blocks(results) == []
     assert verdict(results).lead == "No verdict yet"
+
+
+def test_records_without_their_labels_are_no_form_and_no_crash():
+    bare = [
+        Record("latency_ms", 5.0, "ms", "measured", {"arm": "slim", "batch": 1}),
+        Record("whole_score", 0.8, "share", "measured", {"arm": "slim"}),
+        Record("speed_up", 2.0, "ratio", "measured", {"arm": "slim", "batch": 1}),
+    ]
+    (slim, dense) = _listed(DENSE, more=bare)
+    assert (slim.arm, slim.engine, slim.kept, slim.keeps) == ("slim", "None", None, "undecided")
+    assert recommended([slim, dense]).arm == "dense"

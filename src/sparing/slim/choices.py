@@ -53,8 +53,10 @@ def recommended(listed: list[Choice]) -> Choice | None:
 
 def kept(records: RecordTable, arm: str) -> Estimate | None:
     """The share of the dense score that a model keeps on the whole test split."""
-    score = next((r for r in records.all("whole_score", arm=arm) if r.labels["judged"]), None)
-    gap = next((r for r in records.all("whole_difference", arm=arm) if r.labels["judged"]), None)
+    score = next((r for r in records.all("whole_score", arm=arm) if r.labels.get("judged")), None)
+    gap = next(
+        (r for r in records.all("whole_difference", arm=arm) if r.labels.get("judged")), None
+    )
     if score is None or gap is None or gap.interval is None:
         return None
     dense = float(score.value or 0.0) - float(gap.value or 0.0)
@@ -66,9 +68,11 @@ def kept(records: RecordTable, arm: str) -> Estimate | None:
 
 def _choice(records: RecordTable, arm: str, batch: int, floor: float) -> Choice | None:
     speeds = records.all("speed_up", arm=arm, batch=batch)
-    timed = [r for r in records.all("latency_ms", arm=arm, batch=batch) if r.labels["of"] == "mean"]
-    engines = {str(r.labels["engine"]) for r in timed}
-    reference = sorted(engines - {str(r.labels["engine"]) for r in speeds})
+    timed = [
+        r for r in records.all("latency_ms", arm=arm, batch=batch) if r.labels.get("of") == "mean"
+    ]
+    engines = {str(r.labels.get("engine")) for r in timed}
+    reference = sorted(engines - {str(r.labels.get("engine")) for r in speeds})
     if arm == "dense":
         if not reference:
             return None
@@ -79,4 +83,6 @@ def _choice(records: RecordTable, arm: str, batch: int, floor: float) -> Choice 
     share = kept(records, arm)
     goal = Goal("share of the dense score kept", floor, "share")
     keeps = goal.judge(share.value, share.interval).met if share else "undecided"
-    return Choice(arm, str(speed.labels["engine"]), speed, share, keeps, records.disturbance(speed))
+    return Choice(
+        arm, str(speed.labels.get("engine")), speed, share, keeps, records.disturbance(speed)
+    )

@@ -106,7 +106,7 @@ def _judge(results: Results, arm: str, failed: Failed) -> _Judged:
         "latency_verdict", arm=arm
     )  # of the whole model: its core decides nothing
     if decided is not None and latency is not None and latency.interval is not None:
-        speed = cast("Speed", decided.labels["verdict"])
+        speed = cast("Speed", decided.labels.get("verdict") or "undecided")
         if wording.ratio(latency.value or 1.0, "faster", "slower") == wording.SAME:
             speed = "undecided"  # what rounds to no difference is none to change a model for
     broken = arm_failed(arm, failed) and (accuracy is None or speed is None)

@@ -111,7 +111,7 @@ def _memory(results: SlimResults) -> list[Block]:
     for peak in peaks:
         labels = {name: peak.labels.get(name) for name in ("arm", "engine")}
         weights = results.all.value("weight_bytes", **labels)
-        rival = results.all.value("peak_bytes", arm=DENSE, engine=labels["engine"])
+        rival = results.all.value("peak_bytes", arm=DENSE, engine=labels.get("engine"))
         own = peak.value or 0.0
         change = f"{wording.signed(100 * (own / rival - 1), 0)} %" if rival else ""
         rows.append(

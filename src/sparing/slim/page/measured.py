@@ -70,7 +70,7 @@ def _served(results: SlimResults) -> Measured | None:
     best = max(speeds, key=lambda record: record.value or 0.0, default=None)
     if best is None:
         return None
-    labels: dict[str, Label] = {"arm": OURS, "batch": batch, "engine": best.labels["engine"]}
+    labels: dict[str, Label] = {"arm": OURS, "batch": batch, "engine": best.labels.get("engine")}
     gap = results.all.find("score_difference", **labels)
     return Measured(best, gap, chosen=True) if gap else None
 
