@@ -154,8 +154,10 @@ def slim(
     task = _task_of(model) if isinstance(task, str) and not task else task
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(task)}"
     read = _read(task, model, tokenizer, folder, settings)
-    wanted: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
-    chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **wanted, **settings)
+    requirements: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
+    chosen = replace(
+        study.BUDGETS["quick" if quick else "standard"], **read, **requirements, **settings
+    )
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
 
@@ -226,8 +228,8 @@ def evaluate(
     opened, name, origin = opened_model(model, "evaluate")
     require_head(opened, name)
     task = _task_of(origin or model) if isinstance(task, str) and not task else task
-    with TemporaryDirectory() as place:
-        read = Given(task, model, tokenizer, Path(place), dict(task_options or {}))
+    with TemporaryDirectory() as folder:
+        read = Given(task, model, tokenizer, Path(folder), dict(task_options or {}))
         loaded = read.load(origin, _path(data), alone=True)
         return evaluate_fitting(opened, name, loaded, split, on_progress, (read.task, origin))
 
@@ -295,8 +297,8 @@ def _batches(
 
     task, tokenizer, options, data = loading
     inner, name, origin = opened_model(model, "prune")
-    with TemporaryDirectory() as place:
-        given = Given(task, model, tokenizer, Path(place), options)
+    with TemporaryDirectory() as folder:
+        given = Given(task, model, tokenizer, Path(folder), options)
         loaded, _ = given.load(path or origin, data)
     require_fit(inner, loaded, path or name)
     return labelled_batches(loaded, examples)

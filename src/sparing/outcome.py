@@ -38,8 +38,15 @@ class Outcome(StudyResult):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: a busy machine, the answer and the folders first."""
-        places = {"folder": self.folder, "page": self.page, "model": self.model, "int8": self.int8}
-        known = {name: str(place) for name, place in places.items() if place is not None}
+        locations = {
+            "folder": self.folder,
+            "page": self.page,
+            "model": self.model,
+            "int8": self.int8,
+        }
+        known = {
+            name: str(location) for name, location in locations.items() if location is not None
+        }
         pages = {name: str(path) for name, path in self.pages.items()}
         first = {"disturbance": self.disturbance, "answer": self.answer}
         return {**first, **known, **super().to_dict(), "pages": pages}
@@ -47,7 +54,7 @@ class Outcome(StudyResult):
     def places(self) -> list[str]:
         """Where everything lies, a line each."""
         named = {"model": self.model, "INT8 model": self.int8, "page": self.page}
-        return [f"The {name}: {place}" for name, place in named.items() if place is not None]
+        return [f"The {name}: {path}" for name, path in named.items() if path is not None]
 
     def __str__(self) -> str:
         """The answer, the goals and where everything lies, in 40 lines at most."""

@@ -32,7 +32,7 @@ def test_it_removes_heads_says_what_that_did_and_saves(command, dense, tmp_path)
     assert found["latency"]["rounds"] >= 5
     assert found["latency"]["before_ms"] > 0
     pruned = sparing.load(place)
-    assert sum(len(block.kept) for block in find_blocks(pruned)) == found["heads"] // 2
+    assert sum(len(block.remaining) for block in find_blocks(pruned)) == found["heads"] // 2
     assert (dense / "model.safetensors").read_bytes() == before
     judged = command("evaluate", place, *TASK[:4], "--json").json
     after = found["scores"]["accuracy"]["after"]
@@ -56,7 +56,7 @@ def test_heads_go_in_stages_with_training_between(command, dense, tmp_path):
     assert ended.code == 0, ended.err
     for words in ("heads left  accuracy, validation", "before training on", "after, ", "saved in"):
         assert words in ended.out
-    assert sum(len(block.kept) for block in find_blocks(sparing.load(place))) == 2
+    assert sum(len(block.remaining) for block in find_blocks(sparing.load(place))) == 2
     assert [each.name for each in tmp_path.iterdir()] == ["pruned"]
     other = (*given[:3], "1", *given[4:], "--output-dir", tmp_path / "other", "--json")
     stages = command("prune", dense, *TASK, *other).json["stages"]

@@ -155,7 +155,7 @@ def test_each_input_has_the_widths_that_its_confidence_gives_it(name, norm_first
             near(together.logits[index : index + 1], expected.logits)
             assert int(together.layers[index]) == int(expected.layers)
             # the head that told how sure it is has been asked by all that got there
-            extra = 0 if after in way.asked else built.head(after).flops
+            extra = 0 if after in way.computed_exits else built.head(after).flops
             assert float(log["flops"][0][index]) == float(alone["flops"][0]) + extra
 
 

@@ -124,8 +124,8 @@ def test_the_two_ways_of_a_plan_that_narrows():
     assert plan.narrower == replace(PLAN, heads=(4, 3, 2), neurons=(8, 8, 1))
     assert (PLAN.wider, PLAN.narrower) == (PLAN, PLAN)
     assert plan.without_choice == replace(PLAN, exits=(), threshold=1.0)
-    assert replace(plan, exits=(2,)).asked == (1, 2, 3)
-    assert replace(plan, exits=(), narrow_above=1.0).asked == (3,)
+    assert replace(plan, exits=(2,)).computed_exits == (1, 2, 3)
+    assert replace(plan, exits=(), narrow_above=1.0).computed_exits == (3,)
 
 
 def test_shortened_plans():

@@ -185,7 +185,9 @@ def test_a_model_learns_and_is_judged(task, tmp_path):
     after = evaluate(model, task, "train")
     assert after.loss < before.loss
     assert after.accuracy == after.scores["exact_match"]
-    assert after.scores == {name: sum(each) / after.count for name, each in after.each.items()}
+    assert after.scores == {
+        name: sum(each) / after.count for name, each in after.per_example.items()
+    }
     assert (result.metric, after.metric) == ("token_f1", "token_f1")
     again = build_model(str(tmp_path / "run"), task)
     assert equal(weights(model), weights(again))

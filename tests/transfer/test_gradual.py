@@ -40,7 +40,7 @@ def test_heads_go_in_equal_stages_and_each_is_trained(done):
     own, report = done
     assert [stage.left for stage in report.stages] == [6, 4]
     assert report.removed == 4
-    assert sum(len(block.kept) for block in find_blocks(own)) == 4
+    assert sum(len(block.remaining) for block in find_blocks(own)) == 4
     assert all(stage.trained.steps == 4 for stage in report.stages)
     assert report.removed_params > 0
     content = json.loads(json.dumps(report.to_dict()))

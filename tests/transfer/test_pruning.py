@@ -155,7 +155,7 @@ def test_another_model_of_the_same_configuration_is_untouched():
     other = type(model)(model.config)
     sparing.prune(model, {0: [0]})
     assert not hasattr(other.config, "sparing")
-    assert len(find_blocks(other)[0].kept) == 4
+    assert len(find_blocks(other)[0].remaining) == 4
 
 
 def test_what_cannot_be_pruned_says_why():

@@ -62,7 +62,7 @@ def test_tokens_add_up_over_the_whole_training():
     always = scheduled(PatchSchedule())
     assert always.tokens(16) == 4 * 35 * (1 + 8)
     never = scheduled(PatchSchedule(start=0.0))
-    assert never.tokens(16, own=2) == 4 * 35 * (2 + 16)
+    assert never.tokens(16, extra=2) == 4 * 35 * (2 + 16)
     growing = scheduled(PatchSchedule("linear", "keep", 0.25, 1.0))
     by_hand = 0
     for step in range(16):

@@ -161,7 +161,7 @@ def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) 
         by_epoch = tuple(once * number for number in range(1, recipe.epochs + 1))
         return Arithmetic(by_epoch, 0.0 if arm.kind == "network" else tokens, image)
     cost, by_kept, ends = 0.0, dict[int, int](), list[float]()
-    for step, (count, kept) in enumerate(scheduled.kept(patches), 1):
+    for step, (count, kept) in enumerate(scheduled.patch_counts(patches), 1):
         if kept not in by_kept:
             by_kept[kept] = image_flops(model, task, kept)
         cost += FORWARD_AND_BACK * count * by_kept[kept]

@@ -193,7 +193,7 @@ def tune(
 
     An interrupted tuning goes on from its last whole epoch. Gives the model, with its adapters.
     """
-    rows = [_row(tokenizer, each, recipe) for each in sums]
+    rows = [_row(tokenizer, one, recipe) for one in sums]
     with quiet(), generators_kept():
         set_seed(recipe.seed)
         tuned = with_adapters(model, recipe)
@@ -221,16 +221,16 @@ def last_sound(folder: Path) -> Path | None:
     return None
 
 
-def _is_sound(place: Path) -> bool:
+def _is_sound(folder: Path) -> bool:
     try:
-        parse_json(read_plain(place / "trainer_state.json"), finite=False)
-        for weights in place.glob("*.safetensors"):
+        parse_json(read_plain(folder / "trainer_state.json"), finite=False)
+        for weights in folder.glob("*.safetensors"):
             with safe_open(weights, "pt") as file:
                 file.keys()
     except (OSError, ValueError, SafetensorError):
         return False
-    states = [place / "optimizer.pt", place / "scheduler.pt"]
-    return any(place.glob("*.safetensors")) and all(map(zipfile.is_zipfile, states))
+    states = [folder / "optimizer.pt", folder / "scheduler.pt"]
+    return any(folder.glob("*.safetensors")) and all(map(zipfile.is_zipfile, states))
 
 
 def _arguments(recipe: LanguageRecipe, folder: Path) -> TrainingArguments:
@@ -274,9 +274,9 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         """Score what the training begins with, or take up what was scored before it was cut off."""
         begun = round(state.epoch or 0)
         if begun and self.file.is_file():
-            told = parse_json(read_plain(self.file))
-            self.scores = [EpochScores(**each) for each in told if each["epoch"] <= begun]
-        if all(each.epoch != begun for each in self.scores):
+            written = parse_json(read_plain(self.file))
+            self.scores = [EpochScores(**entry) for entry in written if entry["epoch"] <= begun]
+        if all(entry.epoch != begun for entry in self.scores):
             self._score(begun)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -286,7 +286,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
     def _score(self, epoch: int) -> None:
         self.scores.append(score(self.model, self.tokenizer, self.sums, self.recipe, epoch))
-        write_atomically(self.file, json.dumps([asdict(each) for each in self.scores]))
+        write_atomically(self.file, json.dumps([asdict(entry) for entry in self.scores]))
 
 
 def score(
@@ -300,7 +300,7 @@ def score(
     tokens, prompt, whole = _teacher_forced(model, tokenizer, sums, recipe)
     replies = reply(model, tokenizer, sums)
     right = [r.value == s.value for r, s in zip(replies, sums, strict=True)]
-    kinds = [each.kind for each in replies]
+    kinds = [one.kind for one in replies]
     exact = sum(right) / len(right)
     return EpochScores(
         epoch, tokens, prompt, whole, exact, kinds.count("empty"), kinds.count("malformed")
@@ -316,21 +316,21 @@ def _teacher_forced(
     batch: int = 64,
 ) -> tuple[float, float, float]:
     """Shares: right tokens, the same with the prompt's, answers right throughout."""
-    was_training, hits, asked, whole, every, every_hit = model.training, 0, 0, 0, 0, 0
+    was_training, hits, tokens, whole, every, every_hit = model.training, 0, 0, 0, 0, 0
     model.eval()
     for start in range(0, len(sums), batch):
-        rows = [_row(tokenizer, each, recipe) for each in sums[start : start + batch]]
+        rows = [_row(tokenizer, one, recipe) for one in sums[start : start + batch]]
         given = {k: v.to(model.device) for k, v in _collate(rows, tokenizer.pad_token_id).items()}
         labels = given.pop("labels")[:, 1:]
         answers = model(**given).logits[:, :-1].argmax(-1)
         counted, real = labels != IGNORED, given["attention_mask"][:, 1:] == 1
         hit = (answers == labels) & counted
-        hits, asked = hits + int(hit.sum()), asked + int(counted.sum())
+        hits, tokens = hits + int(hit.sum()), tokens + int(counted.sum())
         whole += int((hit == counted).all(1).sum())
         every_hit += int(((answers == given["input_ids"][:, 1:]) & real).sum())
         every += int(real.sum())
     model.train(was_training)
-    return hits / asked, every_hit / every, whole / len(sums)
+    return hits / tokens, every_hit / every, whole / len(sums)
 
 
 @torch.inference_mode()
@@ -338,12 +338,12 @@ def reply(
     model: Any, tokenizer: PreTrainedTokenizerBase, sums: Sequence[Expression], batch: int = 64
 ) -> list[Reply]:
     """What the model writes behind each sum, the likeliest token each time."""
-    was_training, found = model.training, list[Reply]()
+    was_training, replies = model.training, list[Reply]()
     model.eval()
     for start in range(0, len(sums), batch):
-        prompts = [prompt_ids(tokenizer, each.text) for each in sums[start : start + batch]]
+        prompts = [prompt_ids(tokenizer, one.text) for one in sums[start : start + batch]]
         longest = max(map(len, prompts))
-        pads = [longest - len(each) for each in prompts]
+        pads = [longest - len(one) for one in prompts]
         ids = [[tokenizer.pad_token_id] * n + p for n, p in zip(pads, prompts, strict=True)]
         keep = [[0] * n + [1] * len(p) for n, p in zip(pads, prompts, strict=True)]
         with quiet():
@@ -355,9 +355,9 @@ def reply(
                 pad_token_id=tokenizer.pad_token_id,
             )
         texts = tokenizer.batch_decode(written[:, longest:], skip_special_tokens=True)
-        found += map(parse_reply, texts)
+        replies += map(parse_reply, texts)
     model.train(was_training)
-    return found
+    return replies
 
 
 def _row(

@@ -95,12 +95,12 @@ class Calculator(nn.Module):
     def __init__(self, sizes: Sizes | None = None) -> None:
         super().__init__()
         self.sizes = sizes or Sizes()
-        own = self.sizes
-        self.scanner = Scanner(own.scanner)
-        self.adder = Scan(ADDER_INPUTS, 10, symbols=own.adder_symbols, hidden=own.adder)
-        self.sizer = Scan(SIZER_INPUTS, 10, symbols=own.sizer_symbols, hidden=own.sizer)
+        widths = self.sizes
+        self.scanner = Scanner(widths.scanner)
+        self.adder = Scan(ADDER_INPUTS, 10, symbols=widths.adder_symbols, hidden=widths.adder)
+        self.sizer = Scan(SIZER_INPUTS, 10, symbols=widths.sizer_symbols, hidden=widths.sizer)
         self.writer = Scan(
-            WRITER_INPUTS, len(CHARACTERS) + 1, symbols=own.writer_symbols, hidden=own.writer
+            WRITER_INPUTS, len(CHARACTERS) + 1, symbols=widths.writer_symbols, hidden=widths.writer
         )
 
     @property
@@ -117,28 +117,34 @@ class Calculator(nn.Module):
         what is no sum is for the caller to refuse.
         """
         texts = readable(texts, self.scanner.text)
-        found: dict[int, Answer] = {}
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        by_index: dict[int, Answer] = {}
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         for first in range(0, len(order), BATCH):
-            places = order[first : first + BATCH]
-            answers = self._answer([texts[place] for place in places])
-            found.update(zip(places, answers, strict=True))
-        return [found[place] for place in range(len(texts))]
+            indices = order[first : first + BATCH]
+            answers = self._answer([texts[index] for index in indices])
+            by_index.update(zip(indices, answers, strict=True))
+        return [by_index[index] for index in range(len(texts))]
 
     def _answer(self, texts: list[str]) -> list[Answer]:
         gates = self.scanner(encode(texts, self.scanner.text))
-        read = [rows_of(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
-        sure = [sureness(text, own[: len(text)]) for text, own in zip(texts, gates, strict=True)]
+        read = [
+            rows_of(text, text_gates[: len(text)])
+            for text, text_gates in zip(texts, gates, strict=True)
+        ]
+        sure = [
+            sureness(text, text_gates[: len(text)])
+            for text, text_gates in zip(texts, gates, strict=True)
+        ]
         by_width = defaultdict(list)
-        for place, rows in enumerate(read):
-            by_width[width_of(rows)].append(place)
-        found: dict[int, Answer] = {}
-        for width, places in by_width.items():
-            written = self.value([read[place] for place in places], width)
-            for place, (text, margin, totals) in zip(places, written, strict=True):
-                confidence = min(sure[place], margin)
-                found[place] = Answer(text, confidence, tuple(read[place]), totals)
-        return [found[place] for place in range(len(texts))]
+        for index, rows in enumerate(read):
+            by_width[width_of(rows)].append(index)
+        by_index: dict[int, Answer] = {}
+        for width, indices in by_width.items():
+            written = self.value([read[index] for index in indices], width)
+            for index, (text, margin, totals) in zip(indices, written, strict=True):
+                confidence = min(sure[index], margin)
+                by_index[index] = Answer(text, confidence, tuple(read[index]), totals)
+        return [by_index[index] for index in range(len(texts))]
 
     @torch.inference_mode()
     def value(
@@ -148,10 +154,10 @@ class Calculator(nn.Module):
         batch, most = len(numbers), max(map(len, numbers))
         symbols = torch.full((batch, most, width), BLANK)
         switches = torch.zeros(batch, most)
-        for place, rows in enumerate(numbers):
+        for text_index, rows in enumerate(numbers):
             for index, (row, switch) in enumerate(rows):
-                symbols[place, index, : len(row)] = torch.tensor(row, dtype=torch.long)
-                switches[place, index] = switch
+                symbols[text_index, index, : len(row)] = torch.tensor(row, dtype=torch.long)
+                switches[text_index, index] = switch
         counts = torch.tensor([len(rows) for rows in numbers])
         total, margins = torch.zeros(batch, width, dtype=torch.long), torch.ones(batch)
         totals = []
@@ -171,11 +177,14 @@ class Calculator(nn.Module):
         margins = margins.minimum(sure).minimum(last)
         return [
             (
-                _shown(written[place].tolist()),
-                float(margins[place]),
-                tuple(tuple(each[place].tolist()) for each in totals[: int(counts[place])]),
+                _shown(written[text_index].tolist()),
+                float(margins[text_index]),
+                tuple(
+                    tuple(column[text_index].tolist())
+                    for column in totals[: int(counts[text_index])]
+                ),
             )
-            for place in range(batch)
+            for text_index in range(batch)
         ]
 
     def save(self, path: Path, **facts: str | int | float) -> None:
@@ -221,4 +230,4 @@ def _chosen(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def _shown(written: list[int]) -> str:
     """Characters by column, the last column first; blanks are not shown."""
-    return "".join(CHARACTERS[each] for each in reversed(written) if each < len(CHARACTERS))
+    return "".join(CHARACTERS[code] for code in reversed(written) if code < len(CHARACTERS))

@@ -72,13 +72,13 @@ class PredictorAnswer:
         """Each number with what it moves, and with the attention on it and on its operator."""
         yield "what moves the answer where a number grows by one, and attention on its slots:"
         signs = ("", *self.expression.operators)
-        for place, (sign, number) in enumerate(zip(signs, self.expression.operands, strict=True)):
-            told = f"  {sign or ' '} {number:>5}  {self.moves[place]:+.3f}"
+        for index, (sign, number) in enumerate(zip(signs, self.expression.operands, strict=True)):
+            line = f"  {sign or ' '} {number:>5}  {self.moves[index]:+.3f}"
             if self.weights is not None:
-                own = self.weights[2 * place]
-                before = f", operator {self.weights[2 * place - 1]:.3f}" if place else ""
-                told += f"  attention {own:.3f}{before}"
-            yield told
+                weight = self.weights[2 * index]
+                before = f", operator {self.weights[2 * index - 1]:.3f}" if index else ""
+                line += f"  attention {weight:.3f}{before}"
+            yield line
 
 
 class PredictorAnswers:
@@ -110,10 +110,10 @@ def slot_attention(log: Mapping[str, Sequence[Tensor]]) -> Float[Tensor, "batch 
 
     A token that some networks read stands before the slots, and is left out.
     """
-    found = [
-        each if each.ndim == 2 else each.mean((1, 2))
+    weights = [
+        value if value.ndim == 2 else value.mean((1, 2))
         for name, values in log.items()
         if name.rpartition("/")[2] == "attention"
-        for each in values
+        for value in values
     ]
-    return torch.stack(found).mean(0)[:, -SLOTS:] if found else None
+    return torch.stack(weights).mean(0)[:, -SLOTS:] if weights else None

@@ -46,7 +46,7 @@ class Move:
 
     shown: str
     cell: Tensor
-    wanted: int
+    target: int
     then: Hashable | None
 
 
@@ -98,7 +98,7 @@ def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) ->
                 scan.read(torch.stack([move.cell for move in options]).to(scan.read.weight)),
                 scan.one_hot(torch.full((len(options),), symbol)),
             )
-            gaps = _gaps(given, [move.wanted for move in options])
+            gaps = _gaps(given, [move.target for move in options])
             margin = min(margin, float(gaps.min()))
             transitions += len(options)
             likely = after >= after.amax(-1, keepdim=True) - TOLERANCE
@@ -118,9 +118,9 @@ def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) ->
     return Proof(name, states, transitions, wrong, margin, example)
 
 
-def _gaps(logits: Tensor, wanted: Sequence[int]) -> Tensor:
+def _gaps(logits: Tensor, targets: Sequence[int]) -> Tensor:
     """How far each wanted logit is above the best other one."""
-    chosen = torch.tensor(wanted)[:, None]
+    chosen = torch.tensor(targets)[:, None]
     best = logits.scatter(1, chosen, -torch.inf).amax(1)
     return logits.gather(1, chosen)[:, 0] - best
 
@@ -175,9 +175,9 @@ def _writing(negative: bool) -> Moves:
 
     def moves(part: str) -> Iterator[Move]:
         if part == "last":
-            wanted = MINUS if negative else BLANK_CHARACTER
+            target = MINUS if negative else BLANK_CHARACTER
             cell = writer_cell(0, 9 if negative else 0, first=False, last=True)
-            yield Move("sign", cell, wanted, "leading")
+            yield Move("sign", cell, target, "leading")
             return
         for size, first in product(range(10), (False, True)):
             if first and negative and part == "leading" and size == 0:
@@ -187,8 +187,8 @@ def _writing(negative: bool) -> Moves:
             totals = {9 - size, (10 - size) % 10} if negative else {size}
             for total in sorted(totals):
                 cell = writer_cell(size, total, first=first, last=False)
-                wanted = size if shown else BLANK_CHARACTER
-                yield Move(f"{size}", cell, wanted, None if first else after)
+                target = size if shown else BLANK_CHARACTER
+                yield Move(f"{size}", cell, target, None if first else after)
 
     return moves
 

@@ -55,10 +55,10 @@ def sizes(chance: np.random.Generator, count: int) -> Keys:
 def totals(chance: np.random.Generator, count: int, fewest: int, most: int) -> Keys:
     """Totals of so many signed numbers, each count of them as often."""
     operands = chance.integers(fewest, most + 1, count)
-    found = np.zeros(count, dtype=np.int64)
+    sums = np.zeros(count, dtype=np.int64)
     for number in range(most):
-        found += np.where(number < operands, numbers(chance, count), 0)
-    return found
+        sums += np.where(number < operands, numbers(chance, count), 0)
+    return sums
 
 
 def _steps(chance: np.random.Generator, count: int) -> Keys:
@@ -70,7 +70,7 @@ def _steps(chance: np.random.Generator, count: int) -> Keys:
 def _steps_in_columns(keys: Keys, width: int) -> tuple[Tensor, Tensor]:
     before, size, switch, there = torch.from_numpy(np.ascontiguousarray(keys.T))
     digits = digits_of(size, width)
-    above = torch.arange(width) >= torch.tensor([len(str(int(each))) for each in size])[:, None]
+    above = torch.arange(width) >= torch.tensor([len(str(int(number))) for number in size])[:, None]
     symbols = torch.where(above | (there == 0)[:, None], BLANK, digits)
     after = before + there * size * (1 - 2 * switch)
     shown = one_hot(digits_of(before, width), 10).float()
@@ -88,7 +88,7 @@ def _sizes_in_columns(keys: Keys, width: int) -> tuple[Tensor, Tensor]:
 
 def _texts_in_columns(keys: Keys, width: int) -> tuple[Tensor, Tensor]:
     value = torch.from_numpy(keys[:, 0])
-    written = torch.tensor([characters_of(int(each), width) for each in value])
+    written = torch.tensor([characters_of(int(number), width) for number in value])
     return writer_cells(digits_of(value.abs(), width), digits_of(value, width)), written
 
 

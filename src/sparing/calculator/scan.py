@@ -37,9 +37,9 @@ class Scan(nn.Module):
     ) -> tuple[Float[Tensor, "batch outputs"], Float[Tensor, "batch symbols"]]:
         """Logits of the character and of the next symbol; ``seen`` is ``read`` of the column."""
         hidden = F.gelu(self.middle(F.gelu(seen + self.recall(state))))
-        found = self.write(hidden)
-        logits = found[:, self.outputs :]
-        return found[:, : self.outputs], MOST_LOGIT * torch.tanh(logits / MOST_LOGIT)
+        outputs = self.write(hidden)
+        logits = outputs[:, self.outputs :]
+        return outputs[:, : self.outputs], MOST_LOGIT * torch.tanh(logits / MOST_LOGIT)
 
     def start(self, batch: int) -> Float[Tensor, "batch symbols"]:
         """The first symbol, for each of a batch."""
@@ -63,11 +63,11 @@ class Scan(nn.Module):
         """
         seen, state = self.read(cells), self.start(len(cells))
         columns = range(cells.shape[1])
-        found: dict[int, Tensor] = {}
+        by_column: dict[int, Tensor] = {}
         for column in reversed(columns) if last_first else columns:
-            found[column], logits = self.step(seen[:, column], state)
+            by_column[column], logits = self.step(seen[:, column], state)
             state = self._next(logits, noise, soft=soft)
-        return torch.stack([found[column] for column in columns], 1)
+        return torch.stack([by_column[column] for column in columns], 1)
 
     def _next(self, logits: Tensor, noise: float, *, soft: bool) -> Tensor:
         if not torch.is_grad_enabled() and not noise and not soft:

@@ -151,10 +151,10 @@ def sureness(text: str, logits: Tensor) -> float:
     noisy = (logits + drawn.log() - torch.log1p(-drawn) > 0).numpy()
     chosen = _numbers(rows_of(text, logits))
     agrees = {(logits > 0).numpy().tobytes(): True}  # of 32 readings, few differ from each other
-    for own in noisy:
-        if own.tobytes() not in agrees:
-            agrees[own.tobytes()] = _numbers(rows_of(text, torch.from_numpy(own))) == chosen
-    return sum(agrees[own.tobytes()] for own in noisy) / READINGS
+    for reading in noisy:
+        if reading.tobytes() not in agrees:
+            agrees[reading.tobytes()] = _numbers(rows_of(text, torch.from_numpy(reading))) == chosen
+    return sum(agrees[reading.tobytes()] for reading in noisy) / READINGS
 
 
 def _numbers(rows: list[Row]) -> list[Row]:
@@ -168,7 +168,7 @@ def encode(texts: list[str], alphabet: str = TEXT) -> Int[Tensor, "batch length"
     White space of any kind is read as a space; nothing is left out or drawn together.
     """
     longest = max(map(len, texts))
-    found = torch.full((len(texts), longest), len(alphabet))
-    for row, text in zip(found, texts, strict=True):
+    codes = torch.full((len(texts), longest), len(alphabet))
+    for row, text in zip(codes, texts, strict=True):
         row[: len(text)] = torch.tensor([alphabet.index(" " if c.isspace() else c) for c in text])
-    return found
+    return codes

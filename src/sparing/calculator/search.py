@@ -102,17 +102,17 @@ def search_predictor(
         raise UsageError(f"trials must be at least 1, got {trials}")
     _refuse_strangers(folder)
     with held_alone(folder, "search"):
-        kept = _open(name, folder, epochs, seed)
+        study = _open(name, folder, epochs, seed)
 
         def attempt(trial: optuna.Trial) -> float:
-            on_progress(_ended(kept) / trials, f"trial {_ended(kept) + 1} of {trials}")
+            on_progress(_ended(study) / trials, f"trial {_ended(study) + 1} of {trials}")
             return _attempt(trial, name, folder, epochs, seed)
 
         try:
-            kept.optimize(attempt, n_trials=max(0, trials - _ended(kept)))
+            study.optimize(attempt, n_trials=max(0, trials - _ended(study)))
         except _storage_errors() as error:
             raise UsageError(f"cannot write to {folder / FILE}: {error}") from error
-        best, ended = kept.best_trial, _ended(kept)
+        best, ended = study.best_trial, _ended(study)
     if best.value is None or not math.isfinite(best.value):
         raise UsageError(f"none of {ended} trials ended with a finite loss: try more")
     on_progress(1.0, "done")
@@ -124,9 +124,9 @@ def _refuse_strangers(folder: Path) -> None:
     """Raise ``UsageError`` for a folder with something in it that no search put there."""
     if not folder.is_dir() or (folder / FILE).exists():
         return
-    found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    if found:
-        raise UsageError(f"{folder} is not empty and holds no search (found {found[0]})")
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if names:
+        raise UsageError(f"{folder} is not empty and holds no search (found {names[0]})")
 
 
 def _storage_errors() -> tuple[type[Exception], ...]:
@@ -144,24 +144,24 @@ def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
         raise Unsupported("a search needs Optuna: pip install 'sparing[search]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        kept = optuna.create_study(
+        study = optuna.create_study(
             storage=f"sqlite:///{folder / FILE}",
             study_name=f"{name}, {epochs} epochs, seed {seed}",
             load_if_exists=True,
         )
         # a sampler that began anew would suggest what it suggested before
-        kept.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + len(kept.trials))
+        study.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + len(study.trials))
     except Exception as error:  # SQLAlchemy's own, which is not a dependency of ours
         raise DataError(f"{folder / FILE} is not a search of this version, or damaged") from error
-    for trial in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-        kept.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    return kept
+    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
 
 
-def _ended(kept: optuna.Study) -> int:
+def _ended(study: optuna.Study) -> int:
     import optuna
 
-    return len(kept.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]))
+    return len(study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]))
 
 
 def _attempt(trial: optuna.Trial, name: str, folder: Path, epochs: int, seed: int) -> float:
@@ -171,9 +171,9 @@ def _attempt(trial: optuna.Trial, name: str, folder: Path, epochs: int, seed: in
     rate = trial.suggest_float("learning_rate", low, high, log=True)
     trial.set_user_attr("options", options)
     recipe = replace(published_recipe(name, rate, seed=seed), epochs=epochs)
-    with tempfile.TemporaryDirectory(prefix=".trial-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix=".trial-", dir=folder) as trial_folder:
         try:
-            _, result = fit_predictor(name, options, recipe, Path(place), task=value_task())
+            _, result = fit_predictor(name, options, recipe, Path(trial_folder), task=value_task())
         except UsageError as error:
             if "loss" not in str(error):
                 raise

@@ -26,9 +26,9 @@ def two_weights() -> dict[str, Any]:
     sums = published()["train"]
     features = GatedSum().features(as_values(sums)).tolist()
     return {
-        "texts": [each.text for each in sums],
+        "texts": [one.text for one in sums],
         "features": features,
-        "values": [each.value for each in sums],
+        "values": [one.value for one in sums],
     }
 
 
@@ -47,9 +47,9 @@ def _small_network(seed: int) -> dict[str, Any]:
     """
     known = published()
     values = as_values(known["train"])
-    truth = torch.tensor([float(each.value) for each in known["train"]])
-    asked = known["validation"][:SHOWN]
-    held_out, wanted = as_values(asked), torch.tensor([float(each.value) for each in asked])
+    truth = torch.tensor([float(one.value) for one in known["train"]])
+    shown = known["validation"][:SHOWN]
+    held_out, expected = as_values(shown), torch.tensor([float(one.value) for one in shown])
     with threads(1), generators_kept():
         model = build_predictor("feed_forward", seed=seed, hidden=HIDDEN)
         optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -57,9 +57,9 @@ def _small_network(seed: int) -> dict[str, Any]:
         answers, losses = [], []
         for epoch in range(EPOCHS + 1):
             with torch.no_grad():
-                found = model(held_out).logits[:, 0]
-            answers.append([round(each, 2) for each in found.tolist()])
-            losses.append(float(F.mse_loss(found, wanted)))
+                outputs = model(held_out).logits[:, 0]
+            answers.append([round(one, 2) for one in outputs.tolist()])
+            losses.append(float(F.mse_loss(outputs, expected)))
             if epoch == EPOCHS:
                 break
             order = torch.randperm(len(values), generator=generator)
@@ -70,8 +70,8 @@ def _small_network(seed: int) -> dict[str, Any]:
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     return {
-        "texts": [each.text for each in asked],
-        "values": [each.value for each in asked],
+        "texts": [one.text for one in shown],
+        "values": [one.value for one in shown],
         "answers": answers,
         "losses": losses,
         "hidden": list(HIDDEN),

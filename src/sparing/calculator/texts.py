@@ -32,20 +32,20 @@ class Sum:
             -number if operator == "-" else number
             for number, operator in zip(operands, ("+", *operators), strict=True)
         ]
-        found = [0, *accumulate(signed)]
-        return found + [found[-1]] * (rows + 1 - len(found))
+        running = [0, *accumulate(signed)]
+        return running + [running[-1]] * (rows + 1 - len(running))
 
 
 def draw_sums(
     chance: random.Random, count: int, excluded: Collection[Expression] = ()
 ) -> list[Sum]:
     """Sums of one to four numbers of up to three digits, but for those that are excluded."""
-    found: list[Sum] = []
-    while len(found) < count:
+    drawn_sums: list[Sum] = []
+    while len(drawn_sums) < count:
         drawn = draw(chance, chance.randint(1, OPERANDS), DIGITS)
         if drawn not in excluded:
-            found.append(Sum(drawn, written(drawn, chance)))
-    return found
+            drawn_sums.append(Sum(drawn, written(drawn, chance)))
+    return drawn_sums
 
 
 def written(expression: Expression, chance: random.Random) -> str:

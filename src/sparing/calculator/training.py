@@ -161,8 +161,8 @@ def _has_learned(network: Calculator, part: str, training: tuple[int, int]) -> b
         return not _misread(network, draw_sums(fresh, FRESH_TEXTS, held_out_sums()))
     lesson, scan = LESSONS[part], getattr(network, part)
     chance = np.random.default_rng([seed, *part.encode(), attempt, FRESH])
-    cells, wanted = lesson.lay_out(lesson.draw(chance, FRESH), lesson.widths[1])
-    return bool((scan(cells, last_first=lesson.last_first).argmax(-1) == wanted).all())
+    cells, expected = lesson.lay_out(lesson.draw(chance, FRESH), lesson.widths[1])
+    return bool((scan(cells, last_first=lesson.last_first).argmax(-1) == expected).all())
 
 
 def _train_part(
@@ -236,13 +236,13 @@ def train_scan(
         soft, noise = _annealing(done) if recipe.symbol_noise else (False, 0.0)
         keys = lesson.draw(chance, recipe.batch)
         keys = keys if hard is None else np.concatenate([keys, hard])
-        cells, wanted = lesson.lay_out(keys, int(chance.integers(*lesson.widths, endpoint=True)))
+        cells, expected = lesson.lay_out(keys, int(chance.integers(*lesson.widths, endpoint=True)))
         given = scan(cells, last_first=lesson.last_first, noise=noise, soft=soft)
-        descent.step(F.cross_entropy(given.flatten(0, 1), wanted.flatten()))
+        descent.step(F.cross_entropy(given.flatten(0, 1), expected.flatten()))
         if done > 0.2:
             with torch.no_grad():
                 plain = scan(cells, last_first=lesson.last_first)
-            wrong = (plain.argmax(-1) != wanted).any(1).numpy()
+            wrong = (plain.argmax(-1) != expected).any(1).numpy()
             hard = np.unique(keys[wrong], axis=0)
             if len(hard) > KEPT_HARD:
                 hard = chance.choice(hard, KEPT_HARD, replace=False)
@@ -272,8 +272,8 @@ def train_scanner(
     for step in range(steps):
         sums = draw(chance, recipe.scanner_batch) + hard
         softness = _gates_at(step / steps, recipe.gate_noise)
-        given, wanted = read_and_add(network.scanner, network.adder, sums, softness)
-        descent.step(F.cross_entropy(given.flatten(0, 1), wanted.flatten()))
+        given, expected = read_and_add(network.scanner, network.adder, sums, softness)
+        descent.step(F.cross_entropy(given.flatten(0, 1), expected.flatten()))
         if step % 2 and step > steps // 5:
             hard = _misread(network, sums)[: 2 * recipe.scanner_batch // 3]
         tell((step + 1) / steps)
@@ -284,7 +284,7 @@ def train_scanner(
 def held_out_sums() -> set[Expression]:
     """Every sum of the published test sets and of the corrected ones: nothing learns from them."""
     known = (published(), corrected())
-    return {each for sets in known for name in TESTED for each in sets.get(name, ())}
+    return {one for sets in known for name in TESTED for one in sets.get(name, ())}
 
 
 def _gates_at(done: float, noise: float) -> Softness:
@@ -298,9 +298,9 @@ def _gates_at(done: float, noise: float) -> Softness:
 @torch.no_grad()
 def _misread(network: Calculator, sums: list[Sum]) -> list[Sum]:
     """Those that rounded gates do not read rightly."""
-    given, wanted = read_and_add(network.scanner, network.adder, sums, None)
-    right = (given.argmax(-1) == wanted).all(1).reshape(len(sums), ROWS).all(1)
-    return [each for each, good in zip(sums, right.tolist(), strict=True) if not good]
+    given, expected = read_and_add(network.scanner, network.adder, sums, None)
+    right = (given.argmax(-1) == expected).all(1).reshape(len(sums), ROWS).all(1)
+    return [one for one, good in zip(sums, right.tolist(), strict=True) if not good]
 
 
 def read_and_add(
@@ -311,9 +311,9 @@ def read_and_add(
     Rows behind the last number are to leave the total as it is.
     """
     tape = scanner.write(
-        encode([each.text for each in sums], scanner.text), ROWS, COLUMNS, softness=softness
+        encode([one.text for one in sums], scanner.text), ROWS, COLUMNS, softness=softness
     )
-    totals = torch.tensor([each.totals(ROWS) for each in sums])
+    totals = torch.tensor([one.totals(ROWS) for one in sums])
     digits = digits_of(totals.flatten(), COLUMNS).reshape(len(sums), ROWS + 1, COLUMNS)
     before = F.one_hot(digits[:, :-1].flatten(0, 1), 10).float()
     cells = adder_cells(tape.rows.flatten(0, 1), tape.switches.flatten(0, 1), before)

@@ -56,9 +56,9 @@ def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
 
     Raises ``UsageError`` where the folder holds none, and ``CheckpointError`` for a damaged one.
     """
-    place = folder or TRAINED
-    found = sorted(each.parent for each in place.glob("*/config.json"))
-    if folder is not None and not found:
+    directory = folder or TRAINED
+    folders = sorted(path.parent for path in directory.glob("*/config.json"))
+    if folder is not None and not folders:
         raise UsageError(f"{folder} holds no folders of predictors; a study leaves them in models/")
     lock = threading.Lock()
 
@@ -67,8 +67,8 @@ def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
             answer = calculator.answer([text])[0]
         return Said(answer.text, _integer(answer.text), answer.confidence)
 
-    own = Voice("calculator", calculator.weights, "characters", calculated)
-    return [own, *map(_predictor, found)]
+    exact_voice = Voice("calculator", calculator.weights, "characters", calculated)
+    return [exact_voice, *map(_predictor, folders)]
 
 
 def _integer(text: str) -> int | None:
@@ -96,7 +96,7 @@ def _predictor(folder: Path) -> Voice:
 def answers(text: str, speaking: Sequence[Voice]) -> dict[str, Any]:
     """The exact value of a sum and what every network says; raises ``UsageError`` for no sum."""
     expression = checked(text)
-    exact, found = expression.value, []
+    exact, entries = expression.value, []
     for voice in speaking:
         entry: dict[str, Any] = {"name": voice.name, "weights": voice.weights, "reads": voice.reads}
         try:
@@ -106,8 +106,8 @@ def answers(text: str, speaking: Sequence[Voice]) -> dict[str, Any]:
         else:
             entry |= {"answer": said.text, "confidence": said.confidence}
             entry |= {"right": _is_right(said.value, exact), "off": _off(said.value, exact)}
-        found.append(entry)
-    return {"sum": expression.text, "exact": str(exact), "answers": found}
+        entries.append(entry)
+    return {"sum": expression.text, "exact": str(exact), "answers": entries}
 
 
 def _short(reason: str) -> str:
@@ -169,18 +169,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.REQUEST_URI_TOO_LONG, "text/plain", b"the sum is too long")
             return
         try:
-            asked = urlsplit(self.path)
+            url = urlsplit(self.path)
         except ValueError:
             self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"this is no address")
             return
-        if asked.path in FILES:
-            file = PAGE / FILES[asked.path]
+        if url.path in FILES:
+            file = PAGE / FILES[url.path]
             self._send(HTTPStatus.OK, TYPES[file.suffix], file.read_bytes())
-        elif asked.path == "/api/answers":
-            self._answers(asked.query)
-        elif asked.path == "/api/two-weights":
+        elif url.path == "/api/answers":
+            self._answers(url.query)
+        elif url.path == "/api/two-weights":
             self._json(two_weights())
-        elif asked.path == "/api/small-network":
+        elif url.path == "/api/small-network":
             self._json(small_network())
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page")

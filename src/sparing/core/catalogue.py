@@ -21,7 +21,7 @@ def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
     come from files too. Raises ``UsageError`` with the nearest names when there is none.
     """
     module = MECHANISMS.load(name, allowed)
-    own = [
+    kinds = [
         value
         for value in vars(module).values()
         if inspect.isclass(value)
@@ -29,9 +29,9 @@ def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
         and not inspect.isabstract(value)
         and value.__module__ == module.__name__
     ]
-    if len(own) != 1:
-        raise UsageError(f"{module.__name__} must define exactly one mechanism, has {len(own)}")
-    return own[0]
+    if len(kinds) != 1:
+        raise UsageError(f"{module.__name__} must define exactly one mechanism, has {len(kinds)}")
+    return kinds[0]
 
 
 def allow(*names: str) -> None:
@@ -56,6 +56,6 @@ def mechanism(name: str, heads: Heads, **options: object) -> Mechanism:
 
 def build(name: str, heads: Heads, options: Mapping[str, object]) -> Mechanism:
     """As ``mechanism``, for a name that a file gave: no module is imported for it."""
-    found = mechanism_class(name)
-    require_options(name, found, options)
-    return found(heads, **options)
+    kind = mechanism_class(name)
+    require_options(name, kind, options)
+    return kind(heads, **options)

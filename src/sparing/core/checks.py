@@ -91,14 +91,14 @@ def _require(group: str, name: str, value: Any, condition: Condition) -> None:
     whole = f"{group}.{name}" if group else name
     if condition.whole:
         if not condition.holds(value):
-            told = f": {', '.join(map(str, value))}" if value else ""
-            raise UsageError(f"{whole} {condition.words}{told}")
+            shown = f": {', '.join(map(str, value))}" if value else ""
+            raise UsageError(f"{whole} {condition.words}{shown}")
         return
-    for each in value if isinstance(value, tuple | list) else (value,):
+    for entry in value if isinstance(value, tuple | list) else (value,):
         if condition.known:
-            require_choice(group or "the study", name, each, condition.known)
-        elif not _holds(condition, each):
-            raise UsageError(f"{whole} {condition.words}, got {quoted(each)}")
+            require_choice(group or "the study", name, entry, condition.known)
+        elif not _holds(condition, entry):
+            raise UsageError(f"{whole} {condition.words}, got {quoted(entry)}")
 
 
 def _holds(condition: Condition, value: Any) -> bool:
@@ -113,12 +113,16 @@ def _holds(condition: Condition, value: Any) -> bool:
 def _declared(kind: Any) -> dict[str, list[Condition]]:
     """The conditions of a class's fields, those of entries of tuples among them."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return {name: found for name, hint in hints.items() if (found := _conditions(hint))}
+    return {name: conditions for name, hint in hints.items() if (conditions := _conditions(hint))}
 
 
 def _conditions(hint: Any) -> list[Condition]:
-    own = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Condition)]
+    conditions = [
+        condition
+        for condition in getattr(hint, "__metadata__", ())
+        if isinstance(condition, Condition)
+    ]
     parts = typing.get_args(hint)
-    if own:
+    if conditions:
         parts = parts[:1]  # the rest of an annotated type is its metadata
-    return [*own, *(each for part in parts for each in _conditions(part))]
+    return [*conditions, *(condition for part in parts for condition in _conditions(part))]

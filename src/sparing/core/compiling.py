@@ -23,12 +23,12 @@ def compiled(module: nn.Module) -> nn.Module:
     Raises ``UsageError`` when there is no mechanism in ``module``, and ``Unsupported`` when none of
     them gains or when nothing can be compiled here (no C++ compiler, for instance).
     """
-    found = [part for part in module.modules() if isinstance(part, Mechanism)]
-    if not found:
+    mechanisms = [part for part in module.modules() if isinstance(part, Mechanism)]
+    if not mechanisms:
         raise UsageError(f"compiled: no mechanism in {type(module).__name__}")
-    gaining = [part for part in found if part.gains_by_compiling]
+    gaining = [part for part in mechanisms if part.gains_by_compiling]
     if not gaining:
-        names = ", ".join(sorted({type(part).__name__ for part in found}))
+        names = ", ".join(sorted({type(part).__name__ for part in mechanisms}))
         raise Unsupported(f"compiled: {names} would gain nothing; leave it as it is")
     _try_compiler(next(module.parameters(), torch.empty(0)).device)
     for part in gaining:

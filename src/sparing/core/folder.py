@@ -30,9 +30,9 @@ class Folder:
         """All entries, sorted; nothing is imported except the folder's (empty) parents."""
         spec = importlib.util.find_spec(self.package)
         places = spec.submodule_search_locations if spec else None
-        found = pkgutil.iter_modules(places or [])
+        modules = pkgutil.iter_modules(places or [])
         return sorted(
-            module.name for module in found if not (module.ispkg or module.name.startswith("_"))
+            module.name for module in modules if not (module.ispkg or module.name.startswith("_"))
         )
 
     def load(self, name: str, allowed: Sequence[str] = ()) -> ModuleType:

@@ -66,8 +66,8 @@ class Mask:
         Without causality one row serves all queries. Built once for layers of one size and device.
         """
         state = None if is_traced() else self._state()
-        place = (queries, keys, device, state)
-        known = None if state is None else self._opened.get(place)  # once: threads share masks
+        key = (queries, keys, device, state)
+        known = None if state is None else self._opened.get(key)  # once: threads share masks
         if known is not None:
             return known
         rows = queries if self.causal else 1
@@ -78,7 +78,7 @@ class Mask:
             allowed = allowed | ~allowed.any(-1, keepdim=True)
         if state is not None:
             self._opened.clear()
-            self._opened[place] = allowed
+            self._opened[key] = allowed
         return allowed
 
     def _state(self) -> int | bytes | None:

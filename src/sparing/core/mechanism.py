@@ -130,8 +130,8 @@ class Mechanism(nn.Module, abc.ABC):
         if not isinstance(mask, Mask):
             raise UsageError(f"{_name(self)}: mask must be a sparing.Mask, got {quoted(mask)}")
         if len(streams) != len(self.streams):
-            wanted = ", ".join(self.streams)
-            raise UsageError(f"{_name(self)} takes the streams {wanted}; got {len(streams)}")
+            expected = ", ".join(self.streams)
+            raise UsageError(f"{_name(self)} takes the streams {expected}; got {len(streams)}")
         tensors = dict(zip(self.streams, streams, strict=True))
         q = tensors["q"]
         for name, tensor in tensors.items():
@@ -158,15 +158,15 @@ class Mechanism(nn.Module, abc.ABC):
             raise UsageError(f"{_name(self)}: {name} must be a tensor, not {type(tensor).__name__}")
         if name == "x":
             fits = tensor.ndim == 3 and tensor.shape[2] == heads.width
-            wanted = f"(batch, tokens, {heads.width})"
+            expected = f"(batch, tokens, {heads.width})"
         else:
             fits = tensor.ndim == 4 and (tensor.shape[1], tensor.shape[3]) == (
                 heads.count,
                 heads.dim,
             )
-            wanted = f"(batch, {heads.count}, tokens, {heads.dim})"
+            expected = f"(batch, {heads.count}, tokens, {heads.dim})"
         if not fits:
-            raise UsageError(f"{_name(self)}: {name} must be {wanted}; got {tuple(tensor.shape)}")
+            raise UsageError(f"{_name(self)}: {name} must be {expected}; got {tuple(tensor.shape)}")
         if tensor.shape[0] != q.shape[0]:
             raise UsageError(
                 f"{_name(self)}: {name} has batch {tensor.shape[0]}, q has {q.shape[0]}"
@@ -262,5 +262,5 @@ def _check_finite(tensors: dict[str, Tensor], mixed: Tensor, looked_at: Iterable
     for name, tensor in tensors.items():
         bad = (~torch.isfinite(tensor)).nonzero()
         if len(bad):
-            place = tuple(bad[0].tolist())
-            raise NotFinite(f"{name} is not finite in a real token: first at {place}")
+            index = tuple(bad[0].tolist())
+            raise NotFinite(f"{name} is not finite in a real token: first at {index}")

@@ -57,7 +57,7 @@ def _fits(value: object, hint: Any) -> bool:
         kinds = Sequence if origin is Sequence else (list, tuple)  # JSON knows lists alone
         if not isinstance(value, kinds) or isinstance(value, str):
             return False
-        return not parts or all(_fits(each, parts[0]) for each in value)
+        return not parts or all(_fits(entry, parts[0]) for entry in value)
     if hint in (int, float):
         kind = Integral if hint is int else Real
         return isinstance(value, kind) and not isinstance(value, bool)

@@ -22,11 +22,11 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         why = "null character" if "\0" in text else f"name of more than {LONGEST_NAME} bytes"
         raise UsageError(f"no such file or folder: {text[:40]!r} has a {why} in it")
     try:
-        found = Path(text).expanduser()
+        full = Path(text).expanduser()
     except RuntimeError as error:
         raise UsageError(f"no such file or folder: {text[:40]!r} is of an unknown user") from error
     try:
-        found.resolve()
+        full.resolve()
     except (RuntimeError, OSError) as error:
         raise UsageError(f"no such file or folder: {text[:40]!r} is a circle of links") from error
-    return found
+    return full

@@ -22,8 +22,8 @@ BFLOAT16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
 
 def instruction_sets() -> tuple[str, ...]:
     """The sets of instructions that this processor has, of those that matter to speed."""
-    found = torch.cpu.get_capabilities()
-    return tuple(name for name in INSTRUCTION_SETS if found.get(name, False))
+    capabilities = torch.cpu.get_capabilities()
+    return tuple(name for name in INSTRUCTION_SETS if capabilities.get(name, False))
 
 
 def int8_sums_overflow() -> bool:
@@ -31,10 +31,10 @@ def int8_sums_overflow() -> bool:
 
     Weights of 7 bits cannot reach the end of 16 bits.
     """
-    found = torch.cpu.get_capabilities()
+    capabilities = torch.cpu.get_capabilities()
     sums_in_32_bits = ("avx512_vnni", "avx_vnni", "amx_int8")
-    x86 = found.get("architecture") in ("x86_64", "x86")
-    return x86 and not any(found.get(name, False) for name in sums_in_32_bits)
+    x86 = capabilities.get("architecture") in ("x86_64", "x86")
+    return x86 and not any(capabilities.get(name, False) for name in sums_in_32_bits)
 
 
 def multiplies_bfloat16() -> bool:

@@ -127,8 +127,8 @@ def _resampled(name: str, judged: Evaluation, labels: Tensor) -> tuple[float, fl
 
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(judged.count, (RESAMPLES, judged.count), generator=generator)
-    if name in judged.each:
-        values = torch.tensor(judged.each[name], dtype=torch.float64)[drawn].mean(1)
+    if name in judged.per_example:
+        values = torch.tensor(judged.per_example[name], dtype=torch.float64)[drawn].mean(1)
     else:
         values = _scores_of(name, judged, labels, drawn)
     low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()

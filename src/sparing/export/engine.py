@@ -112,14 +112,14 @@ class Chain:
     def every_exit(self, inputs: Mapping[str, Any]) -> Float[Tensor, "batch exits classes"]:
         """The logits after every segment, nobody leaving: what a threshold is calibrated on."""
         given, keep = self._checked(inputs)
-        found = []
+        answers = []
         with torch.inference_mode(), self._pinned():
             values, keep = self._start(given, keep)
             for segment in self._segments:
                 hidden, logits, _ = segment.run(values)
-                found.append(torch.from_numpy(logits.copy()))
+                answers.append(torch.from_numpy(logits.copy()))
                 values = {**values, "hidden": hidden}
-        return torch.stack(found, 1)
+        return torch.stack(answers, 1)
 
     def _pinned(self) -> Any:
         """PyTorch's threads are the process's; sessions have their own."""
@@ -138,7 +138,7 @@ class Chain:
         self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
     ) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
         """The inputs as the back end wants them, cut to the longest."""
-        values = {name: self._segments[0].own(value) for name, value in inputs.items()}
+        values = {name: self._segments[0].to_input(value) for name, value in inputs.items()}
         if keep is None or keep[:, -1].any():
             return values, keep
         length = length_of(keep)
@@ -192,7 +192,7 @@ class _ModuleSegment:
         self.sizes: Sizes = {}
         self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
 
-    def own(self, value: Tensor) -> Tensor:
+    def to_input(self, value: Tensor) -> Tensor:
         """An input on the module's device."""
         return value.to(self.device)
 
@@ -204,10 +204,10 @@ class _ModuleSegment:
         """Hidden states, for the next segment, logits, and the confidence if it is learned."""
         given = {name: values[name] for name in self.takes if name in values}
         try:
-            found = self.module(**given)
+            result = self.module(**given)
         except (IndexError, ValueError, RuntimeError) as error:
             raise explained(error, given) from error
-        hidden, logits, *sure = (None, found) if isinstance(found, Tensor) else found
+        hidden, logits, *sure = (None, result) if isinstance(result, Tensor) else result
         # in float32, as numpy knows no bfloat16, and a threshold means the same in every precision
         return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
 
@@ -226,7 +226,7 @@ class _OnnxSegment:
         self.outputs = [made.name for made in self.session.get_outputs()]
         self.gives_hidden = "next_hidden" in self.outputs
 
-    def own(self, value: Tensor) -> NDArray[Any]:
+    def to_input(self, value: Tensor) -> NDArray[Any]:
         """An input as an array."""
         value = value.float() if value.is_floating_point() else value
         array: NDArray[Any] = value.cpu().numpy()
@@ -243,8 +243,8 @@ class _OnnxSegment:
             made = self.session.run(self.outputs, given)
         except Exception as error:  # onnxruntime's own errors share no public base class
             raise explained(error, given) from error
-        found = dict(zip(self.outputs, made, strict=True))
-        return found.get("next_hidden"), found["logits"], found.get("confidence")
+        outputs = dict(zip(self.outputs, made, strict=True))
+        return outputs.get("next_hidden"), outputs["logits"], outputs.get("confidence")
 
 
 def _chosen(
@@ -255,8 +255,8 @@ def _chosen(
 ) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
     """What later segments need of the inputs that go on, cut to the longest of these."""
     rows = segment.rows(stay)
-    wanted = [name for name in ("hidden", "attention_mask") if name in values]
-    chosen: dict[str, Any] = {name: values[name][rows] for name in wanted}
+    names = [name for name in ("hidden", "attention_mask") if name in values]
+    chosen: dict[str, Any] = {name: values[name][rows] for name in names}
     if keep is None:
         return chosen, None
     keep = keep[stay]

@@ -83,8 +83,8 @@ def _require_shape(name: str, value: Tensor, sizes: Sequence[int | None] | None)
     if not fits:
         names = ("batch", "tokens") if len(sizes) < 4 else ("batch",)
         free = [*names, *["*"] * len(sizes)]
-        wanted = ", ".join(str(size or free[place]) for place, size in enumerate(sizes))
-        raise UsageError(f"{name} is of shape {tuple(value.shape)}; the model reads ({wanted})")
+        expected = ", ".join(str(size or free[index]) for index, size in enumerate(sizes))
+        raise UsageError(f"{name} is of shape {tuple(value.shape)}; the model reads ({expected})")
 
 
 def _require_values(name: str, value: Tensor) -> Tensor:

@@ -150,13 +150,13 @@ def quantise(
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, path in enumerate(segments):
-        kept = [
+        excluded = [
             layer.partition(".")[2]
             for layer in layers
             if layer.startswith(f"{number}.")
             and any(fnmatch.fnmatchcase(layer, pattern) for pattern in settings.float32_layers)
         ]
-        written.append(_quantised(path, folder / path.name, settings, kept))
+        written.append(_quantised(path, folder / path.name, settings, excluded))
     return written
 
 
@@ -194,7 +194,7 @@ def sensitivities(
     layers = quantisable_layers(segments)
     folder.mkdir(parents=True, exist_ok=True)
     reference = Chain(segments, thread_count=thread_count)(inputs)[0]
-    found = []
+    shifts = []
     for layer in layers:
         number, name = layer.split(".", 1)
         path = segments[int(number)]
@@ -203,8 +203,8 @@ def sensitivities(
             replaced = list(segments)
             replaced[int(number)] = _quantised(path, part / path.name, settings, others)
             logits = Chain(replaced, thread_count=thread_count)(inputs)[0]
-        found.append((layer, logit_shift(reference, logits)))
-    return sorted(found, key=lambda pair: -pair[1].relative)
+        shifts.append((layer, logit_shift(reference, logits)))
+    return sorted(shifts, key=lambda pair: -pair[1].relative)
 
 
 def quantise_module(module: nn.Module) -> nn.Module:
@@ -245,23 +245,26 @@ def _products(model: Any) -> list[Any]:
     ]
 
 
-def _quantised(source: Path, target: Path, settings: Int8Settings, kept: list[str]) -> Path:
-    """Quantise one file, all layers but those ``kept``; the file appears whole or not at all."""
+def _quantised(source: Path, target: Path, settings: Int8Settings, excluded: list[str]) -> Path:
+    """Quantise one file, all layers but the ``excluded`` ones.
+
+    The file appears whole or not at all.
+    """
     model = _loaded(source)
     # Shapes that the exporter noted contradict those that the quantiser infers.
     model.graph.ClearField("value_info")
     with replacing(target) as temporary:
         if settings.scales == "blocks":
-            _quantise_blocks(model, temporary, kept)
+            _quantise_blocks(model, temporary, excluded)
         else:
-            _quantise_whole(model, temporary, settings, kept)
+            _quantise_whole(model, temporary, settings, excluded)
     return target
 
 
-def _quantise_whole(model: Any, target: Path, settings: Int8Settings, kept: list[str]) -> None:
+def _quantise_whole(model: Any, target: Path, settings: Int8Settings, excluded: list[str]) -> None:
     quantisation = require("onnxruntime.quantization")
     # Products with a bias in one node are split, and renamed, before exclusions are looked up.
-    excluded = [name + ending for name in kept for ending in ("", "_MatMul")]
+    nodes = [name + ending for name in excluded for ending in ("", "_MatMul")]
     # Without this mark the quantiser advises a preparation that torch.onnx has done already.
     model.metadata_props.add(key=MARK, value="onnxruntime.quant")
     quantisation.quantize_dynamic(
@@ -271,11 +274,11 @@ def _quantise_whole(model: Any, target: Path, settings: Int8Settings, kept: list
         per_channel=settings.scales == "channel",
         reduce_range=settings.seven_bits,
         weight_type=quantisation.QuantType.QInt8,
-        nodes_to_exclude=excluded,
+        nodes_to_exclude=nodes,
     )
 
 
-def _quantise_blocks(model: Any, target: Path, kept: list[str]) -> None:
+def _quantise_blocks(model: Any, target: Path, excluded: list[str]) -> None:
     onnx = require("onnx")
     blocks = require("onnxruntime.quantization.matmul_nbits_quantizer")
     quantiser = blocks.MatMulNBitsQuantizer(
@@ -284,7 +287,7 @@ def _quantise_blocks(model: Any, target: Path, kept: list[str]) -> None:
         block_size=BLOCK,
         is_symmetric=True,
         accuracy_level=4,  # activations in INT8 too
-        nodes_to_exclude=kept,
+        nodes_to_exclude=excluded,
     )
     quantiser.process()
     onnx.save_model(quantiser.model.model, target)

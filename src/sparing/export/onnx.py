@@ -99,8 +99,8 @@ def open_session(path: Path, thread_count: int = 1) -> Any:
 @cache
 def _share_arena(runtime: Any) -> None:
     """Register one arena for all sessions of this process that ask for it."""
-    kind, place = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
-    runtime.create_and_register_allocator(runtime.OrtMemoryInfo("Cpu", kind, 0, place), None)
+    kind, memory = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
+    runtime.create_and_register_allocator(runtime.OrtMemoryInfo("Cpu", kind, 0, memory), None)
 
 
 def _check(segment: nn.Module, inputs: Mapping[str, Tensor]) -> None:
@@ -122,12 +122,12 @@ def _check(segment: nn.Module, inputs: Mapping[str, Tensor]) -> None:
 
 def _at(inputs: Mapping[str, Tensor], batch: int, tokens: int | None) -> dict[str, Tensor]:
     """The inputs repeated or cut to ``batch`` rows and, where they have them, cut to ``tokens``."""
-    found = {}
+    resized = {}
     for name, value in inputs.items():
         rows = torch.arange(batch) % len(value)
         chosen = value[rows]
-        found[name] = chosen[:, :tokens].contiguous() if value.ndim in (2, 3) else chosen
-    return found
+        resized[name] = chosen[:, :tokens].contiguous() if value.ndim in (2, 3) else chosen
+    return resized
 
 
 @contextmanager
@@ -258,11 +258,11 @@ def _compare(segment: nn.Module, path: Path, example: dict[str, Tensor], toleran
         shape = " x ".join(str(size) for size in next(iter(trial.values())).shape)
         feed = {name: value.numpy() for name, value in trial.items() if name in takes}
         try:
-            found = session.run(None, feed)
+            outputs = session.run(None, feed)
         except Exception as error:  # onnxruntime's own errors share no public base class
             reason = str(error).splitlines()[0]
             raise Unsupported(f"exported, the segment fails at {shape}: {reason}") from error
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(outputs, expected, strict=True):
             _refuse_difference(ours, theirs.numpy(), trial, shape, tolerance)
 
 

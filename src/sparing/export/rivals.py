@@ -106,13 +106,13 @@ def dense_rivals(
     """
     options: dict[str, Any] = {"thread_count": thread_count, "longest": longest}
     exported = export_onnx(segment, example_inputs, folder / "dense.onnx")
-    found = {"eager": Chain([segment], **options)}
+    chains = {"eager": Chain([segment], **options)}
     if compiled:
-        found["torch.compile"] = Chain([compiled_segment(segment, example_inputs)], **options)
-    found["onnxruntime"] = Chain([exported], **options)
+        chains["torch.compile"] = Chain([compiled_segment(segment, example_inputs)], **options)
+    chains["onnxruntime"] = Chain([exported], **options)
     if eager_int8:
-        found["torch.ao INT8"] = Chain([quantise_module(segment)], **options)
+        chains["torch.ao INT8"] = Chain([quantise_module(segment)], **options)
     for number, settings in enumerate(int8):
         paths = quantise([exported], folder / f"int8-{number}", settings)
-        found[f"onnxruntime INT8, {settings}"] = Chain(paths, **options)
-    return found
+        chains[f"onnxruntime INT8, {settings}"] = Chain(paths, **options)
+    return chains

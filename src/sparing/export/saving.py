@@ -68,13 +68,13 @@ def tokenizer_of(name: str) -> Any:
     from sparing.tasks.shared.text import VOCABULARIES
 
     folder = expanded(name)
-    place = str(folder) if folder.is_dir() else name
+    source = str(folder) if folder.is_dir() else name
     with quiet():
         for file in VOCABULARIES:
-            if cached_file(place, file, _raise_exceptions_for_missing_entries=False) is None:
+            if cached_file(source, file, _raise_exceptions_for_missing_entries=False) is None:
                 continue
             try:
-                return open_tokenizer(place)
+                return open_tokenizer(source)
             except Exception as error:  # a damaged file ends in any
                 reason = str(error).partition("\n")[0] or type(error).__name__
                 raise CheckpointError(f"the tokenizer of {name} is damaged: {reason}") from error

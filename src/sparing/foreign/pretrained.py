@@ -49,13 +49,13 @@ def open_config(source: str | Path, kind: Any = AutoConfig) -> PreTrainedConfig:
     Raises what transformers raises, ``ValueError`` where the configuration asks for code of
     others, and ``CheckpointError`` for sizes that its weights cannot have.
     """
-    place = local(source)
-    folder = Path(place)
+    path = local(source)
+    folder = Path(path)
     if folder.is_dir():
-        _require_sizes(folder, weight_shapes(folder), place)
-    elif (fetched := _fetched(place, CONFIG)) is not None:
-        _require_sizes(fetched, {}, place)
-    config: PreTrainedConfig = kind.from_pretrained(place, trust_remote_code=False)
+        _require_sizes(folder, weight_shapes(folder), path)
+    elif (fetched := _fetched(path, CONFIG)) is not None:
+        _require_sizes(fetched, {}, path)
+    config: PreTrainedConfig = kind.from_pretrained(path, trust_remote_code=False)
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
     for part in (config, *parts):
         chosen = getattr(part, "_attn_implementation", None)
@@ -77,31 +77,29 @@ def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
     raises, ``ValueError`` for a folder that asks for code or models of others, and
     ``CheckpointError`` for weights that are not finite or far smaller than the configuration.
     """
-    place = local(source)
-    if (Path(place) / ADAPTER).is_file():
+    path = local(source)
+    if (Path(path) / ADAPTER).is_file():
         raise ValueError(
             f"it holds an adapter ({ADAPTER}): merge it into its model, and save that one"
         )
     concrete = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
     if "config" not in options:
-        options["config"] = open_config(place, kind.config_class if concrete else AutoConfig)
-    folder = (
-        Path(place) if Path(place).is_dir() else _fetched(place, CONFIG, WEIGHTS, INDEX, _SHARDS)
-    )
+        options["config"] = open_config(path, kind.config_class if concrete else AutoConfig)
+    folder = Path(path) if Path(path).is_dir() else _fetched(path, CONFIG, WEIGHTS, INDEX, _SHARDS)
     if folder is not None:
         config = copy.deepcopy(options["config"])
         build = kind if concrete else kind.from_config
-        require_room(lambda: build(config), weight_shapes(folder), place)
+        require_room(lambda: build(config), weight_shapes(folder), path)
     wants_info = options.pop("output_loading_info", False)
     options |= {"trust_remote_code": False, "output_loading_info": True}
-    opened, info = kind.from_pretrained(place, **options)
-    _read_base(opened, info, place, options)
-    require_finite(opened, place)
+    opened, info = kind.from_pretrained(path, **options)
+    _read_base(opened, info, path, options)
+    require_finite(opened, path)
     return (opened, info) if wants_info else opened
 
 
 def _read_base(
-    opened: PreTrainedModel, info: dict[str, Any], place: str, options: dict[str, Any]
+    opened: PreTrainedModel, info: dict[str, Any], path: str, options: dict[str, Any]
 ) -> None:
     """Fill in the encoder where transformers missed it: some releases read a ViT without head so.
 
@@ -111,24 +109,24 @@ def _read_base(
     lost = {name for name in info["missing_keys"] if name.startswith(start)}
     if not lost or not info["unexpected_keys"] or opened.base_model is opened:
         return
-    base, found = type(opened.base_model).from_pretrained(place, **options)
-    gained = lost - {start + name for name in found["missing_keys"]}
+    base, base_info = type(opened.base_model).from_pretrained(path, **options)
+    gained = lost - {start + name for name in base_info["missing_keys"]}
     if not gained:
         return
     # the encoder by itself may have a pooler that the head goes without
     opened.base_model.load_state_dict(base.state_dict(), strict=False)
     info["missing_keys"] = {*info["missing_keys"]} - gained
-    info["unexpected_keys"] = found["unexpected_keys"]
+    info["unexpected_keys"] = base_info["unexpected_keys"]
 
 
-def _require_sizes(folder: Path, shapes: Shapes, place: str) -> None:
+def _require_sizes(folder: Path, shapes: Shapes, path: str) -> None:
     """Look at the configuration as it is written, before a number in it makes a long list."""
     try:
         written = parse_json(read_plain(folder / CONFIG), finite=False)
     except (OSError, ValueError):
         return  # transformers says what is wrong with it
     if isinstance(written, dict):
-        require_sizes(written, shapes, place)
+        require_sizes(written, shapes, path)
 
 
 def _fetched(name: str, *files: str) -> Path | None:

@@ -77,7 +77,7 @@ def _pickled_shapes(path: Path) -> Shapes:
     }
 
 
-def require_sizes(config: Mapping[str, Any], shapes: Shapes, place: object) -> None:
+def require_sizes(config: Mapping[str, Any], shapes: Shapes, source: object) -> None:
     """Raise ``CheckpointError`` for a size in a configuration that no such weights can have."""
     indices = {part for name in shapes for part in name.split(".") if part.isdigit()}
     largest = max((side for shape in shapes.values() for side in shape), default=0)
@@ -100,7 +100,7 @@ def require_sizes(config: Mapping[str, Any], shapes: Shapes, place: object) -> N
             continue
         if value > most:
             raise CheckpointError(
-                f"{place}: its configuration says {name[:40]} = {str(value)[:24]}, which its "
+                f"{source}: its configuration says {name[:40]} = {str(value)[:24]}, which its "
                 "weights cannot have"
             )
 
@@ -120,7 +120,7 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield name, value
 
 
-def require_room(build: Any, shapes: Shapes, place: object) -> None:
+def require_room(build: Any, shapes: Shapes, source: object) -> None:
     """Raise ``CheckpointError`` where ``build()`` makes a far larger model than the weights are.
 
     It is called on the meta device, where a model takes no memory. What else it raises is left to
@@ -137,20 +137,20 @@ def require_room(build: Any, shapes: Shapes, place: object) -> None:
         return
     if size > MORE_TIMES * known + MORE_PARAMS:
         raise CheckpointError(
-            f"{place}: its configuration makes a model of {size:.3g} parameters, and its weights "
+            f"{source}: its configuration makes a model of {size:.3g} parameters, and its weights "
             f"have {known:.3g}"
         )
 
 
-def require_finite(model: nn.Module, place: object) -> None:
+def require_finite(model: nn.Module, source: object) -> None:
     """Raise ``CheckpointError``, naming it, where a weight of a model is NaN or infinite.
 
     Looking at what the model computes would not do: fused attention hides a query that is NaN.
     """
     for name, value in model.named_parameters():
         if not bool(value.isfinite().all()):
-            raise CheckpointError(f"{place}: the weights {name} are not finite")
+            raise CheckpointError(f"{source}: the weights {name} are not finite")
     for name, buffer in model.named_buffers():
         # masks may hold infinities
         if buffer.is_floating_point() and bool(buffer.isnan().any()):
-            raise CheckpointError(f"{place}: the weights {name} are not finite")
+            raise CheckpointError(f"{source}: the weights {name} are not finite")

@@ -54,8 +54,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch queries width"]:
         """Attend from ``x`` to itself, or to ``context`` (cross-attention, without causality)."""
         if x.ndim != 3 or x.shape[-1] != self.q_projection.in_features:
-            wanted = f"(batch, tokens, {self.q_projection.in_features})"
-            raise UsageError(f"Attention: x must be {wanted}; got {tuple(x.shape)}")
+            expected = f"(batch, tokens, {self.q_projection.in_features})"
+            raise UsageError(f"Attention: x must be {expected}; got {tuple(x.shape)}")
         if context is not None:
             mask = Mask(mask.keep, mask.causal, cross=True)
         source = x if context is None else context

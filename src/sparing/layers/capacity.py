@@ -24,8 +24,8 @@ class Capacity:
     @classmethod
     def from_share(cls, share: float, least: int = 1) -> Capacity:
         """The nearest fraction with a denominator of at most 10,000."""
-        found = Fraction(share).limit_denominator(FINEST)
-        return cls(found.numerator, found.denominator, least)
+        fraction = Fraction(share).limit_denominator(FINEST)
+        return cls(fraction.numerator, fraction.denominator, least)
 
     def of_count(self, count: int) -> int:
         """Of a number of tokens (which may be a traced size)."""

@@ -105,12 +105,12 @@ class ElasticLayer(nn.Module):
             return self._finish(rows, self._join(mixed, layout), neurons), received
         # one sequence at a time: the squares of a whole batch would be the peak of all memory
         parts = []
-        for place in range(len(streams[0])):
-            one = slice(place, place + 1)
+        for index in range(len(streams[0])):
+            one = slice(index, index + 1)
             q, k, v = (stream[one] for stream in streams)
             chosen = [None if mask is None else mask[one] for mask in (seen, paid)]
             parts.append(self._scored((q, k, v), *chosen))
-        mixed, received = (torch.cat(found) for found in zip(*parts, strict=True))
+        mixed, received = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         return self._finish(rows, self._join(mixed, layout), neurons), received
 
     def _scored(
@@ -147,8 +147,8 @@ class ElasticLayer(nn.Module):
         x = self.attention_norm(rows) if self.form.norm_first else rows
         count = heads * self.head_rows
         projected = F.linear(x, self.projection.weight[:count], self.projection.bias[:count])
-        standing = layout.stand(projected)
-        by_head = standing.view(*standing.shape[:2], heads, self.head_rows).transpose(1, 2)
+        padded = layout.stand(projected)
+        by_head = padded.view(*padded.shape[:2], heads, self.head_rows).transpose(1, 2)
         dim = self.sizes.query_dim
         q, k, v = torch.split(by_head, [dim, dim, self.sizes.value_dim], -1)
         return q, k, v

@@ -87,10 +87,10 @@ class AdaptiveEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(ElasticLayer(size, form) for size in sizes)
-        places = sorted({*exits, len(sizes)})
-        if places[0] < 1 or places[-1] > len(sizes):
+        numbers = sorted({*exits, len(sizes)})
+        if numbers[0] < 1 or numbers[-1] > len(sizes):
             raise UsageError(f"exits are layers from 1 to {len(sizes)}, got {list(exits)}")
-        self.heads = nn.ModuleDict({str(place): ExitHead(head) for place in places})
+        self.heads = nn.ModuleDict({str(number): ExitHead(head) for number in numbers})
         self.confidences = nn.ModuleDict()
         self.gates = nn.ModuleDict()
         self.gate_kind = ""
@@ -103,7 +103,7 @@ class AdaptiveEncoder(nn.Module):
     @property
     def exits(self) -> tuple[int, ...]:
         """The layers that have a head, the last one included."""
-        return tuple(int(place) for place in self.heads)
+        return tuple(int(number) for number in self.heads)
 
     def forward(self, rows: Float[Tensor, "rows width"], layout: Packed, plan: Plan) -> Spent:
         """Run the plan on packed rows; an input that leaves, or a token dropped, costs no more.
@@ -111,46 +111,46 @@ class AdaptiveEncoder(nn.Module):
         Inputs that go on narrower become a batch of their own, which runs its own slices.
         """
         batch, heard = len(layout.lengths), is_heard(self)
-        found = Found(
+        results = Found(
             rows.new_zeros(batch, self.head(plan.layers).classifier.out_features),
             torch.full((batch,), plan.layers, device=rows.device),
             torch.zeros(batch, dtype=torch.float64) if heard else None,
             torch.zeros(batch, dtype=torch.bool, device=rows.device),
         )
         everybody = Group(torch.arange(batch, device=rows.device), rows, layout)
-        self._run(everybody, plan, 1, found)
-        if found.flops is not None:
-            report(self, "flops", found.flops)
+        self._run(everybody, plan, 1, results)
+        if results.flops is not None:
+            report(self, "flops", results.flops)
             if plan.narrows:
-                report(self, "narrow", found.narrow)
-        return Spent(found.logits, found.layers)
+                report(self, "narrow", results.narrow)
+        return Spent(results.logits, results.layers)
 
-    def _run(self, group: Group, plan: Plan, first: int, found: Found) -> None:
+    def _run(self, group: Group, plan: Plan, first: int, results: Found) -> None:
         """Run a group from layer ``first`` on; what is narrower leaves it and runs by itself."""
         for number in range(first, plan.layers + 1):
-            if found.flops is not None:
-                found.flops[group.index.cpu()] += self.flops(group.layout.lengths, plan, number)
-            rows, kept = self._layer(group.rows, group.layout, plan, number)
+            if results.flops is not None:
+                results.flops[group.index.cpu()] += self.flops(group.layout.lengths, plan, number)
+            rows, chosen = self._layer(group.rows, group.layout, plan, number)
             all_tokens = group.layout  # an exit reads them all, as if the model ended there
-            group = Group(group.index, *_go_on(rows, kept, all_tokens))
-            if number not in plan.asked:
+            group = Group(group.index, *_go_on(rows, chosen, all_tokens))
+            if number not in plan.computed_exits:
                 continue
-            asked = self.head(number).pool(rows, all_tokens)
-            logits = self.head(number)(asked)
+            pooled = self.head(number).pool(rows, all_tokens)
+            logits = self.head(number)(pooled)
             if number == plan.layers:
-                found.take(group.index, logits, number)
+                results.take(group.index, logits, number)
                 return
-            sure = self.confidence(number, asked, logits, plan)
+            sure = self.confidence(number, pooled, logits, plan)
             if number in plan.stops:
                 leaving = sure > plan.threshold
                 if bool(leaving.any()):
-                    found.take(group.index[leaving], logits[leaving], number)
+                    results.take(group.index[leaving], logits[leaving], number)
                     group, sure = group.those(~leaving), sure[~leaving]
             if plan.narrows and number == plan.narrow_after:
                 narrow = sure > plan.narrow_above
                 if bool(narrow.any()):
-                    found.narrow[group.index[narrow]] = True
-                    self._run(group.those(narrow), plan.narrower, number + 1, found)
+                    results.narrow[group.index[narrow]] = True
+                    self._run(group.those(narrow), plan.narrower, number + 1, results)
                     group = group.those(~narrow)
             if not len(group.index):
                 return
@@ -233,13 +233,13 @@ class AdaptiveEncoder(nn.Module):
         for number in range(1, plan.layers + 1):
             trace.lengths.append(layout.lengths)
             heads, neurons = plan.heads[number - 1], plan.neurons[number - 1]
-            standing = layout.stand(paid[:, None]).squeeze(-1) * layout.keep
+            padded = layout.stand(paid[:, None]).squeeze(-1) * layout.keep
             layer = self._at(number)
-            rows, received = layer.forward_scored(rows, layout, heads, neurons, standing)
+            rows, received = layer.forward_scored(rows, layout, heads, neurons, padded)
             trace.states.append(rows)
             gate = self.gate(plan, number)
             if gate is not None:
-                shares = (received * standing.sum(1, keepdim=True))[layout.keep]
+                shares = (received * padded.sum(1, keepdim=True))[layout.keep]
                 opened = gate.soft(gate(rows, shares)).to(paid.dtype)
                 paid = paid * opened.masked_fill(first, 1.0)
                 trace.open.append(paid)
@@ -253,12 +253,12 @@ class AdaptiveEncoder(nn.Module):
         trace = Trace({}, {}, [rows], [])
         for number in range(start, plan.layers + 1):
             trace.lengths.append(layout.lengths)
-            rows, kept = self._layer(rows, layout, plan, number)
+            rows, chosen = self._layer(rows, layout, plan, number)
             trace.states.append(rows)
             if str(number) in self.heads:
                 trace.pooled[number] = self.head(number).pool(rows, layout)
                 trace.answers[number] = self.head(number)(trace.pooled[number])
-            rows, layout = _go_on(rows, kept, layout)
+            rows, layout = _go_on(rows, chosen, layout)
             if plan.narrows and number == plan.narrow_after:
                 sure = self.confidence(number, trace.pooled[number], trace.answers[number], plan)
                 narrow = sure > plan.narrow_above
@@ -281,10 +281,10 @@ class AdaptiveEncoder(nn.Module):
     def check_runs(self, plan: Plan) -> None:
         """Raise ``UsageError`` when the plan asks for more than there is, exit heads included."""
         plan.check_fits(self.sizes)
-        for number in (*plan.exits, *plan.asked):
+        for number in (*plan.exits, *plan.computed_exits):
             self.head(number)
         if plan.confidence == "learned":
-            for number in plan.asked[:-1]:
+            for number in plan.computed_exits[:-1]:
                 self.confidence_head(number)
         if plan.gated and not self.gates:
             raise UsageError("the plan is gated and the model has no gates: encoder.add_gates")
@@ -302,7 +302,7 @@ class AdaptiveEncoder(nn.Module):
         gate = self.gate(plan, number)
         if gate is not None:
             took = took + lengths.cpu().double() * gate.flops_per_token
-        if number not in plan.asked:
+        if number not in plan.computed_exits:
             return took
         if plan.confidence == "learned" and number < plan.layers:
             took = took + self.confidence_head(number).flops
@@ -320,24 +320,24 @@ class AdaptiveEncoder(nn.Module):
             return layer(rows, layout, heads, neurons), None
         if gate is not None and not gate.asks_attention:
             rows = layer(rows, layout, heads, neurons)
-            kept = open_tokens(gate(rows, None), layout)
+            chosen = open_tokens(gate(rows, None), layout)
         else:
             rows, received = layer.forward_scored(rows, layout, heads, neurons)
             if gate is None:
                 least = self.head(plan.layers).form.least_tokens
-                kept = kept_tokens(received, layout, plan, least)
+                chosen = kept_tokens(received, layout, plan, least)
             else:
                 shares = (received * layout.lengths[:, None])[layout.keep]
-                kept = open_tokens(gate(rows, shares), layout)
+                chosen = open_tokens(gate(rows, shares), layout)
             if is_heard(self):
                 report(self, "received", received)
         if is_heard(self):
-            report(self, "kept", kept)
-        return rows, kept
+            report(self, "kept", chosen)
+        return rows, chosen
 
 
 def _go_on(
-    rows: Tensor, kept: Bool[Tensor, " rows"] | None, layout: Packed
+    rows: Tensor, chosen: Bool[Tensor, " rows"] | None, layout: Packed
 ) -> tuple[Tensor, Packed]:
     """The rows that are kept, and their layout."""
-    return (rows, layout) if kept is None else (rows[kept], layout.choose(kept))
+    return (rows, layout) if chosen is None else (rows[chosen], layout.choose(chosen))

@@ -36,10 +36,10 @@ class ThresholdGate(nn.Module):
     flops_per_token = 0
     TEMPERATURE, RATE = 0.1, 50.0
 
-    def __init__(self, width: int, place: int) -> None:
+    def __init__(self, width: int, layer: int) -> None:
         super().__init__()
         # rising with depth, as in the paper; 0 would leave the sigmoid no slope to learn from
-        self.part = nn.Parameter(torch.tensor(0.05 * place / self.RATE))
+        self.part = nn.Parameter(torch.tensor(0.05 * layer / self.RATE))
 
     @property
     def threshold(self) -> Float[Tensor, ""]:
@@ -69,7 +69,7 @@ class SkimGate(nn.Module):
 
     asks_attention = False
 
-    def __init__(self, width: int, place: int) -> None:
+    def __init__(self, width: int, layer: int) -> None:
         super().__init__()
         hidden = max(1, width // 2)
         self.norm = nn.LayerNorm(width)
@@ -107,7 +107,7 @@ class RandomGate(nn.Module):
     asks_attention = False
     flops_per_token = 0
 
-    def __init__(self, width: int, place: int) -> None:
+    def __init__(self, width: int, layer: int) -> None:
         super().__init__()
         self.share: Tensor
         self.register_buffer("share", torch.tensor(1.0))
@@ -131,12 +131,12 @@ GATES: dict[str, type[Any]] = {
 """LTP's learned thresholds, Transkimmer's small networks, and chance."""
 
 
-def new_gate(kind: str, width: int, place: int) -> nn.Module:
-    """A gate after layer ``place``; raises ``UsageError`` for a kind that there is not."""
+def new_gate(kind: str, width: int, layer: int) -> nn.Module:
+    """A gate after layer ``layer``; raises ``UsageError`` for a kind that there is not."""
     if kind not in GATES:
         known = ", ".join(GATES)
         raise UsageError(f"gates are of the kinds {known}, not {kind!r}{nearest(kind, GATES)}")
-    gate: nn.Module = GATES[kind](width, place)
+    gate: nn.Module = GATES[kind](width, layer)
     return gate
 
 
@@ -160,8 +160,8 @@ def kept_tokens(
     # 0.55 times 100 is a little above 55, which must not round up to 56
     counts = (layout.lengths.double() * plan.tokens_kept - ROUNDING).ceil().clamp(min=least)
     places = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    kept = places < counts[:, None]
+    chosen = places < counts[:, None]
     if plan.tokens_above > 0:
         enough = received * layout.lengths[:, None] >= plan.tokens_above
-        kept = kept & (enough | (places < least))
-    return kept[real]
+        chosen = chosen & (enough | (places < least))
+    return chosen[real]

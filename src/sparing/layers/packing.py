@@ -28,7 +28,7 @@ class Layout(Protocol):
     def stand(self, rows: Tensor) -> Tensor:
         """The rows as (batch, tokens, channels), for attention."""
 
-    def lay(self, standing: Tensor) -> Tensor:
+    def lay(self, padded: Tensor) -> Tensor:
         """Back from (batch, tokens, channels)."""
 
     def first(self, rows: Tensor) -> Float[Tensor, "batch channels"]:
@@ -54,9 +54,9 @@ class Padded:
         """Nothing to do."""
         return rows
 
-    def lay(self, standing: Tensor) -> Tensor:
+    def lay(self, padded: Tensor) -> Tensor:
         """Nothing to do."""
-        return standing
+        return padded
 
     def first(self, rows: Tensor) -> Float[Tensor, "batch channels"]:
         """The first token of each sequence."""
@@ -120,18 +120,18 @@ class Packed:
         shape = (len(self.lengths), self.longest, rows.shape[-1])
         return rows.view(shape) if self.even else rows[self._source].view(shape)
 
-    def lay(self, standing: Tensor) -> Tensor:
+    def lay(self, padded: Tensor) -> Tensor:
         """The real tokens of a batch, end to end."""
-        flat = standing.reshape(-1, standing.shape[-1])
+        flat = padded.reshape(-1, padded.shape[-1])
         return flat if self.even else flat[self._places]
 
     def first(self, rows: Tensor) -> Float[Tensor, "batch channels"]:
         """Each sequence's first row."""
         return rows[self.starts]
 
-    def choose(self, kept: Bool[Tensor, " rows"]) -> Packed:
+    def choose(self, chosen: Bool[Tensor, " rows"]) -> Packed:
         """The layout of the rows that are kept; every sequence must keep at least one."""
-        counts = torch.zeros_like(self.lengths).index_add_(0, self.owner, kept.to(torch.long))
+        counts = torch.zeros_like(self.lengths).index_add_(0, self.owner, chosen.to(torch.long))
         return Packed(counts)
 
     def stay(
@@ -146,11 +146,11 @@ def mean_after_first(rows: Tensor, layout: Layout) -> Float[Tensor, "batch chann
 
     Every sequence needs two rows.
     """
-    standing = layout.stand(rows)[:, 1:]
+    padded = layout.stand(rows)[:, 1:]
     if layout.visible is None:
-        return standing.mean(1)
+        return padded.mean(1)
     real = layout.visible[:, 0, 0, 1:, None]
-    return (standing * real).sum(1) / real.sum(1)
+    return (padded * real).sum(1) / real.sum(1)
 
 
 def pack(

@@ -153,10 +153,10 @@ def _entropy(seen: Float[Tensor, "batch patches pixels"], bins: int) -> Tensor:
 
     What is never seen adds nothing.
     """
-    place = (seen * bins).long().clamp(0, bins - 1)
+    bin_index = (seen * bins).long().clamp(0, bins - 1)
     entropy = torch.zeros_like(seen[..., 0])
     for number in range(bins):
-        share = (place == number).to(seen.dtype).mean(-1)
+        share = (bin_index == number).to(seen.dtype).mean(-1)
         entropy = entropy + torch.special.entr(share)
     return entropy / LN_2
 

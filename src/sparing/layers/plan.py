@@ -147,7 +147,7 @@ class Plan:
         return replace(self.wider, exits=(), threshold=1.0)
 
     @cached_property
-    def asked(self) -> tuple[int, ...]:
+    def computed_exits(self) -> tuple[int, ...]:
         """The layers whose exit heads are asked, the last one included, in their order."""
         narrow = (self.narrow_after,) if self.narrows else ()
         return tuple(sorted({*self.stops, *narrow, self.layers}))
@@ -170,16 +170,16 @@ class Plan:
         """
         if not 1 <= layers <= self.layers:
             raise UsageError(f"the plan has {self.layers} layers, not {layers}")
-        kept = self if layers > self.narrow_after else self.wider
-        after = kept.narrow_after
+        plan = self if layers > self.narrow_after else self.wider
+        after = plan.narrow_after
         rest = layers - after if after else 0
         return replace(
-            kept,
-            heads=kept.heads[:layers],
-            neurons=kept.neurons[:layers],
-            exits=tuple(place for place in kept.exits if place <= layers),
-            narrow_heads=kept.narrow_heads[:rest],
-            narrow_neurons=kept.narrow_neurons[:rest],
+            plan,
+            heads=plan.heads[:layers],
+            neurons=plan.neurons[:layers],
+            exits=tuple(layer for layer in plan.exits if layer <= layers),
+            narrow_heads=plan.narrow_heads[:rest],
+            narrow_neurons=plan.narrow_neurons[:rest],
         )
 
     def check_fits(self, sizes: Sequence[LayerSizes]) -> None:
@@ -187,16 +187,16 @@ class Plan:
         if self.layers > len(sizes):
             raise UsageError(f"the plan has {self.layers} layers, the model {len(sizes)}")
         for number, size in enumerate(sizes[: self.layers], start=1):
-            wanted = (self.heads[number - 1], self.neurons[number - 1])
-            if wanted[0] > size.heads or wanted[1] > size.neurons:
+            needed = (self.heads[number - 1], self.neurons[number - 1])
+            if needed[0] > size.heads or needed[1] > size.neurons:
                 raise UsageError(
-                    f"the plan asks for {wanted[0]} heads and {wanted[1]} neurons in layer "
+                    f"the plan asks for {needed[0]} heads and {needed[1]} neurons in layer "
                     f"{number}, which has {size.heads} and {size.neurons}"
                 )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what was added later is left out where it says nothing, for older readers."""
-        later = {each.name: each.default for each in fields(self)[FIRST_FIELDS:]}
+        later = {entry.name: entry.default for entry in fields(self)[FIRST_FIELDS:]}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()

@@ -65,20 +65,22 @@ class CodeCarbonReader(Reader):
         if tracker is None:
             raise UsageError("the CodeCarbon window was never begun")
         tracker.stop()
-        found = getattr(tracker, "final_emissions_data", None)
-        if found is None:  # it logs its errors and goes on
+        emissions = getattr(tracker, "final_emissions_data", None)
+        if emissions is None:  # it logs its errors and goes on
             raise UsageError("CodeCarbon gave no figures: run it by itself to see why")
         ways = [str(getattr(part, "_mode", "")) for part in getattr(tracker, "_hardware", [])]
         counted = any(way in COUNTERS for way in ways)
         way = next((way for way in ways if way), "unknown")
         cpu: EnergyObtained = "measured" if counted else "estimated"
         components = [
-            _component("cpu", found.cpu_energy, cpu, f"CodeCarbon, {way} mode"),
-            _component("ram", found.ram_energy, "estimated", "CodeCarbon, a constant per module"),
+            _component("cpu", emissions.cpu_energy, cpu, f"CodeCarbon, {way} mode"),
+            _component(
+                "ram", emissions.ram_energy, "estimated", "CodeCarbon, a constant per module"
+            ),
         ]
-        if found.gpu_count:
+        if emissions.gpu_count:
             method = "CodeCarbon, from the boards' counters"
-            components.append(_component("gpu", found.gpu_energy, "measured", method))
+            components.append(_component("gpu", emissions.gpu_energy, "measured", method))
         if not counted:
             self.notes.append(f"CodeCarbon found no counter of the processor: {way} mode")
         return components
@@ -105,11 +107,11 @@ class ZeusReader(Reader):
 
     def stop(self) -> list[Component]:
         """End the window; one component for each board and package."""
-        found = self._monitor.end_window(WINDOW)
+        reading = self._monitor.end_window(WINDOW)
         kinds = (
-            ("gpu", found.gpu_energy, "NVML"),
-            ("package", found.cpu_energy, "RAPL"),
-            ("dram", found.dram_energy, "RAPL"),
+            ("gpu", reading.gpu_energy, "NVML"),
+            ("package", reading.cpu_energy, "RAPL"),
+            ("dram", reading.dram_energy, "RAPL"),
         )
         components = []
         for kind, energies, counter in kinds:
@@ -117,8 +119,8 @@ class ZeusReader(Reader):
                 self.notes.append(f"Zeus reads no energy of {kind} here")
                 continue
             components += [
-                Component(f"{kind} {place}", float(joules), "measured", f"Zeus, {counter} counter")
-                for place, joules in energies.items()
+                Component(f"{kind} {index}", float(joules), "measured", f"Zeus, {counter} counter")
+                for index, joules in energies.items()
             ]
         return components
 

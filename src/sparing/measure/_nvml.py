@@ -74,11 +74,11 @@ class NvmlReader(Reader):
     def stop(self) -> list[Component]:
         """One component for each board that could be read to the end."""
         self.poll()
-        found = [self._component(board) for board in self._boards]
+        components = [self._component(board) for board in self._boards]
         if self._open:
             self._nvml.nvmlShutdown()
             self._open = False
-        return [component for component in found if component is not None]
+        return [component for component in components if component is not None]
 
     def _board(self, index: int, uuid: str) -> _Board:
         nvml = self._nvml

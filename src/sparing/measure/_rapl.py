@@ -113,8 +113,8 @@ class RaplReader(Reader):
         for pattern in ("intel-rapl*:*", "intel-rapl*/intel-rapl*:*"):
             for folder in self._root.glob(pattern):
                 folders.setdefault(folder.resolve(), folder)
-        found = [zone for folder in folders.values() if (zone := self._zone(folder))]
-        return sorted(found, key=lambda zone: ("mmio" in zone.folder.name, zone.folder.name))
+        zones = [zone for folder in folders.values() if (zone := self._zone(folder))]
+        return sorted(zones, key=lambda zone: ("mmio" in zone.folder.name, zone.folder.name))
 
     def _zone(self, folder: Path) -> _Zone | None:
         name = _name(folder)
@@ -135,11 +135,11 @@ def _name(folder: Path) -> str:
 
 def _without_mirrors(zones: list[_Zone]) -> list[_Zone]:
     """Drop dies that show the counter of another die of their package."""
-    kept: list[_Zone] = []
+    distinct: list[_Zone] = []
     for zone in zones:
-        if not any(_mirrors(zone, other) for other in kept):
-            kept.append(zone)
-    return kept
+        if not any(_mirrors(zone, other) for other in distinct):
+            distinct.append(zone)
+    return distinct
 
 
 def _mirrors(zone: _Zone, other: _Zone) -> bool:

@@ -220,12 +220,12 @@ def process_cpu_seconds() -> float:
     return total
 
 
-def _values(windows: Sequence[Energy], wanted: Component) -> list[float]:
+def _values(windows: Sequence[Energy], alike: Component) -> list[float]:
     return [
         component.energy_j
         for window in windows
         for component in window.components
-        if (component.name, component.obtained) == (wanted.name, wanted.obtained)
+        if (component.name, component.obtained) == (alike.name, alike.obtained)
     ]
 
 

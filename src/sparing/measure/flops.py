@@ -94,8 +94,8 @@ def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:
         counter = FlopCounterMode(display=False, custom_mapping=formulas)
         with counter:
             model(**inputs)
-    other = int(counter.get_total_flops()) - tally.executed_inside - tally.own
-    attention = tally.modelled + tally.own
+    other = int(counter.get_total_flops()) - tally.executed_inside - tally.outside
+    attention = tally.modelled + tally.outside
     return ModelFlops(attention + other, attention, other)
 
 
@@ -107,7 +107,7 @@ class _Tally:
     depth: int = 0
     modelled: int = 0
     executed_inside: int = 0
-    own: int = 0
+    outside: int = 0
 
     def watch(self, mechanism: Mechanism, stack: ExitStack) -> None:
         """Take a mechanism's calls by its closed form, until the stack is closed."""
@@ -134,7 +134,7 @@ class _Tally:
             elif op in _fused_formulas() or (
                 op in _BATCHED_PRODUCTS and not self._has_parameter(operands)
             ):
-                self.own += flops
+                self.outside += flops
             return flops
 
         return raw(counted)
@@ -182,13 +182,13 @@ def all_formulas() -> dict[Any, Formula]:
 @cache
 def _fused_formulas() -> dict[Any, Formula]:
     """A formula for each fused attention operator that this PyTorch has, forward and backward."""
-    found: dict[Any, Formula] = {}
+    formulas: dict[Any, Formula] = {}
     for name in _FUSED:
         for suffix, products in (("", (1, 1)), ("_backward", (3, 2))):
             op = getattr(torch.ops.aten, name + suffix, None)
             if op is not None:
-                found[op] = _fused_formula(op, *products)
-    return found
+                formulas[op] = _fused_formula(op, *products)
+    return formulas
 
 
 def _fused_formula(op: Any, key_products: int, value_products: int) -> Formula:
@@ -196,12 +196,12 @@ def _fused_formula(op: Any, key_products: int, value_products: int) -> Formula:
 
     Forward: scores, mixing. Backward: scores again, queries, keys; values, weights.
     """
-    places = {argument.name: place for place, argument in enumerate(op.default._schema.arguments)}
+    indices = {argument.name: index for index, argument in enumerate(op.default._schema.arguments)}
 
     def formula(*operands: Any, **options: Any) -> int:
         def given(name: str) -> Any:
-            place = places[name]
-            return operands[place] if place < len(operands) else options.get(name)
+            index = indices[name]
+            return operands[index] if index < len(operands) else options.get(name)
 
         query, key, value = (given(name).shape for name in ("query", "key", "value"))
         queries, keys = int(query[-2]), int(key[-2])

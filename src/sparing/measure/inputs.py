@@ -79,21 +79,21 @@ def time_inputs(
     times = {name: np.zeros((rounds, len(inputs))) for name in names}
     answers: dict[str, list[Answer]] = {name: [] for name in names}
     with pinned(threads) as count, paused_garbage_collector():
-        for each in inputs[:warmup]:
+        for one in inputs[:warmup]:
             for call in calls.values():
-                call(each)
+                call(one)
         watch = LoadWatch(count)
         for number in range(rounds):
-            for place, each in enumerate(inputs):
-                for name in turn(names, place + number):
+            for index, one in enumerate(inputs):
+                for name in turn(names, index + number):
                     synchronize()
                     start = clock()
-                    answer = calls[name](each)
+                    answer = calls[name](one)
                     synchronize()
-                    times[name][number, place] = 1e3 * (clock() - start)
+                    times[name][number, index] = 1e3 * (clock() - start)
                     if number == 0:
                         answers[name].append(answer)
-                on_progress((number * len(inputs) + place + 1) / (rounds * len(inputs)))
+                on_progress((number * len(inputs) + index + 1) / (rounds * len(inputs)))
         load = watch.end()
     return {name: InputTimes(times[name], answers[name], load) for name in names}
 

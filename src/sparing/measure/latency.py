@@ -123,8 +123,8 @@ def _warm_up(call: Call, warmup: int, min_sample_ms: float, clock: Clock) -> int
         if elapsed_ms >= min_sample_ms or repeats >= MOST_REPEATS:
             return repeats
         # A first guess from a very short sample is coarse: grow by ten at most, then look again.
-        wanted = repeats * min_sample_ms / max(elapsed_ms, 1e-9)
-        repeats = min(MOST_REPEATS, 10 * repeats, max(repeats + 1, math.ceil(wanted)))
+        needed = repeats * min_sample_ms / max(elapsed_ms, 1e-9)
+        repeats = min(MOST_REPEATS, 10 * repeats, max(repeats + 1, math.ceil(needed)))
 
 
 def _elapsed_s(call: Call, repeats: int, clock: Clock) -> float:

@@ -179,10 +179,10 @@ def _find(target: str) -> Callable[..., Any]:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"no module {error.name!r}") from error
-    found = getattr(module, function, None)
-    if not callable(found):
+    symbol = getattr(module, function, None)
+    if not callable(symbol):
         raise UsageError(f"{name} has no function {function!r}{nearest(function, vars(module))}")
-    return found  # type: ignore[no-any-return]
+    return symbol  # type: ignore[no-any-return]
 
 
 def _cuda_growth(call: Callable[[], object]) -> int:
@@ -236,9 +236,9 @@ def _read_mapped_weights() -> None:
     """
     maps = Path("/proc/self/maps")
     for line in maps.read_text().splitlines() if maps.exists() else ():
-        place, allowed, *rest = line.split(maxsplit=5)
+        addresses, allowed, *rest = line.split(maxsplit=5)
         if rest[-1].endswith(WEIGHT_FILES) and allowed.startswith("r"):
-            start, end = (int(number, 16) for number in place.split("-"))
+            start, end = (int(number, 16) for number in addresses.split("-"))
             pages = (ctypes.c_ubyte * (end - start)).from_address(start)
             bytes(memoryview(pages)[:: mmap.PAGESIZE])
 

@@ -104,11 +104,11 @@ def _effect(logs: Array) -> float | None:
 
 def _rank_effect(logs: Array) -> float:
     """(ranks of pairs that rise less ranks of those that fall) / all ranks; ties rank alike."""
-    told = logs[logs != 0]
-    if not len(told):
+    nonzero = logs[logs != 0]
+    if not len(nonzero):
         return 0.0
-    ranks = stats.rankdata(np.abs(told))
-    return float((ranks * np.sign(told)).sum() / ranks.sum())
+    ranks = stats.rankdata(np.abs(nonzero))
+    return float((ranks * np.sign(nonzero)).sum() / ranks.sum())
 
 
 def _hodges_lehmann(logs: Array) -> float:

@@ -67,26 +67,26 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
     ``UsageError`` for no tasks, and for arrays of fewer than two examples or with numbers that are
     not finite.
     """
-    found = [np.asarray(task, dtype=np.float64) for task in tasks]
-    if not found or any(gaps.ndim != 2 or not len(gaps) or gaps.shape[1] < 2 for gaps in found):
+    arrays = [np.asarray(task, dtype=np.float64) for task in tasks]
+    if not arrays or any(gaps.ndim != 2 or not len(gaps) or gaps.shape[1] < 2 for gaps in arrays):
         raise UsageError("pooling needs an array (seeds, examples) for each task, of 2 and more")
-    if not all(np.isfinite(gaps).all() for gaps in found):
+    if not all(np.isfinite(gaps).all() for gaps in arrays):
         raise UsageError("a difference is not finite")
     if not 0 < confidence < 1:
         raise UsageError(f"confidence must be in (0, 1), got {confidence}")
-    total = sum(gaps.shape[1] for gaps in found)
-    shares = [gaps.shape[1] / total for gaps in found]
-    value = float(sum(share * gaps.mean() for share, gaps in zip(shares, found, strict=True)))
+    total = sum(gaps.shape[1] for gaps in arrays)
+    shares = [gaps.shape[1] / total for gaps in arrays]
+    value = float(sum(share * gaps.mean() for share, gaps in zip(shares, arrays, strict=True)))
     parts = [
         part.times(share)
-        for share, gaps in zip(shares, found, strict=True)
+        for share, gaps in zip(shares, arrays, strict=True)
         for part in parts_of(gaps)
     ]
     reach, below = reach_of(parts, confidence), reach_of(parts, 2 * confidence - 1)
     if not reach:  # nothing differs, on the examples that were seen
         reach, below = (unseen(total, sure) for sure in (confidence, max(0.0, 2 * confidence - 1)))
-    runs = sum(len(gaps) for gaps in found)
-    single = sum(len(gaps) == 1 for gaps in found)
+    runs = sum(len(gaps) for gaps in arrays)
+    single = sum(len(gaps) == 1 for gaps in arrays)
     interval = (value - reach, value + reach)
     return PooledDifference(value, interval, value - below, total, runs, single)
 

@@ -12,8 +12,8 @@ TRAINING = "train_energy_j"
 
 def compared(records: Iterable[Record]) -> tuple[Obtained, ...]:
     """The ways in which the energy that is compared was obtained: sensed where any was."""
-    found = {record.obtained for record in records if record.name == TRAINING}
-    return tuple(kind for kind in SENSED if kind in found) or ("estimated",)
+    kinds = {record.obtained for record in records if record.name == TRAINING}
+    return tuple(kind for kind in SENSED if kind in kinds) or ("estimated",)
 
 
 def components(records: Sequence[Record], name: str = TRAINING) -> set[str]:
@@ -33,13 +33,13 @@ def quantity(records: Sequence[Record], name: str, arm: str) -> dict[int, float]
     """
     energy = name.endswith("energy_j")
     kinds = compared(records) if energy else ()
-    found: dict[int, dict[str, float]] = {}
+    by_seed: dict[int, dict[str, float]] = {}
     for record in records:
         if record.name != name or record.labels.get("arm") != arm or record.value is None:
             continue
         if energy and record.obtained not in kinds:
             continue
-        parts = found.setdefault(int(record.labels.get("seed") or 0), {})
+        parts = by_seed.setdefault(int(record.labels.get("seed") or 0), {})
         parts[str(record.labels.get("component"))] = float(record.value)
     whole = components(records, name) if energy else {"None"}
-    return {seed: sum(parts.values()) for seed, parts in found.items() if parts.keys() == whole}
+    return {seed: sum(parts.values()) for seed, parts in by_seed.items() if parts.keys() == whole}

@@ -29,7 +29,7 @@ class Step:
 
 def count_steps(call: Callable[[], object]) -> list[Step]:
     """The products of one call, equal ones merged where they first come; see ``count_flops``."""
-    found: dict[tuple[str, tuple[tuple[int, ...], ...]], tuple[int, int]] = {}
+    counts: dict[tuple[str, tuple[tuple[int, ...], ...]], tuple[int, int]] = {}
 
     def noting(operation: Any, formula: Callable[..., int]) -> Callable[..., int]:
         def counted(*operands: Any, **options: Any) -> int:
@@ -37,8 +37,8 @@ def count_steps(call: Callable[[], object]) -> list[Step]:
             tensors = (part for part in operands if isinstance(part, Tensor))
             shapes = tuple(tuple(part.shape) for part in tensors)
             kind = _name(operation), shapes
-            calls, sum_so_far = found.get(kind, (0, 0))
-            found[kind] = calls + 1, sum_so_far + int(flops)
+            calls, sum_so_far = counts.get(kind, (0, 0))
+            counts[kind] = calls + 1, sum_so_far + int(flops)
             return flops
 
         return raw(counted)
@@ -46,7 +46,7 @@ def count_steps(call: Callable[[], object]) -> list[Step]:
     formulas = {op: noting(op, formula) for op, formula in all_formulas().items()}
     with no_shortcuts(), FlopCounterMode(display=False, custom_mapping=formulas):
         call()
-    return [Step(*kind, *sums) for kind, sums in found.items()]
+    return [Step(*kind, *sums) for kind, sums in counts.items()]
 
 
 def _name(operation: Any) -> str:

@@ -38,4 +38,4 @@ class EnergyWindows:
     def _keep(self, energy: Energy) -> dict[str, float]:
         self.components = energy.components
         self.notes |= dict.fromkeys(energy.notes)
-        return {f"{each.name}{SUFFIX}": each.energy_j for each in energy.components}
+        return {f"{component.name}{SUFFIX}": component.energy_j for component in energy.components}

@@ -45,10 +45,10 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the model at {path!r} is damaged: {_first_line(error)}") from error
     except (ValueError, RuntimeError) as error:
-        wanted = "gives no first and last tokens" if task.answer == "span" else "is no classifier"
+        problem = "gives no first and last tokens" if task.answer == "span" else "is no classifier"
         kind = getattr(config, "model_type", "") or "an unknown type"
         raise UsageError(
-            f"{path!r} {wanted}: transformers has none of type {kind} for {task.kind}s"
+            f"{path!r} {problem}: transformers has none of type {kind} for {task.kind}s"
         ) from error
     return model
 
@@ -60,9 +60,11 @@ def _check_fits(path: str, config: Any, task: TaskShape) -> None:
     if task.kind == "image":
         sizes = image_config(config)
         for name in ("image_size", "patch_size", "num_channels"):
-            wanted = task.channels if name == "num_channels" else getattr(task, name)
-            if (found := getattr(sizes, name, wanted)) != wanted:
-                raise UsageError(f"{path!r} has {name} {found}, but task {task.name} has {wanted}")
+            expected = task.channels if name == "num_channels" else getattr(task, name)
+            if (actual := getattr(sizes, name, expected)) != expected:
+                raise UsageError(
+                    f"{path!r} has {name} {actual}, but task {task.name} has {expected}"
+                )
         return
     vocabulary = getattr(config, "vocab_size", None)
     positions = getattr(config, "max_position_embeddings", None)

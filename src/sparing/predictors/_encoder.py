@@ -46,8 +46,8 @@ class EncoderLayer(nn.Module):
         if shows_weights(self, self.attention):
             report(self, "attention", softmax_weights(self.attention, x))
         x = self.norms[0](x + self.dropout(self.attention(x)))
-        found: Tensor = self.norms[1](x + self.dropout(self.inner(x)))
-        return found
+        states: Tensor = self.norms[1](x + self.dropout(self.inner(x)))
+        return states
 
 
 def attention(

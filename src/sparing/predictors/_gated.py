@@ -30,5 +30,5 @@ class GatedNetwork(nn.Module):
         states = values[:, :, None]
         for recurrence in self.recurrences:
             states, _ = recurrence(self.dropout(states) if states.shape[-1] > 1 else states)
-        found: Tensor = self.output(self.activation(states[:, -1]))
-        return found[:, 0]
+        answers: Tensor = self.output(self.activation(states[:, -1]))
+        return answers[:, 0]

@@ -78,15 +78,15 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
         What is computed is not a whole number: round it for an answer.
         """
         weights, was_training = next(self.parameters()), self.training
-        asked = [parse(each) if isinstance(each, str) else each for each in sums]
-        values = as_values(asked).to(weights)
+        expressions = [parse(one) if isinstance(one, str) else one for one in sums]
+        values = as_values(expressions).to(weights)
         try:
             self.eval()
             parts = (values[start : start + batch] for start in range(0, len(values), batch))
-            found = [self(part).logits[:, 0] for part in parts]
+            answers = [self(part).logits[:, 0] for part in parts]
         finally:
             self.train(was_training)
-        return torch.cat(found).tolist() if found else []
+        return torch.cat(answers).tolist() if answers else []
 
 
 @dataclass(frozen=True)
@@ -106,18 +106,18 @@ def parameter_counts(model: nn.Module, optimizer: str = "") -> ParameterCounts:
     """What is trained, and what its optimiser ("adam", "adamw") keeps beside it; "" counts none."""
     if optimizer not in OPTIMIZER_STATE:
         raise UsageError(f"no state is known of {optimizer!r}{nearest(optimizer, OPTIMIZER_STATE)}")
-    own = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     copies, counters = OPTIMIZER_STATE[optimizer]
-    return ParameterCounts(own, copies * own + counters)
+    return ParameterCounts(trained, copies * trained + counters)
 
 
 def network_options(name: str) -> dict[str, Any]:
     """The options of a network with their defaults."""
     kind = PREDICTORS.load(name).Network
     return {
-        each.name: each.default
-        for each in inspect.signature(kind).parameters.values()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY
+        option.name: option.default
+        for option in inspect.signature(kind).parameters.values()
+        if option.kind is inspect.Parameter.KEYWORD_ONLY
     }
 
 

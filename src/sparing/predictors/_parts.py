@@ -74,12 +74,12 @@ def positions(slots: int, width: int) -> Float[Tensor, "slots width"]:
 
     Even features are sines, odd ones cosines; of one feature, the sine of the position itself.
     """
-    place = torch.arange(slots, dtype=torch.float32)[:, None]
+    position = torch.arange(slots, dtype=torch.float32)[:, None]
     pair = torch.arange(0, width, 2, dtype=torch.float32)
-    angle = place * torch.exp(-math.log(10000.0) * pair / width)
-    found = torch.zeros(slots, width)
-    found[:, 0::2], found[:, 1::2] = angle.sin(), angle.cos()[:, : width // 2]
-    return found
+    angle = position * torch.exp(-math.log(10000.0) * pair / width)
+    table = torch.zeros(slots, width)
+    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()[:, : width // 2]
+    return table
 
 
 def present(values: Float[Tensor, "batch slots"]) -> Bool[Tensor, "batch slots"]:

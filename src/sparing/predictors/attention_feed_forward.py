@@ -48,5 +48,5 @@ class Network(nn.Module):
         if shows_weights(self, self.attention):
             report(self, "attention", softmax_weights(self.attention, states))
         states = states + self.attention(states)
-        found: Tensor = self.output(self.activation(self.hidden(states.flatten(1))))
-        return found[:, 0]
+        answers: Tensor = self.output(self.activation(self.hidden(states.flatten(1))))
+        return answers[:, 0]

@@ -53,5 +53,5 @@ class Network(nn.Module):
     def forward(self, values: Float[Tensor, "batch slots"]) -> Float[Tensor, " batch"]:
         """The predictions."""
         given = values + self.positions.to(values) if self.positions_added else values
-        found: Tensor = self.layers(given)
-        return found[:, 0]
+        answers: Tensor = self.layers(given)
+        return answers[:, 0]

@@ -32,5 +32,5 @@ class Network(nn.Module):
     @torch.no_grad()
     def solve(self, values: Float[Tensor, "batch slots"], truth: Float[Tensor, " batch"]) -> None:
         """Take the weights of least squares, in float64."""
-        found = torch.linalg.lstsq(self.features(values.double()), truth.double()[:, None])
-        self.weight.copy_(found.solution[:, 0])
+        fit = torch.linalg.lstsq(self.features(values.double()), truth.double()[:, None])
+        self.weight.copy_(fit.solution[:, 0])

@@ -43,5 +43,5 @@ class Network(nn.Module):
         weights = (self.scores(states).tanh() @ self.context).softmax(-1)
         if is_heard(self):
             report(self, "attention", weights)
-        found: Tensor = self.output((weights[:, :, None] * states).sum(1))
-        return found[:, 0]
+        answers: Tensor = self.output((weights[:, :, None] * states).sum(1))
+        return answers[:, 0]

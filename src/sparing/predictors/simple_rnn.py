@@ -55,5 +55,5 @@ class Network(nn.Module):
             if number == len(self.recurrences):
                 states = states[:, -1]
             states = self.dropout(active(states))
-        found: Tensor = self.output(states)
-        return found[:, 0]
+        answers: Tensor = self.output(states)
+        return answers[:, 0]

@@ -58,5 +58,5 @@ class Network(nn.Module):
         states = self.dropout(states)
         for layer in self.layers:
             states = layer(states)
-        found: Tensor = self.output(states[:, 0])
-        return found[:, 0]
+        answers: Tensor = self.output(states[:, 0])
+        return answers[:, 0]

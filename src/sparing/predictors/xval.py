@@ -51,8 +51,8 @@ class Network(nn.Module):
         states = self.embedding(kinds) * scale[:, :, None] + self.positions.to(values)
         for layer in self.layers:
             states = layer(states)
-        found: Tensor = self.output(states[:, 0])
-        return found[:, 0]
+        answers: Tensor = self.output(states[:, 0])
+        return answers[:, 0]
 
     def _tokens(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The kind of each token, and what its embedding is multiplied by."""

@@ -95,8 +95,8 @@ def options_of(name: str, data: Path | None = None) -> list[str]:
 
 def facts(name: str) -> Facts:
     """What is known of a task before its data is read."""
-    found: Facts = _home(name)[0].FACTS
-    return found
+    known: Facts = _home(name)[0].FACTS
+    return known
 
 
 def is_safe(name: str) -> bool:

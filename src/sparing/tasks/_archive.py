@@ -31,10 +31,10 @@ _PACKED: dict[bytes, Callable[[Path], Any]] = {
 _Read = Callable[[], bytes]
 
 
-def find_archive(task: str, folder: Path, stems: Sequence[str], wanted: str) -> Path:
+def find_archive(task: str, folder: Path, stems: Sequence[str], needed: str) -> Path:
     """The first folder, else archive, whose name begins with one of ``stems``.
 
-    Names that go on (``aclImdb_v1.tar.gz``) serve too. ``wanted`` says in words what belongs there.
+    Names that go on (``aclImdb_v1.tar.gz``) serve too. ``needed`` says in words what belongs there.
     """
     for stem in stems:
         if (folder / stem).is_dir():
@@ -43,32 +43,30 @@ def find_archive(task: str, folder: Path, stems: Sequence[str], wanted: str) -> 
         for path in sorted(folder.glob(f"{stem}*")):
             if path.is_file() and ends_with(path.name, ENDINGS):
                 return path
-    raise DataError(f"task {task}: put {wanted} into {folder}")
+    raise DataError(f"task {task}: put {needed} into {folder}")
 
 
-def files_in(place: Path, wanted: str, most: int) -> Iterator[tuple[re.Match[str], bytes]]:
-    """The files whose path matches ``wanted`` at its end, with the match, in no certain order.
+def files_in(path: Path, pattern_text: str, most: int) -> Iterator[tuple[re.Match[str], bytes]]:
+    """The files whose path ends with a match of ``pattern_text``, with the match.
 
-    Paths have slashes and begin with one. Raises ``DataError`` for an archive that is damaged, for
-    a file of more than ``most`` bytes, before it is read, and for an archive that unpacks to more
-    than ``unpacked_limit`` allows or has more than 2,000,000 files.
+    The order is arbitrary.
     """
-    pattern = re.compile(f".*/{wanted}")
-    with damage_named(place):
-        for number, (name, size, read) in enumerate(_members(place, most)):
+    pattern = re.compile(f".*/{pattern_text}")
+    with damage_named(path):
+        for number, (name, size, read) in enumerate(_members(path, most)):
             if number >= MOST_MEMBERS:
-                raise DataError(f"{place} holds more than {MOST_MEMBERS:,} files")
+                raise DataError(f"{path} holds more than {MOST_MEMBERS:,} files")
             match = pattern.fullmatch(f"/{name}")
             if match is not None:
                 if size > most:
                     raise DataError(
-                        f"{place}: {quoted(name)} has {size:,} bytes; at most {most:,} are read"
+                        f"{path}: {quoted(name)} has {size:,} bytes; at most {most:,} are read"
                     )
                 yield match, read()
 
 
 @contextmanager
-def damage_named(place: Path) -> Iterator[None]:
+def damage_named(path: Path) -> Iterator[None]:
     """Whatever a damaged archive raises becomes ``DataError``, in one line."""
     try:
         yield
@@ -76,31 +74,31 @@ def damage_named(place: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or "not a sound gzip file"
-        raise DataError(f"{place} cannot be read: {reason}") from error
+        raise DataError(f"{path} cannot be read: {reason}") from error
     except Exception as error:  # the readers of archives raise errors of a dozen kinds
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(
-            f"{place} is damaged or cut short: get it again ({quoted(reason)[1:-1]})"
+            f"{path} is damaged or cut short: get it again ({quoted(reason)[1:-1]})"
         ) from error
 
 
-def _members(place: Path, most: int) -> Iterator[tuple[str, int, _Read]]:
+def _members(source: Path, most: int) -> Iterator[tuple[str, int, _Read]]:
     """The path, the size and a reader of each plain file."""
-    if place.is_dir():
-        for path in place.rglob("*"):
+    if source.is_dir():
+        for path in source.rglob("*"):
             if path.is_file():
-                name = path.relative_to(place).as_posix()
+                name = path.relative_to(source).as_posix()
                 yield name, path.stat().st_size, functools.partial(_plain, path, most)
-    elif place.suffix.lower() == ".zip":
-        limit = unpacked_limit(place.stat().st_size)
-        with zipfile.ZipFile(place) as archive:
+    elif source.suffix.lower() == ".zip":
+        limit = unpacked_limit(source.stat().st_size)
+        with zipfile.ZipFile(source) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > limit:
-                raise DataError(f"{place} unpacks to more than {limit:,} bytes")
+                raise DataError(f"{source} unpacks to more than {limit:,} bytes")
             for entry in entries:
                 yield entry.filename, entry.file_size, functools.partial(archive.read, entry)
     else:
-        yield from _tar_members(place, most)
+        yield from _tar_members(source, most)
 
 
 def _plain(path: Path, most: int) -> bytes:
@@ -108,24 +106,24 @@ def _plain(path: Path, most: int) -> bytes:
         return read_most(file, most)[:most]
 
 
-def _tar_members(place: Path, most: int) -> Iterator[tuple[str, int, _Read]]:
-    with place.open("rb") as file:
+def _tar_members(path: Path, most: int) -> Iterator[tuple[str, int, _Read]]:
+    with path.open("rb") as file:
         start = file.read(6)
     opener = next((_PACKED[mark] for mark in _PACKED if start.startswith(mark)), _open_plain)
-    with opener(place) as unpacked:
-        limit = unpacked_limit(place.stat().st_size)
-        bounded = cast(Any, _Bounded(place, unpacked, limit, most))
+    with opener(path) as unpacked:
+        limit = unpacked_limit(path.stat().st_size)
+        bounded = cast(Any, _Bounded(path, unpacked, limit, most))
         with tarfile.open(fileobj=bounded, mode="r:") as tar:
             for member in tar:
                 if member.isfile():
                     yield member.name, member.size, functools.partial(_content, tar, member)
                 if member.offset_data + member.size > limit:
-                    raise DataError(f"{place} unpacks to more than {limit:,} bytes")
+                    raise DataError(f"{path} unpacks to more than {limit:,} bytes")
             _require_end(tar)
 
 
-def _open_plain(place: Path) -> io.BufferedIOBase:
-    return place.open("rb")
+def _open_plain(path: Path) -> io.BufferedIOBase:
+    return path.open("rb")
 
 
 class _Bounded(io.RawIOBase):
@@ -134,14 +132,14 @@ class _Bounded(io.RawIOBase):
     tarfile reads a header of any size that the archive names into memory.
     """
 
-    def __init__(self, place: Path, stream: io.BufferedIOBase, total: int, at_once: int) -> None:
-        self.place, self.stream = place, stream
+    def __init__(self, path: Path, stream: io.BufferedIOBase, total: int, at_once: int) -> None:
+        self.path, self.stream = path, stream
         self.total, self.at_once = total, max(at_once, CHUNK_BYTES)
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
         if not 0 <= size <= self.at_once:
-            raise DataError(f"{self.place} has a part of {size:,} bytes; {self.at_once:,} at most")
+            raise DataError(f"{self.path} has a part of {size:,} bytes; {self.at_once:,} at most")
         content = self.stream.read(size)
         self._require(self.stream.tell())
         return content
@@ -158,7 +156,7 @@ class _Bounded(io.RawIOBase):
 
     def _require(self, position: int) -> None:
         if position > self.total:
-            raise DataError(f"{self.place} unpacks to more than {self.total:,} bytes")
+            raise DataError(f"{self.path} unpacks to more than {self.total:,} bytes")
 
 
 def _require_end(tar: tarfile.TarFile) -> None:

@@ -66,10 +66,10 @@ def _array(path: Path, file: zipfile.ZipFile, name: str) -> NDArray[Any]:
         shape, _, dtype = read(content)
         if dtype.hasobject:
             raise DataError(f"{path}: {name} holds Python objects, which are never unpickled")
-        wanted = math.prod(shape) * dtype.itemsize
-        if wanted != size - content.tell():
+        expected = math.prod(shape) * dtype.itemsize
+        if expected != size - content.tell():
             raise DataError(
-                f"{path}: {name} should have {wanted:,} bytes but has {size - content.tell():,}"
+                f"{path}: {name} should have {expected:,} bytes but has {size - content.tell():,}"
             )
     with file.open(member) as content:
         array: NDArray[Any] = np.lib.format.read_array(content, allow_pickle=False)

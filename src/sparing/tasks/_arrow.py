@@ -68,7 +68,7 @@ def _table(metadata: bytes, table: int, number: int) -> int | None:
 
 def _number(kind: str, metadata: bytes, at: int) -> int:
     try:
-        found: Any = struct.unpack_from(kind, metadata, at)[0]
+        value: Any = struct.unpack_from(kind, metadata, at)[0]
     except struct.error as error:
         raise DataError("the description of a batch is damaged") from error
-    return int(found)
+    return int(value)

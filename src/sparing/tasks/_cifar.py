@@ -16,26 +16,26 @@ SIZE, PIXELS = 32, 3 * 32 * 32
 BATCH_BYTES = 2**28  # CIFAR-100's training file has 154 million
 
 
-def from_rows(place: Path, content: bytes, *, name: str, labels: int, classes: int) -> Part:
+def from_rows(path: Path, content: bytes, *, name: str, labels: int, classes: int) -> Part:
     """The images of a binary file, whose rows begin with so many bytes of labels, the finest last.
 
     Raises ``DataError`` for what is no whole number of rows and for labels that there are not.
     """
     width = labels + PIXELS
     if len(content) % width or not content:
-        raise DataError(f"{place}: {len(content)} bytes are no rows of {width}: get it again")
+        raise DataError(f"{path}: {len(content)} bytes are no rows of {width}: get it again")
     rows = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(-1, width)
-    found = rows[:, labels - 1].tolist()
-    if max(found) >= classes:
-        raise DataError(f"{place} holds the label {max(found)}: it is not {name}")
-    return from_pixels(rows[:, labels:].reshape(-1, 3, SIZE, SIZE), found)
+    values = rows[:, labels - 1].tolist()
+    if max(values) >= classes:
+        raise DataError(f"{path} holds the label {max(values)}: it is not {name}")
+    return from_pixels(rows[:, labels:].reshape(-1, 3, SIZE, SIZE), values)
 
 
 def from_the_hub(
-    task: str, repository: str, label: str, wanted: str, classes: int
+    task: str, repository: str, label: str, needed: str, classes: int
 ) -> tuple[Any, list[Part]]:
     """The hub's data set, and its training and test parts by the column of labels."""
-    instead = f"give --data or set SPARING_DATA, and put {wanted} into its {task}/"
+    instead = f"give --data or set SPARING_DATA, and put {needed} into its {task}/"
     hub: Any = from_hub(task, repository, instead=instead)
     parts = []
     for split in ("train", "test"):

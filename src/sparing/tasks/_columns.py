@@ -75,7 +75,7 @@ def _shown(names: Sequence[str]) -> str:
     return listed([name.strip() or "(no name)" for name in names], 8)
 
 
-def choose(frame: Frame, wanted: Columns) -> Chosen:
+def choose(frame: Frame, columns: Columns) -> Chosen:
     """The columns of the texts and of the label.
 
     Without ``text`` these are left out: columns that are an index by their name or their values
@@ -83,44 +83,44 @@ def choose(frame: Frame, wanted: Columns) -> Chosen:
     of names is taken, else a known name, else all, where there are one or two. Raises ``DataError``
     where that does not decide.
     """
-    names, label = frame.names, wanted.label
+    names, label = frame.names, columns.label
     if not names:
         where = "its first line" if frame.is_table else "it"
-        raise DataError(f"{frame.place}: {where} has no columns")
-    if not wanted.header and label == LABEL:
+        raise DataError(f"{frame.source}: {where} has no columns")
+    if not columns.header and label == LABEL:
         label = names[-1]
     if label not in names:
-        raise DataError(_no_label(frame, wanted))
-    if wanted.text:
-        texts = tuple(name for name in (wanted.text, wanted.pair) if name)
+        raise DataError(_no_label(frame, columns))
+    if columns.text:
+        texts = tuple(name for name in (columns.text, columns.pair) if name)
     else:
         texts = _texts(frame, label)
     for name in (*texts, label):
         if name not in names:
-            raise DataError(f"{frame.place} has no column {quoted(name)}{nearest(name, names)}")
+            raise DataError(f"{frame.source} has no column {quoted(name)}{nearest(name, names)}")
         if names.count(name) > 1:
-            raise DataError(f"{frame.place}: the first line names the column {quoted(name)} twice")
+            raise DataError(f"{frame.source}: the first line names the column {quoted(name)} twice")
     return Chosen(texts, label, tuple(name for name in names if name not in (*texts, label)))
 
 
-def _no_label(frame: Frame, wanted: Columns) -> str:
+def _no_label(frame: Frame, columns: Columns) -> str:
     flags = [name for name in frame.names if _is_flag(frame.column(name))]
     if len(flags) > 1:
         return (
-            f"{frame.place}: the columns {listed(flags)} hold 0 and 1: several labels a row "
+            f"{frame.source}: the columns {listed(flags)} hold 0 and 1: several labels a row "
             f"(multi-label) are not supported yet; take one with {option('label', 'NAME')}"
         )
-    if not wanted.header:
+    if not columns.header:
         return (
-            f"{frame.place}: without a header columns are numbers from 1 to {len(frame.names)}, "
-            f"and {quoted(wanted.label)} is none"
+            f"{frame.source}: without a header columns are numbers from 1 to {len(frame.names)}, "
+            f"and {quoted(columns.label)} is none"
         )
     hint = f"; say which with {option('label', 'NAME')}"
     if frame.is_table:
         hint += f", or {option('header', False)} where the first line is a row"
     where = "the first line names" if frame.is_table else "there is"
-    return f"{frame.place}: {where} no column {quoted(wanted.label)}" + (
-        f"{nearest(wanted.label, [name for name in frame.names if name])}{hint}"
+    return f"{frame.source}: {where} no column {quoted(columns.label)}" + (
+        f"{nearest(columns.label, [name for name in frame.names if name])}{hint}"
     )
 
 
@@ -135,7 +135,7 @@ def _texts(frame: Frame, label: str) -> tuple[str, ...]:
         return tuple(names)
     rest = names or [name for name in frame.names if name != label]
     raise DataError(
-        f"{frame.place} has {len(frame.names)} columns: say which hold the texts with "
+        f"{frame.source} has {len(frame.names)} columns: say which hold the texts with "
         f"{option('text', 'NAME')} (and {option('pair', 'NAME')}); there are {_shown(rest)}"
     )
 
@@ -180,14 +180,14 @@ def rows_of(frame: Frame, chosen: Chosen, answer: Answer) -> tuple[list[Row], li
             reason = reason or f"{_shown((chosen.label,))} is {quoted(label)}"
             broken.append(f"{frame.unit} {number} ({reason})")
     if not rows and not broken:
-        raise DataError(f"{frame.place} holds no rows")
+        raise DataError(f"{frame.source} holds no rows")
     return rows, broken
 
 
 def _value(frame: Frame, name: str, label: Any, answer: Answer) -> int | float | None:
     if isinstance(label, list | tuple | dict):
         raise DataError(
-            f"{frame.place}: the column {quoted(name)} holds lists of labels: several labels a row "
+            f"{frame.source}: column {quoted(name)} holds lists of labels: several labels a row "
             "(multi-label) are not supported yet"
         )
     if label is None or label != label:
@@ -212,7 +212,7 @@ def _fault(texts: Sequence[Any], names: Sequence[str]) -> str:
     return ""
 
 
-def require_single(place: str, labels: Sequence[str]) -> None:
+def require_single(source: str, labels: Sequence[str]) -> None:
     """Raise ``DataError`` for labels that name several classes, such as "a|b"."""
     known = set(labels)
     parts = Counter(part for label in labels for part in _parts(label, "|"))
@@ -224,7 +224,7 @@ def require_single(place: str, labels: Sequence[str]) -> None:
             or any(mark in label and known.issuperset(_parts(label, mark)) for mark in ",;")
         ):
             raise DataError(
-                f"{place}: the label {quoted(label)} names several classes: several labels a row "
+                f"{source}: the label {quoted(label)} names several classes: several labels a row "
                 "(multi-label) are not supported yet"
             )
 
@@ -239,7 +239,7 @@ def in_order(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=int if whole else None))
 
 
-def like(wanted: Columns, chosen: Chosen) -> Columns:
+def like(columns: Columns, chosen: Chosen) -> Columns:
     """The columns that the training file's choice names, for files of another order."""
     first, *rest = chosen.texts
-    return replace(wanted, text=first, pair=rest[0] if rest else "", label=chosen.label)
+    return replace(columns, text=first, pair=rest[0] if rest else "", label=chosen.label)

@@ -34,7 +34,7 @@ class Frame:
     first line names the columns, and all values are text.
     """
 
-    place: str
+    source: str
     names: tuple[str, ...]
     texts: tuple[str, ...]
     column: Callable[[str], Sequence[Any]] = field(repr=False)
@@ -111,7 +111,7 @@ def _sniffed(text: str) -> str:
 
 
 def _of_rows(
-    place: str,
+    source: str,
     names: tuple[str, ...],
     rows: Sequence[tuple[int, list[str]]],
     assumed: tuple[str, ...],
@@ -128,7 +128,7 @@ def _of_rows(
         return [None if i in faults else row[at] for i, (_, row) in enumerate(rows)]
 
     numbers = [number for number, _ in rows]
-    return Frame(place, names, names, column, numbers, "line", faults, assumed, is_table=True)
+    return Frame(source, names, names, column, numbers, "line", faults, assumed, is_table=True)
 
 
 def _json_lines(path: Path, text: str) -> Frame:
@@ -199,9 +199,9 @@ def _parquet(path: Path) -> Frame:
     return Frame(str(path), tuple(schema.names), texts, column, range(1, count + 1))
 
 
-def data_set_frame(source: str, found: Any, split: str) -> Frame:
+def data_set_frame(source: str, data_set: Any, split: str) -> Frame:
     """The columns of one split of a data set of ``datasets``."""
-    rows = found[split]
+    rows = data_set[split]
     names = tuple(rows.column_names)
     features = getattr(rows, "features", None) or {}
     texts = tuple(
@@ -211,7 +211,7 @@ def data_set_frame(source: str, found: Any, split: str) -> Frame:
     @cache
     def column(name: str) -> list[Any]:
         if not hasattr(rows, "with_format"):
-            return list(columns_of("text", found, split, (name,))[0])
+            return list(columns_of("text", data_set, split, (name,))[0])
         # as arrow: datasets would decode pictures and sounds
         stored = rows.select_columns([name]).with_format("arrow")[:]
         values: list[Any] = stored.column(0).to_pylist()
@@ -227,8 +227,8 @@ def saved_data_set(folder: Path) -> Any:
 
     with damage_named(folder):
         require_plain_files(folder)
-        found: Any = datasets.load_from_disk(str(folder.resolve()))
-    return found if isinstance(found, datasets.DatasetDict) else {"train": found}
+        data_set: Any = datasets.load_from_disk(str(folder.resolve()))
+    return data_set if isinstance(data_set, datasets.DatasetDict) else {"train": data_set}
 
 
 def is_saved_data_set(folder: Path) -> bool:

@@ -83,13 +83,13 @@ class Glue:
         return Reading(tokenizer, vocabulary, max_tokens, examples, seed, self.tokenised)
 
     @property
-    def wanted(self) -> str:
+    def needed_files(self) -> str:
         """The files in words."""
         dev = [names[0] for names in (self.dev, *self.more.values())]
         return f"GLUE's train.tsv and {' and '.join(dev)} (or .gz)"
 
 
-def dev_loader(found: Glue) -> Callable[..., Task]:
+def dev_loader(glue: Glue) -> Callable[..., Task]:
     """The ``load`` of a set that is tested on its dev file and has nothing of its own to choose."""
 
     def load(
@@ -108,13 +108,13 @@ def dev_loader(found: Glue) -> Callable[..., Task]:
         ``skip_broken`` leaves them out and says so in the task's notes. Files are looked for in the
         set's folder in glue/ below the data folder; without one the hub is asked.
         """
-        reading = found.reading(tokenizer, vocabulary, max_tokens, examples, seed)
-        return glue_task(found, data, reading, test="dev", skip_broken=skip_broken)
+        reading = glue.reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        return glue_task(glue, data, reading, test="dev", skip_broken=skip_broken)
 
     return load
 
 
-def labelled_loader(found: Glue) -> Callable[..., Task]:
+def labelled_loader(glue: Glue) -> Callable[..., Task]:
     """The ``load`` of a set that has a labelled test file besides."""
 
     def load(
@@ -132,13 +132,13 @@ def labelled_loader(found: Glue) -> Callable[..., Task]:
 
         The dev set then becomes the further split ``dev``.
         """
-        reading = found.reading(tokenizer, vocabulary, max_tokens, examples, seed)
-        return glue_task(found, data, reading, test=test, skip_broken=skip_broken)
+        reading = glue.reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        return glue_task(glue, data, reading, test=test, skip_broken=skip_broken)
 
     return load
 
 
-def cut_loader(found: Glue) -> Callable[..., Task]:
+def cut_loader(glue: Glue) -> Callable[..., Task]:
     """The ``load`` of a set whose training file is so large that it may be missing."""
 
     def load(
@@ -153,8 +153,8 @@ def cut_loader(found: Glue) -> Callable[..., Task]:
         seed: int = 0,
     ) -> Task:
         """As ``dev_loader``'s, but that ``cut_dev`` cuts all splits from the dev file."""
-        reading = found.reading(tokenizer, vocabulary, max_tokens, examples, seed)
-        return glue_task(found, data, reading, test="dev", skip_broken=skip_broken, cut_dev=cut_dev)
+        reading = glue.reading(tokenizer, vocabulary, max_tokens, examples, seed)
+        return glue_task(glue, data, reading, test="dev", skip_broken=skip_broken, cut_dev=cut_dev)
 
     return load
 
@@ -180,8 +180,8 @@ def glue_task(
     if given_folder(data) is None:
         source: _Hub | _Files = _Hub(one)
     else:
-        place = (f"glue/{one.folder}", one.folder)
-        folder = data_folder(one.name, data, place, one.wanted)
+        folders = (f"glue/{one.folder}", one.folder)
+        folder = data_folder(one.name, data, folders, one.needed_files)
         source = _Files(one, folder, given_folder(data) or folder, skip_broken)
     rows = [] if cut_dev else source.part("train", ("train.tsv",))
     dev = source.part("dev", one.dev)
@@ -239,12 +239,12 @@ class _Files(_Source):
 
     def labelled(self) -> list[Row]:
         """The rows of the labelled test file."""
-        kept = self.one.labelled
-        assert kept is not None
-        places = [self.root / place for place in kept.folders]
-        folder = next((place for place in places if place.is_dir()), self.folder)
-        path = find(self.one.name, folder, kept.files)
-        return self._read(path, kept.table, "labelled test", kept.rows)
+        labelled = self.one.labelled
+        assert labelled is not None
+        candidates = [self.root / candidate for candidate in labelled.folders]
+        folder = next((candidate for candidate in candidates if candidate.is_dir()), self.folder)
+        path = find(self.one.name, folder, labelled.files)
+        return self._read(path, labelled.table, "labelled test", labelled.rows)
 
     def _read(self, path: Path, table: Table, part: str, published: int) -> list[Row]:
         rows, broken = read_table(path, table, self.one.answer, skip_broken=self.skip_broken)
@@ -256,9 +256,9 @@ class _Hub(_Source):
     def __init__(self, one: Glue) -> None:
         super().__init__(one)
         self.instead = (
-            f"give --data or set SPARING_DATA, and put {one.wanted} into its glue/{one.folder}/"
+            f"give --data or set SPARING_DATA, and put {one.needed_files} into glue/{one.folder}/"
         )
-        self.found: Any = from_hub(one.name, "nyu-mll/glue", one.name, instead=self.instead)
+        self.data_set: Any = from_hub(one.name, "nyu-mll/glue", one.name, instead=self.instead)
 
     def part(self, part: str, names: tuple[str, ...]) -> list[Row]:
         """The rows of train, dev or a further dev split."""
@@ -271,18 +271,18 @@ class _Hub(_Source):
         """The rows of the test split, where the hub has labels for it."""
         rows = self._rows("test", unlabelled=True)
         if any(row.label < 0 for row in rows):
-            kept = self.one.labelled
-            assert kept is not None
+            labelled = self.one.labelled
+            assert labelled is not None
             raise DataError(
                 f"task {self.one.name}: the hub's test split has no labels; {self.instead}, with "
-                f"{kept.files[0]} beside"
+                f"{labelled.files[0]} beside"
             )
         return rows
 
     def _rows(self, split: str, *, unlabelled: bool = False) -> list[Row]:
         """The rows of a split; with ``unlabelled`` their labels may all be -1."""
         where = f"task {self.one.name}: the hub's split {split}"
-        *texts, labels = columns_of(self.one.name, self.found, split, (*self.one.hub, "label"))
+        *texts, labels = columns_of(self.one.name, self.data_set, split, (*self.one.hub, "label"))
         checked = labels
         if not (unlabelled and all(label == -1 for label in labels)):
             checked = self._labels(where, labels)

@@ -67,9 +67,9 @@ def grey_task(
     """
     check_sizes(name, sizes)
     held_out = min(VALIDATION, len(train) // 10)
-    kept = len(train) - held_out if sizes.examples is None else sizes.examples
+    count = len(train) - held_out if sizes.examples is None else sizes.examples
     keys = [str(index) for index in range(len(train))]
-    validation, fitting = stratified(train.labels.tolist(), keys, (held_out, kept), sizes.seed)
+    validation, fitting = stratified(train.labels.tolist(), keys, (held_out, count), sizes.seed)
     notes = missing({"train": train, "test": test}, PUBLISHED)
     return Task(
         name=name,
@@ -134,13 +134,13 @@ def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
         if len(header) < start or header[:4] != bytes((0, 0, 8, axes)):
             raise DataError(f"{path} is not an idx file of unsigned bytes with {axes} axes")
         shape = struct.unpack(f">{axes}I", header[4:])
-        wanted = math.prod(shape)
-        if wanted > MOST_ELEMENTS:
-            raise DataError(f"{path} should hold {wanted:,} elements; at most {MOST_ELEMENTS:,}")
-        content = read_most(file, wanted)
-    if len(content) != wanted:
-        count = f"{len(content)}" if len(content) < wanted else "more"
-        raise DataError(f"{path} should hold {wanted} elements but holds {count}: get it again")
+        expected = math.prod(shape)
+        if expected > MOST_ELEMENTS:
+            raise DataError(f"{path} should hold {expected:,} elements; at most {MOST_ELEMENTS:,}")
+        content = read_most(file, expected)
+    if len(content) != expected:
+        count = f"{len(content)}" if len(content) < expected else "more"
+        raise DataError(f"{path} should hold {expected} elements but holds {count}: get it again")
     return torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(shape)
 
 

@@ -61,8 +61,8 @@ def image_task(
     """
     check_parts(name, sizes, train, test)
     held_out = 0 if validation else min(VALIDATION, len(train.labels) // 10)
-    kept = len(train.labels) - held_out if sizes.examples is None else sizes.examples
-    checked, fitted = stratified(train.labels, train.keys, (held_out, kept), sizes.seed)
+    count = len(train.labels) - held_out if sizes.examples is None else sizes.examples
+    checked, fitted = stratified(train.labels, train.keys, (held_out, count), sizes.seed)
     checking = validation or chosen(train, checked)
     return Task(
         name,
@@ -91,8 +91,8 @@ def check_parts(name: str, sizes: Sizes, train: Part, test: Part) -> None:
             f"{name}: patch_size must divide image_size, got {sizes.patch_size} and "
             f"{sizes.image_size}"
         )
-    for part, found in (("training", train), ("test", test)):
-        if not found.labels:
+    for part, images in (("training", train), ("test", test)):
+        if not images.labels:
             raise DataError(f"task {name}: there are no {part} pictures")
 
 

@@ -73,13 +73,13 @@ def draw_images(
     and as far out, and left by their curves at like angles: what is drawn does not depend on the
     label, and what surrounds the marks tells little of it.
     """
-    count, found = len(labels), list[tuple[Grid, Points, Points]]()
+    count, batches = len(labels), list[tuple[Grid, Points, Points]]()
     for _ in range(ROUNDS):
-        found.append(_draw(chance, max(count, FEWEST), curves))
-        kept = sum(len(image) for image, *_ in found)
-        if kept >= count or (not kept and len(found) == HOPELESS):
+        batches.append(_draw(chance, max(count, FEWEST), curves))
+        total = sum(len(image) for image, *_ in batches)
+        if total >= count or (not total and len(batches) == HOPELESS):
             break
-    image, together, apart = (np.concatenate(parts)[:count] for parts in zip(*found, strict=True))
+    image, together, apart = (np.concatenate(parts)[:count] for parts in zip(*batches, strict=True))
     if len(image) < count:
         raise ValueError(
             f"no room for two curves of {curves.points(curves.dashes)} pixels in "
@@ -107,16 +107,16 @@ def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid
 
 def _long(chance: np.random.Generator, count: int, curves: Curves) -> Points:
     """At most so many long curves (count, points, 2), each in an image of its own."""
-    points, found, kept = curves.points(curves.dashes), list[Points](), 0
+    points, batches, total = curves.points(curves.dashes), list[Points](), 0
     for _ in range(TRIES):
         paths, good = _walk(chance, count, points, curves.side)
         good &= np.abs(paths[:, 0] - paths[:, -1]).max(-1) >= LEAST_AWAY
         good[good] = ~_meets_itself(paths[good], curves)
-        found.append(paths[good])
-        kept += int(good.sum())
-        if kept >= count:
+        batches.append(paths[good])
+        total += int(good.sum())
+        if total >= count:
             break
-    return np.concatenate(found)[:count]
+    return np.concatenate(batches)[:count]
 
 
 def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points, Points]:
@@ -129,7 +129,7 @@ def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points,
     missing, free = np.arange(size), np.ones(size, dtype=bool)
     taken = np.zeros((size, curves.side, curves.side), dtype=bool)
     _take(taken, missing, one[:size], curves)
-    found = [(missing[:0], missing[:0], *[np.zeros((0, 2, 2), dtype=np.int64)] * 2)]
+    groups = [(missing[:0], missing[:0], *[np.zeros((0, 2, 2), dtype=np.int64)] * 2)]
     for shift in range(min(size, PARTNERS)):
         partner = (missing + shift) % size
         rows, columns = np.moveaxis(other[partner], -1, 0)
@@ -137,10 +137,10 @@ def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points,
         first, second = missing[clear], partner[clear]
         choice = _choose(np.stack([tips[0][first], tips[1][second]], 1), curves.side)
         first, second = first[choice.alike], second[choice.alike]
-        found.append((first, second, choice.together[choice.alike], choice.apart[choice.alike]))
+        groups.append((first, second, choice.together[choice.alike], choice.apart[choice.alike]))
         free[second] = False
         missing = np.setdiff1d(missing, first)
-    first, second, together, apart = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    first, second, together, apart = (np.concatenate(parts) for parts in zip(*groups, strict=True))
     return np.stack([one[first], other[second]], 1), together, apart
 
 
@@ -175,10 +175,10 @@ def _walk(chance: np.random.Generator, count: int, points: int, side: int) -> tu
 
 def _bends(chance: np.random.Generator, count: int, steps: int) -> Numbers:
     """Bends that wander (count, steps): an autoregressive process of the first order."""
-    kept = np.exp(-1 / FORGOTTEN)
+    share = np.exp(-1 / FORGOTTEN)
     bends = chance.normal(0, BEND, (count, steps))
     for step in range(1, steps):
-        bends[:, step] = kept * bends[:, step - 1] + np.sqrt(1 - kept**2) * bends[:, step]
+        bends[:, step] = share * bends[:, step - 1] + np.sqrt(1 - share**2) * bends[:, step]
     return bends
 
 
@@ -216,9 +216,9 @@ def _choose(tips: Points, side: int) -> _Choice:
     chosen without a look at the label, so that the choice says nothing about it.
     """
     rows, four = np.arange(len(tips)), tips.reshape(len(tips), 4, 2, 2)
-    own = _described(tips[:, :, 0], tips[:, :, 1], side)
+    ends = _described(tips[:, :, 0], tips[:, :, 1], side)
     pair = _described(four[:, PAIRS[:, 0]], four[:, PAIRS[:, 1]], side)
-    (far, out, angles), (far_pair, out_pair, angles_pair) = own, pair
+    (far, out, angles), (far_pair, out_pair, angles_pair) = ends, pair
     unlike = np.maximum.reduce(
         [
             np.abs(far[:, :, None] - far_pair[:, None]) / (DISTANCE_SHARE * side),
@@ -238,7 +238,7 @@ def _described(one: Points, other: Points, side: int) -> tuple[Numbers, Numbers,
     Then the angle at which each curve leaves its end, seen from the line to the other end.
     """
     here, there = one[..., 0, :], other[..., 0, :]
-    out = [np.abs(place - (side - 1) / 2).max(-1) for place in (here, there)]
+    out = [np.abs(end - (side - 1) / 2).max(-1) for end in (here, there)]
     angles = []
     for tip, line in ((one, there - here), (other, here - there)):
         inward = tip[..., 1, :] - tip[..., 0, :]
@@ -247,10 +247,10 @@ def _described(one: Points, other: Points, side: int) -> tuple[Numbers, Numbers,
     return _length(here - there), np.sort(np.stack(out, -1), -1), np.stack(angles, -1)
 
 
-def _turned(own: Numbers, pair: Numbers) -> Numbers:
+def _turned(angles: Numbers, pair: Numbers) -> Numbers:
     """How much two angles differ from two others, when ends are exchanged or seen in a mirror."""
     ways = (pair, -pair, pair[..., ::-1], -pair[..., ::-1])
-    differences = [np.abs((own - way + np.pi) % (2 * np.pi) - np.pi).max(-1) for way in ways]
+    differences = [np.abs((angles - way + np.pi) % (2 * np.pi) - np.pi).max(-1) for way in ways]
     return np.asarray(np.minimum.reduce(differences))
 
 

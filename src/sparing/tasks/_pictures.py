@@ -84,19 +84,19 @@ def decoded(source: Path | bytes, name: str) -> UInt8[Tensor, "3 height width"]:
     unpacked, for a picture of more than ``MOST_PIXELS`` pixels or of another format than
     ``FORMATS``, and for what is no picture or is cut short.
     """
-    place = str(source) if isinstance(source, Path) else quoted(name, NAME_CHARACTERS)[1:-1]
+    label = str(source) if isinstance(source, Path) else quoted(name, NAME_CHARACTERS)[1:-1]
     if isinstance(source, Path):
         _require_file(source)
     try:
         # of sizes above Pillow's limit, which is above the one here, and of broken notes
-        with warnings.catch_warnings(action="ignore"), _opened(source, place) as picture:
-            pixels = np.asarray(_in_colour(_upright(picture), place))
+        with warnings.catch_warnings(action="ignore"), _opened(source, label) as picture:
+            pixels = np.asarray(_in_colour(_upright(picture), label))
     except (SparingError, MemoryError):
         raise
     except Exception as error:  # Pillow's readers raise errors of a dozen kinds
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(
-            f"{place} cannot be read: {quoted(reason, NAME_CHARACTERS)[1:-1]}"
+            f"{label} cannot be read: {quoted(reason, NAME_CHARACTERS)[1:-1]}"
         ) from error
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
@@ -109,7 +109,7 @@ def _require_file(path: Path) -> None:
         raise DataError(f"{path} has more than {MOST_FILE_BYTES:,} bytes: too many for a picture")
 
 
-def _opened(source: Path | bytes, place: str) -> Image.Image:
+def _opened(source: Path | bytes, label: str) -> Image.Image:
     """The picture, not decoded yet; ``DataError`` for other formats and for too many pixels."""
     from PIL import Image, UnidentifiedImageError
 
@@ -119,14 +119,14 @@ def _opened(source: Path | bytes, place: str) -> Image.Image:
     try:
         picture = Image.open(file, formats=formats)
     except UnidentifiedImageError as error:
-        raise DataError(f"{place} is no picture that can be read ({', '.join(formats)})") from error
+        raise DataError(f"{label} is no picture that can be read ({', '.join(formats)})") from error
     except Image.DecompressionBombError as error:
-        raise DataError(f"{place} has more than {MOST_PIXELS:,} pixels") from error
+        raise DataError(f"{label} has more than {MOST_PIXELS:,} pixels") from error
     width, height = picture.size
     if width * height > MOST_PIXELS or min(picture.size) < 1:
         picture.close()
         raise DataError(
-            f"{place} has {width:,} x {height:,} pixels; 1 to {MOST_PIXELS:,} can be read"
+            f"{label} has {width:,} x {height:,} pixels; 1 to {MOST_PIXELS:,} can be read"
         )
     return picture
 
@@ -156,16 +156,16 @@ def _upright(picture: Image.Image) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
-def _in_colour(picture: Image.Image, place: str) -> Image.Image:
+def _in_colour(picture: Image.Image, label: str) -> Image.Image:
     """The picture in red, green and blue of one byte each; Pillow alone would cut 16 bits off."""
     from PIL import Image
 
     if picture.mode == "F":
-        raise DataError(f"{place} has fractions for pixels, whose range nothing tells")
+        raise DataError(f"{label} has fractions for pixels, whose range nothing tells")
     if picture.mode.startswith("I"):
         values = np.asarray(picture)
         if values.min() < 0 or values.max() > WHITE_OF_16_BITS:
-            raise DataError(f"{place} has pixels of more than 16 bits")
+            raise DataError(f"{label} has pixels of more than 16 bits")
         eight = (values.astype(np.uint32) * 255 + WHITE_OF_16_BITS // 2) // WHITE_OF_16_BITS
         return Image.fromarray(eight.astype(np.uint8)).convert("RGB")
     if picture.has_transparency_data:
@@ -190,7 +190,7 @@ def fitted(pixels: UInt8[Tensor, "3 height width"], size: int) -> Float[Tensor, 
     if (height, width) == (size, size):
         return values
     shorter = min(height, width)
-    wanted = (round(height * size / shorter), round(width * size / shorter))
-    scaled = F.interpolate(values[None], wanted, mode="bilinear", antialias=True)[0].clamp(-1, 1)
-    top, left = (wanted[0] - size) // 2, (wanted[1] - size) // 2
+    target = (round(height * size / shorter), round(width * size / shorter))
+    scaled = F.interpolate(values[None], target, mode="bilinear", antialias=True)[0].clamp(-1, 1)
+    top, left = (target[0] - size) // 2, (target[1] - size) // 2
     return scaled[:, top : top + size, left : left + size].contiguous()

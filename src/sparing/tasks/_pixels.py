@@ -71,8 +71,8 @@ def sequence_task(
     """Pictures as sequences; validation is cut from the training images as ``image_task`` does."""
     check_parts(name, replace(sizes, patch_size=1), train, test)
     held_out = min(VALIDATION, len(train.labels) // 10)
-    kept = len(train.labels) - held_out if sizes.examples is None else sizes.examples
-    checked, fitted = stratified(train.labels, train.keys, (held_out, kept), sizes.seed)
+    count = len(train.labels) - held_out if sizes.examples is None else sizes.examples
+    checked, fitted = stratified(train.labels, train.keys, (held_out, count), sizes.seed)
     every = range(len(test.labels))
     splits = {
         split: _sequences(part, places, sizes.image_size)
@@ -85,11 +85,11 @@ def sequence_task(
     return pixel_task(name, facts, labels, splits, sizes.image_size, notes)
 
 
-def _sequences(part: Part, places: Sequence[int], side: int) -> Examples:
+def _sequences(part: Part, positions: Sequence[int], side: int) -> Examples:
     """The images of these places, whose pixels the task reads at one size."""
-    pictures = Pictures(part.sources, side, part.keys).subset(places)
-    found = [pictures[index] for index in range(len(pictures))]
-    pixels = torch.stack(found) if found else torch.empty(0, 3, side, side)
+    pictures = Pictures(part.sources, side, part.keys).subset(positions)
+    listed = [pictures[index] for index in range(len(pictures))]
+    pixels = torch.stack(listed) if listed else torch.empty(0, 3, side, side)
     raw = ((pixels + 1) / 2 * 255).round().clamp(0, 255).to(torch.uint8)
-    labels = torch.tensor([part.labels[place] for place in places], dtype=torch.long)
+    labels = torch.tensor([part.labels[position] for position in positions], dtype=torch.long)
     return Examples("input_ids", pixel_rows(grey(raw)), labels)

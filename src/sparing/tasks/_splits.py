@@ -17,11 +17,11 @@ def hashed_order(keys: Sequence[str], seed: int) -> list[int]:
     stand together, so that a cut separates at most one of them from its equals.
     """
 
-    def place(index: int) -> tuple[bytes, int]:
+    def key(index: int) -> tuple[bytes, int]:
         text = f"{seed}:{keys[index]}".encode(errors="surrogateescape")
         return hashlib.blake2b(text, digest_size=8).digest(), index
 
-    return sorted(range(len(keys)), key=place)
+    return sorted(range(len(keys)), key=key)
 
 
 def stratified(
@@ -47,10 +47,10 @@ def stratified(
         spread.append(((ranks[label] + phases[label]) / counts[label], position, index))
         ranks[label] += 1
     line = [index for _, _, index in sorted(spread)]
-    place = {index: position for position, index in enumerate(order)}
+    rank = {index: position for position, index in enumerate(order)}
     parts, start = [], 0
     for size in sizes:
-        parts.append(sorted(line[start : start + size], key=place.__getitem__))
+        parts.append(sorted(line[start : start + size], key=rank.__getitem__))
         start += size
     return parts
 
@@ -80,7 +80,7 @@ def pooled_when_rare(values: Sequence[float], sizes: Sequence[int]) -> list[int 
     """Strata of numbers: each rounded value its own, all those too rare for a part together."""
     rounded = [round(value) for value in values]
     counts, smallest = Counter(rounded), min((size for size in sizes if size), default=0)
-    return [each if counts[each] * smallest >= len(rounded) else None for each in rounded]
+    return [number if counts[number] * smallest >= len(rounded) else None for number in rounded]
 
 
 def kept_together(
@@ -97,10 +97,10 @@ def kept_together(
     members = list(groups.values())
     order = hashed_order([min(texts[index][0] for index in group) for group in members], seed)
     parts: list[list[int]] = [[] for _ in range(len(sizes) + 1)]
-    for place in order:
-        own = members[place]
-        room = [n for n, size in enumerate(sizes) if len(parts[n]) + len(own) <= size]
-        parts[room[0] if room else -1].extend(own)
+    for position in order:
+        member = members[position]
+        room = [n for n, size in enumerate(sizes) if len(parts[n]) + len(member) <= size]
+        parts[room[0] if room else -1].extend(member)
     return parts
 
 
@@ -115,7 +115,7 @@ def _connected(texts: Sequence[Sequence[str]]) -> list[int]:
         return index
 
     first: dict[str, int] = {}
-    for index, own in enumerate(texts):
-        for text in own:
+    for index, row_texts in enumerate(texts):
+        for text in row_texts:
             above[root(index)] = root(first.setdefault(text, index))
     return [root(index) for index in range(len(texts))]

@@ -94,7 +94,7 @@ def _drawn(
         raise UsageError(f"arithmetic: operators are some of + - *, got {quoted(operators)}")
     if operands < 2 or examples < 1:
         raise UsageError("arithmetic: operands must be at least 2, examples at least 1")
-    found: dict[str, tuple[Expression, ...]] = {}
+    sets: dict[str, tuple[Expression, ...]] = {}
     seen: set[str] = set()
     for name, count in {"in": HELD_OUT, "validation": HELD_OUT, "train": examples}.items():
         drawn = draw_many(
@@ -105,13 +105,13 @@ def _drawn(
             operators=operators,
             excluded=seen,
         )
-        found[name] = tuple(drawn)
-        seen |= {each.text for each in found[name]}
-    return found
+        sets[name] = tuple(drawn)
+        seen |= {one.text for one in sets[name]}
+    return sets
 
 
 def _texts(expressions: Sequence[Expression]) -> Examples:
-    rows = [torch.tensor([CLASS, *(NUMBERS[sign] for sign in each.text)]) for each in expressions]
+    rows = [torch.tensor([CLASS, *(NUMBERS[sign] for sign in one.text)]) for one in expressions]
     return Examples("input_ids", rows, _answers(expressions))
 
 
@@ -121,10 +121,10 @@ def _values(expressions: Sequence[Expression]) -> Examples:
 
 def _answers(expressions: Sequence[Expression]) -> Tensor:
     """Their values; raises ``UsageError`` where float32, in which labels are kept, has no such."""
-    found = torch.tensor([_as_float(each.value) for each in expressions], dtype=torch.float64)
-    if not bool((found.float().double() == found).all()):
+    values = torch.tensor([_as_float(one.value) for one in expressions], dtype=torch.float64)
+    if not bool((values.float().double() == values).all()):
         raise UsageError("arithmetic: values of so many digits are not exact in float32: take 7")
-    return found.float()
+    return values.float()
 
 
 def as_values(
@@ -136,21 +136,21 @@ def as_values(
     number beyond float32.
     """
     rows = []
-    for each in expressions:
-        parts = [_as_float(each.operands[0])]
-        for operator, operand in zip(each.operators, each.operands[1:], strict=True):
+    for one in expressions:
+        parts = [_as_float(one.operands[0])]
+        for operator, operand in zip(one.operators, one.operands[1:], strict=True):
             if operator not in CODES:
                 raise UsageError(
-                    f"arithmetic: there is no code for {operator!r}: {quoted(each.text)}"
+                    f"arithmetic: there is no code for {operator!r}: {quoted(one.text)}"
                 )
             parts += [CODES[operator], _as_float(operand)]
         if len(parts) > slots:
-            raise UsageError(f"arithmetic: {quoted(each.text)} has {len(parts)} parts, not {slots}")
+            raise UsageError(f"arithmetic: {quoted(one.text)} has {len(parts)} parts, not {slots}")
         rows.append(parts + [ABSENT] * (slots - len(parts)))
-    found = torch.tensor(rows).reshape(len(rows), slots)
-    if not bool(found.isfinite().all()):
+    values = torch.tensor(rows).reshape(len(rows), slots)
+    if not bool(values.isfinite().all()):
         raise UsageError("arithmetic: a number is too large to be read as a value")
-    return found
+    return values
 
 
 def _as_float(number: int) -> float:

@@ -77,15 +77,15 @@ def load(
 
 
 def _from_binary(folder: Path) -> tuple[Part, Part, tuple[str, ...]]:
-    place = find_archive("cifar10", folder, ("cifar-10-batches-bin", "cifar-10-binary"), WANTED)
-    found = {
+    path = find_archive("cifar10", folder, ("cifar-10-batches-bin", "cifar-10-binary"), WANTED)
+    batches = {
         match.group(1): content
-        for match, content in files_in(place, r"((?:data|test)_batch(?:_[1-5])?)\.bin", BATCH_BYTES)
+        for match, content in files_in(path, r"((?:data|test)_batch(?:_[1-5])?)\.bin", BATCH_BYTES)
     }
-    train = b"".join(found[name] for name in sorted(found) if name.startswith("data"))
+    train = b"".join(batches[name] for name in sorted(batches) if name.startswith("data"))
     parts = [
-        from_rows(place, content, name="CIFAR-10", labels=1, classes=len(LABELS))
-        for content in (train, found.get("test_batch", b""))
+        from_rows(path, content, name="CIFAR-10", labels=1, classes=len(LABELS))
+        for content in (train, batches.get("test_batch", b""))
     ]
     return parts[0], parts[1], LABELS
 

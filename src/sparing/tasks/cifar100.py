@@ -51,14 +51,14 @@ def load(
 
 def _from_binary(data: Path | None) -> tuple[Part, Part, tuple[str, ...]]:
     folder = data_folder("cifar100", data, ("cifar100", "cifar-100"), WANTED)
-    place = find_archive("cifar100", folder, ("cifar-100-binary",), WANTED)
+    path = find_archive("cifar100", folder, ("cifar-100-binary",), WANTED)
     pattern = rf"(train\.bin|test\.bin|{NAMES}\.txt)"
-    found = {match.group(1): content for match, content in files_in(place, pattern, BATCH_BYTES)}
-    names = tuple(found.get(f"{NAMES}.txt", b"").decode("utf-8", "replace").split())
+    files = {match.group(1): content for match, content in files_in(path, pattern, BATCH_BYTES)}
+    names = tuple(files.get(f"{NAMES}.txt", b"").decode("utf-8", "replace").split())
     if len(set(names)) != CLASSES:
-        raise DataError(f"{place}: {NAMES}.txt names {len(set(names))} classes, not {CLASSES}")
+        raise DataError(f"{path}: {NAMES}.txt names {len(set(names))} classes, not {CLASSES}")
     parts = [
-        from_rows(place, found.get(name, b""), name="CIFAR-100", labels=2, classes=CLASSES)
+        from_rows(path, files.get(name, b""), name="CIFAR-100", labels=2, classes=CLASSES)
         for name in ("train.bin", "test.bin")
     ]
     return parts[0], parts[1], names

@@ -55,7 +55,7 @@ def load(
     arrays = files_with(folder, NAME, (".npz",))
     whole = (folder / f"{NAME}{ending}" for ending in ("", *ENDINGS))
     labels: tuple[str, ...] = LABELS
-    if arrays and not any(place.exists() for place in whole):
+    if arrays and not any(path.exists() for path in whole):
         train, test, labels = read_arrays(arrays[0], ("x_train", "y_train", "x_val", "y_val"))
     else:
         train, test = _from_layout(find_archive("flowers", folder, (NAME,), WANTED), seed)
@@ -65,29 +65,29 @@ def load(
     return image_task("flowers", FACTS, labels, train, test, sizes, notes=notes)
 
 
-def _from_layout(place: Path, seed: int) -> tuple[Part, Part]:
+def _from_layout(path: Path, seed: int) -> tuple[Part, Part]:
     """Training and test photos; a test part is cut where the layout has none."""
     photos: dict[bool, list[tuple[str, bytes]]] = {False: [], True: []}
-    for match, content in files_in(place, PHOTO, PICTURE_BYTES):
+    for match, content in files_in(path, PHOTO, PICTURE_BYTES):
         above, kind, file = match.group().split("/")[-3:]
         photos[above in HELD_OUT].append((f"{kind}/{file}", content))
-    train = _part(place, photos[False])
+    train = _part(path, photos[False])
     bare = [label for number, label in enumerate(LABELS) if number not in train.labels]
     if bare:
-        raise DataError(f"task flowers: {place} holds no photo of {', '.join(bare)}")
+        raise DataError(f"task flowers: {path} holds no photo of {', '.join(bare)}")
     if photos[True]:
-        return train, _part(place, photos[True])
+        return train, _part(path, photos[True])
     return cut_test(train, seed)
 
 
-def _part(place: Path, photos: list[tuple[str, bytes]]) -> Part:
+def _part(path: Path, photos: list[tuple[str, bytes]]) -> Part:
     """Photos by class and file; archives and file systems have orders of their own."""
     photos = sorted(photos)
     kinds = [name.partition("/")[0] for name, _ in photos]
     for kind in kinds:
         if kind not in LABELS:
             raise DataError(
-                f"{place}: {quoted(kind)} is none of the five flowers{nearest(kind, LABELS)}"
+                f"{path}: {quoted(kind)} is none of the five flowers{nearest(kind, LABELS)}"
             )
     return Part(
         [content for _, content in photos],

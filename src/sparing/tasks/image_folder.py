@@ -99,26 +99,26 @@ def _labels(root: Path) -> tuple[str, ...]:
 
 def _held_out(root: Path) -> tuple[list[str], tuple[str, ...]]:
     """The folders of the test split and, where there is one, of validation; and a note."""
-    found = [split for split in ("test", "val", "validation") if (root / split).is_dir()]
-    if not found:
+    splits = [split for split in ("test", "val", "validation") if (root / split).is_dir()]
+    if not splits:
         raise DataError(f"task image-folder: {root} has no folder val or test")
-    if "test" not in found or len(found) == 1 or _folders(root / "test"):
-        return found, ()
-    found.remove("test")  # as ImageNet is published
-    return found, ("test: its pictures stand in no class's folder, so val is tested on",)
+    if "test" not in splits or len(splits) == 1 or _folders(root / "test"):
+        return splits, ()
+    splits.remove("test")  # as ImageNet is published
+    return splits, ("test: its pictures stand in no class's folder, so val is tested on",)
 
 
-def _folders(place: Path) -> list[Path]:
-    return [entry for entry in place.iterdir() if entry.is_dir() and entry.name[0] != "."]
+def _folders(folder: Path) -> list[Path]:
+    return [entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."]
 
 
-def _part(place: Path, labels: tuple[str, ...]) -> Part:
+def _part(split_folder: Path, labels: tuple[str, ...]) -> Part:
     """The pictures of one split; every class must be one of the training split's."""
-    found: list[tuple[str, Path, int]] = []
-    loose = [each.name for each in place.iterdir() if ends_with(each.name, PICTURES)]
+    pictures: list[tuple[str, Path, int]] = []
+    loose = [entry.name for entry in split_folder.iterdir() if ends_with(entry.name, PICTURES)]
     if loose:
-        raise DataError(f"{place / min(loose)} stands in no class's folder")
-    for folder in sorted(_folders(place)):
+        raise DataError(f"{split_folder / min(loose)} stands in no class's folder")
+    for folder in sorted(_folders(split_folder)):
         if folder.name not in labels:
             raise DataError(f"{folder} is no class of train{nearest(folder.name, labels)}")
         for path in sorted(folder.rglob("*")):
@@ -126,9 +126,11 @@ def _part(place: Path, labels: tuple[str, ...]) -> Part:
                 continue
             if not ends_with(path.name, PICTURES):
                 raise DataError(f"{path} is no picture by its name")
-            found.append((path.relative_to(place).as_posix(), path, labels.index(folder.name)))
+            pictures.append(
+                (path.relative_to(split_folder).as_posix(), path, labels.index(folder.name))
+            )
     return Part(
-        [path for _, path, _ in found],
-        [label for *_, label in found],
-        [key for key, *_ in found],
+        [path for _, path, _ in pictures],
+        [label for *_, label in pictures],
+        [key for key, *_ in pictures],
     )

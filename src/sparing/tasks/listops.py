@@ -166,18 +166,18 @@ def _fitting(
 ) -> Iterable[list[str]]:
     """New expressions within the bounds, without end unless too few of them exist."""
     min_tokens, max_tokens, max_depth, max_arguments = bounds
-    tries, found, last = 0, 0, 0
-    while tries - last < max(TRIES, PATIENCE * last // max(found, 1)):
+    tries, count, last = 0, 0, 0
+    while tries - last < max(TRIES, PATIENCE * last // max(count, 1)):
         tokens = _expression(draw, max_tokens, max_depth, max_arguments)
         tries += 1
         if tokens is None or len(tokens) < min_tokens or tuple(tokens) in seen:
             continue
         seen.add(tuple(tokens))
-        found, last = found + 1, tries
+        count, last = count + 1, tries
         yield tokens
-    took = f", after {last / found:,.0f} tries each," if found else ""
+    took = f", after {last / count:,.0f} tries each," if count else ""
     raise UsageError(
-        f"listops: found {found:,} new expressions of {min_tokens} to {max_tokens} tokens{took} "
+        f"listops: found {count:,} new expressions of {min_tokens} to {max_tokens} tokens{took} "
         f"and no more in {tries - last:,} tries: ask for fewer examples, widen the lengths, or "
         "raise max_depth and max_arguments for longer ones"
     )

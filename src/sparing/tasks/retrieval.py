@@ -79,24 +79,24 @@ def _halved(data: Path | None, *, skip_broken: bool, raw: bool, seed: int) -> Co
     fewer = len(rows["train"]) - len(fresh)
     if fewer:
         notes.append(f"train: {fewer} reviews that are also test reviews, or occur twice, left out")
-    found = {"train": halves(fresh, seed), "test": halves(rows["test"], seed)}
-    for split, made in found.items():
+    parts = {"train": halves(fresh, seed), "test": halves(rows["test"], seed)}
+    for split, made in parts.items():
         if not made:
             raise DataError(f"task retrieval: no {split} review can be cut: none has a space")
-    told = (*notes, "pairs are halves of film reviews, not papers")
-    return Corpus(found["train"], found["test"], subset=subset, notes=told)
+    all_notes = (*notes, "pairs are halves of film reviews, not papers")
+    return Corpus(parts["train"], parts["test"], subset=subset, notes=all_notes)
 
 
 def _unshared(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """The reviews that are not among the others, each once."""
     taken = {_joined(row.texts[0]) for row in others}
-    found = []
+    unshared = []
     for row in rows:
         text = _joined(row.texts[0])
         if text not in taken:
-            found.append(row)
+            unshared.append(row)
             taken.add(text)
-    return found
+    return unshared
 
 
 def halves(rows: Sequence[Row], seed: int) -> list[Row]:
@@ -106,16 +106,16 @@ def halves(rows: Sequence[Row], seed: int) -> list[Row]:
     """
     cut = [both for row in rows if all(both := _cut(row.texts[0]))]
     order = hashed_order([first for first, _ in cut], seed)
-    found = [Row(cut[place], 1) for place in order[::2]]
+    pairs = [Row(cut[index], 1) for index in order[::2]]
     # each takes the second half of the next longer one, the two of a couple each other's: nobody
     # gets its own, none is used twice, and halves are as alike in length as those of one review
-    apart = sorted((cut[place] for place in order[1::2]), key=lambda both: len(both[1]))
-    found += [
+    apart = sorted((cut[index] for index in order[1::2]), key=lambda both: len(both[1]))
+    pairs += [
         Row((first, apart[number ^ 1][1]), 0)
-        for number, (first, own) in enumerate(apart)
-        if number ^ 1 < len(apart) and own != apart[number ^ 1][1]
+        for number, (first, second) in enumerate(apart)
+        if number ^ 1 < len(apart) and second != apart[number ^ 1][1]
     ]
-    return found
+    return pairs
 
 
 def _cut(text: str) -> tuple[str, str]:
@@ -123,11 +123,11 @@ def _cut(text: str) -> tuple[str, str]:
     text = _joined(text)
     middle = len(text) // 2
     before, after = text.rfind(" ", 0, middle + 1), text.find(" ", middle)
-    places = [place for place in (before, after) if place >= 0]
-    if not places:
+    positions = [position for position in (before, after) if position >= 0]
+    if not positions:
         return text, ""
-    place = min(places, key=lambda each: abs(each - middle))
-    return text[:place], text[place + 1 :]
+    position = min(positions, key=lambda candidate: abs(candidate - middle))
+    return text[:position], text[position + 1 :]
 
 
 def _joined(text: str) -> str:
@@ -155,7 +155,7 @@ def _table(path: Path, most: int | None) -> tuple[list[Row], list[str]]:
 
     Read line by line, because the published training file has 8 GB.
     """
-    found, broken = [], []
+    rows, broken = [], []
     for number, line in _lines(path):
         parts = line.split(b"\t")
         if len(parts) != 5 or parts[0] not in (b"0", b"1", b"0.0", b"1.0"):
@@ -171,8 +171,8 @@ def _table(path: Path, most: int | None) -> tuple[list[Row], list[str]]:
                     f"line {number} (not UTF-8 text, which {option('tokenizer', BYTES)} can read)"
                 )
                 continue
-            found.append(Row((first, second), int(float(parts[0]))))
-    return found, broken
+            rows.append(Row((first, second), int(float(parts[0]))))
+    return rows, broken
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

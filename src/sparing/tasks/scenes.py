@@ -76,16 +76,16 @@ def _split(number: int, count: int, size: int, seed: int) -> Examples:
         raise UsageError(f"scenes: seed must be 0 or more, got {seed}")
     chance = np.random.default_rng([seed, number])
     pictures, kinds = load_digits(return_X_y=True)
-    own = np.arange(len(kinds)) % 3 == number
+    chosen = np.arange(len(kinds)) % 3 == number
     by_class = [
-        pictures[own & (kinds == kind)].reshape(-1, DIGIT, DIGIT) / 16 for kind in range(10)
+        pictures[chosen & (kinds == kind)].reshape(-1, DIGIT, DIGIT) / 16 for kind in range(10)
     ]
     labels = np.arange(count) % 10
     chance.shuffle(labels)
     images, boxes = np.zeros((count, 1, size, size)), np.zeros((count, 4))
-    for place, kind in enumerate(labels):
+    for index, kind in enumerate(labels):
         digit = by_class[kind][chance.integers(len(by_class[kind]))]
-        images[place, 0], boxes[place] = _scene(digit, size, chance)
+        images[index, 0], boxes[index] = _scene(digit, size, chance)
     pixels = torch.tensor(images, dtype=torch.float32) * 2 - 1
     where = torch.tensor(boxes, dtype=torch.float32)
     return Examples("pixel_values", pixels, torch.tensor(labels), boxes=where)
@@ -97,7 +97,7 @@ def _scene(
     """A digit on its ground, and its box: centre, width and height in shares of the side."""
     scale = int(chance.choice(SCALES))
     drawn = np.kron(digit, np.ones((scale, scale)))
-    top, left = (int(place) for place in chance.integers(0, size - len(drawn) + 1, 2))
+    top, left = (int(corner) for corner in chance.integers(0, size - len(drawn) + 1, 2))
     scene = _ground(size, chance)
     inside = scene[top : top + len(drawn), left : left + len(drawn)]
     np.maximum(inside, drawn, out=inside)

@@ -97,9 +97,9 @@ def _check(tokenizer: str | None, max_tokens: int, stride: int) -> None:
 
 def _notes(questions: dict[str, list[Question]], test: list[Question]) -> tuple[str, ...]:
     notes = [
-        f"subset: {part} holds {len(found)} of {PUBLISHED[part]} published questions"
-        for part, found in questions.items()
-        if len(found) < PUBLISHED[part]
+        f"subset: {part} holds {len(read)} of {PUBLISHED[part]} published questions"
+        for part, read in questions.items()
+        if len(read) < PUBLISHED[part]
     ]
     if len(test) < len(questions["dev"]):
         notes.append(f"subset: test holds {len(test)} of {len(questions['dev'])} dev questions")
@@ -126,10 +126,10 @@ def _cut(
         questions[order[held_out]].passage == questions[order[held_out - 1]].passage
     ):
         held_out += 1
-    kept = order[held_out:] if examples is None else order[held_out : held_out + examples]
-    if examples is not None and len(kept) < examples:
-        raise UsageError(f"{examples} examples asked for, but there are {len(kept)}")
-    return [questions[i] for i in kept], [questions[i] for i in order[:held_out]]
+    chosen = order[held_out:] if examples is None else order[held_out : held_out + examples]
+    if examples is not None and len(chosen) < examples:
+        raise UsageError(f"{examples} examples asked for, but there are {len(chosen)}")
+    return [questions[i] for i in chosen], [questions[i] for i in order[:held_out]]
 
 
 def _examples(questions: Sequence[Question], reader: Any, tokens: int, stride: int) -> Examples:
@@ -152,68 +152,68 @@ def read_questions(path: Path) -> list[Question]:
     """
     try:
         articles = parse_json(read_bytes(path).decode("utf-8-sig"))["data"]
-        found = [
+        questions = [
             _question(
                 str(path),
-                str(asked["id"]),
-                asked["question"],
+                str(entry["id"]),
+                entry["question"],
                 paragraph["context"],
-                [answer["text"] for answer in asked["answers"]],
-                [int(answer["answer_start"]) for answer in asked["answers"]],
+                [answer["text"] for answer in entry["answers"]],
+                [int(answer["answer_start"]) for answer in entry["answers"]],
             )
             for article in articles
             for paragraph in article["paragraphs"]
-            for asked in paragraph["qas"]
+            for entry in paragraph["qas"]
         ]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise DataError(f"{path} is not in SQuAD 1.1's format: {quoted(error, 80)}") from error
-    return _checked(str(path), found)
+    return _checked(str(path), questions)
 
 
 def _question(
-    place: str, key: str, text: Any, passage: Any, answers: Sequence[Any], starts: Sequence[int]
+    source: str, key: str, text: Any, passage: Any, answers: Sequence[Any], starts: Sequence[int]
 ) -> Question:
-    if not all(isinstance(each, str) for each in (text, passage, *answers)):
+    if not all(isinstance(part, str) for part in (text, passage, *answers)):
         raise DataError(
-            f"{place}: question {quoted(key)}: question, context and answers must be texts"
+            f"{source}: question {quoted(key)}: question, context and answers must be texts"
         )
     try:
         "".join((text, passage, *answers)).encode()
     except UnicodeError as error:
-        raise DataError(f"{place}: question {quoted(key)} is no valid Unicode") from error
+        raise DataError(f"{source}: question {quoted(key)} is no valid Unicode") from error
     return Question(key, text, passage, tuple(answers), tuple(starts))
 
 
-def _checked(place: str, questions: list[Question]) -> list[Question]:
+def _checked(source: str, questions: list[Question]) -> list[Question]:
     if not questions:
-        raise DataError(f"{place} holds no questions")
+        raise DataError(f"{source} holds no questions")
     for one in questions:
         if not one.answers:
             raise DataError(
-                f"{place}: question {quoted(one.key)} has no answer; is this SQuAD 2.0?"
+                f"{source}: question {quoted(one.key)} has no answer; is this SQuAD 2.0?"
             )
         for text, start in zip(one.answers, one.starts, strict=True):
             if not text or start < 0 or one.passage[start : start + len(text)] != text:
                 raise DataError(
-                    f"{place}: question {quoted(one.key)}: {quoted(text)} is not at {start}"
+                    f"{source}: question {quoted(one.key)}: {quoted(text)} is not at {start}"
                 )
         if not one.text.strip():
-            raise DataError(f"{place}: question {quoted(one.key)} is empty")
+            raise DataError(f"{source}: question {quoted(one.key)} is empty")
     return questions
 
 
 def _from_hub() -> dict[str, list[Question]]:
     instead = f"give --data or set SPARING_DATA, and put {WANTED} into its squad/"
     hub = from_hub("squad", "rajpurkar/squad", instead=instead)
-    found = {}
+    questions = {}
     for part, split in (("train", "train"), ("dev", "validation")):
         columns = columns_of("squad", hub, split, ("id", "question", "context", "answers"))
-        rows, place = zip(*columns, strict=True), f"the hub's {split}"
-        found[part] = _checked(
-            place,
+        rows, source = zip(*columns, strict=True), f"the hub's {split}"
+        questions[part] = _checked(
+            source,
             [
-                _question(place, key, text, passage, answers["text"], answers["answer_start"])
+                _question(source, key, text, passage, answers["text"], answers["answer_start"])
                 for key, text, passage, answers in rows
             ],
         )
-    return found
+    return questions

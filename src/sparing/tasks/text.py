@@ -74,10 +74,10 @@ def load(
     on. The other options are those of ``Reading``. Broken rows raise ``DataError`` with their
     lines; ``skip_broken`` leaves them out and notes it.
     """
-    wanted = Columns(text, pair, label, header, answer, skip_broken, encoding)
+    columns = Columns(text, pair, label, header, answer, skip_broken, encoding)
     given = {"train": train, "test": test, "validation": validation}
-    splits = _splits(source, {split: path for split, path in given.items() if path}, data, wanted)
-    labels, corpus = _labelled(splits, wanted, seed)
+    splits = _splits(source, {split: path for split, path in given.items() if path}, data, columns)
+    labels, corpus = _labelled(splits, columns, seed)
     facts = replace(FACTS, metrics=METRICS[answer], source=source or train)
     reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed)
     name = Path(facts.source).stem
@@ -98,20 +98,20 @@ class _Splits:
     taken: list[str] = field(default_factory=list)
 
 
-def _splits(source: str, given: Mapping[str, str], data: Path | None, wanted: Columns) -> _Splits:
+def _splits(source: str, given: Mapping[str, str], data: Path | None, columns: Columns) -> _Splits:
     """The rows of the files, or of the hub where there are none of that name."""
     if source and given:
         raise UsageError("text: give source or the files of the splits, not both")
     if source and not _is_here(source, data):
-        return _from_hub(source, wanted)
+        return _from_hub(source, columns)
     if source:
         path = _path(source, data)
         if path.is_dir() and is_saved_data_set(path):
-            return _of_data_set(str(path), saved_data_set(path), wanted)
-        return _read(_files_of(path), wanted)
+            return _of_data_set(str(path), saved_data_set(path), columns)
+        return _read(_files_of(path), columns)
     if "train" not in given:
         raise UsageError("text: give source (a folder, a file, a hub name) or train (a file)")
-    return _read({split: _file(path, data) for split, path in given.items()}, wanted)
+    return _read({split: _file(path, data) for split, path in given.items()}, columns)
 
 
 def _is_here(source: str, data: Path | None) -> bool:
@@ -161,38 +161,42 @@ def _files_of(path: Path) -> dict[str, Path]:
     return files
 
 
-def _read(files: Mapping[str, Path], wanted: Columns) -> _Splits:
+def _read(files: Mapping[str, Path], columns: Columns) -> _Splits:
     frames = {
-        split: read_frame(path, header=wanted.header, encoding=wanted.encoding, label=wanted.label)
+        split: read_frame(
+            path, header=columns.header, encoding=columns.encoding, label=columns.label
+        )
         for split, path in files.items()
     }
-    splits = _of_frames(frames, wanted, lambda split: files[split].name)
-    if wanted.encoding.lower() != "utf-8":
-        splits.taken.append(f"encoding: {wanted.encoding}")
+    splits = _of_frames(frames, columns, lambda split: files[split].name)
+    if columns.encoding.lower() != "utf-8":
+        splits.taken.append(f"encoding: {columns.encoding}")
     return splits
 
 
-def _of_frames(frames: Mapping[str, Frame], wanted: Columns, name: Callable[[str], str]) -> _Splits:
+def _of_frames(
+    frames: Mapping[str, Frame], columns: Columns, name: Callable[[str], str]
+) -> _Splits:
     """The rows of all splits; other splits have the columns of the first by name, in any order."""
     splits = _Splits()
     for split, frame in frames.items():
-        chosen = choose(frame, wanted)
-        wanted = like(wanted, chosen)
+        chosen = choose(frame, columns)
+        columns = like(columns, chosen)
         if not splits.taken:
             splits.taken += [chosen.note, *frame.assumed]
-        answer = _answer(splits.numbers, wanted, fixed=split != "train")
+        answer = _answer(splits.numbers, columns, fixed=split != "train")
         splits.rows[split], broken = rows_of(frame, chosen, answer)
-        if broken and not wanted.skip_broken:
-            raise DataError(complaint(frame.place, broken))
+        if broken and not columns.skip_broken:
+            raise DataError(complaint(frame.source, broken))
         if not splits.rows[split]:
-            raise DataError(f"{frame.place} holds no rows")
+            raise DataError(f"{frame.source} holds no rows")
         splits.notes += skipped_note(name(split), broken)
     return splits
 
 
-def _answer(numbers: dict[str, int], wanted: Columns, *, fixed: bool) -> Any:
+def _answer(numbers: dict[str, int], columns: Columns, *, fixed: bool) -> Any:
     """How labels are read: numbers, or classes that only training rows may add to."""
-    if wanted.answer == "number":
+    if columns.answer == "number":
         import torch
 
         most = torch.finfo(torch.float32).max  # what labels are kept in
@@ -202,31 +206,31 @@ def _answer(numbers: dict[str, int], wanted: Columns, *, fixed: bool) -> Any:
     return lambda text: numbers.setdefault(text, len(numbers)) if text else None
 
 
-def _from_hub(source: str, wanted: Columns) -> _Splits:
+def _from_hub(source: str, columns: Columns) -> _Splits:
     name, _, part = source.partition(":")
     instead = f"there is no file or folder {source} here either"
     hub = from_hub("text", *(word for word in (name, part) if word), instead=instead)
-    return _of_data_set(source, hub, wanted)
+    return _of_data_set(source, hub, columns)
 
 
-def _of_data_set(source: str, found: Any, wanted: Columns) -> _Splits:
+def _of_data_set(source: str, data_set: Any, columns: Columns) -> _Splits:
     """The rows of a data set of ``datasets``; its splits have the names of the files."""
     names = {}
     for split, stems in SPLITS.items():
-        there = next((stem for stem in stems if stem in found), None)
+        there = next((stem for stem in stems if stem in data_set), None)
         if there is not None:
             names[split] = there
     if "train" not in names:
         raise DataError(f"task text: {source} has no split train")
-    frames = {split: data_set_frame(source, found, name) for split, name in names.items()}
-    return _of_frames(frames, wanted, lambda split: f"{source} {names[split]}")
+    frames = {split: data_set_frame(source, data_set, name) for split, name in names.items()}
+    return _of_frames(frames, columns, lambda split: f"{source} {names[split]}")
 
 
-def _labelled(splits: _Splits, wanted: Columns, seed: int) -> tuple[tuple[str, ...], Corpus]:
+def _labelled(splits: _Splits, columns: Columns, seed: int) -> tuple[tuple[str, ...], Corpus]:
     """The classes in order, and the rows with their numbers; a missing test split is cut."""
     labels: tuple[str, ...] = ("value",)
     rows = splits.rows
-    if wanted.answer == "class":
+    if columns.answer == "class":
         labels, rows = _sorted(splits)
     train, test = rows["train"], rows.get("test")
     if test is None:
@@ -234,7 +238,7 @@ def _labelled(splits: _Splits, wanted: Columns, seed: int) -> tuple[tuple[str, .
         if not share:
             raise DataError(f"task text: {len(train)} rows are too few to cut a test split from")
         splits.taken.append(f"test: a fifth, {share} of {len(train)} rows")
-        test, train = cut_rows(train, (share, len(train) - share), seed, wanted.answer)
+        test, train = cut_rows(train, (share, len(train) - share), seed, columns.answer)
         splits.notes.append(f"test: {share} rows cut from the training file")
     return labels, Corpus(train, test, rows.get("validation"), notes=tuple(splits.notes))
 

@@ -64,62 +64,60 @@ def load(
 
 
 def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, ...]]:
-    place = find_archive("tiny-imagenet", folder, ("tiny-imagenet-200",), WANTED)
-    found = {match.group(1): content for match, content in files_in(place, FILES, PICTURE_BYTES)}
-    wnids = _lines(place, found, "wnids.txt")
+    path = find_archive("tiny-imagenet", folder, ("tiny-imagenet-200",), WANTED)
+    files = {match.group(1): content for match, content in files_in(path, FILES, PICTURE_BYTES)}
+    wnids = _lines(path, files, "wnids.txt")
     if len(set(wnids)) < len(wnids):
-        raise DataError(f"{place}: wnids.txt names a class twice")
-    words = _pairs(place, found, "words.txt")
+        raise DataError(f"{path}: wnids.txt names a class twice")
+    words = _pairs(path, files, "words.txt")
     labels = _distinct(wnids, [words.get(wnid, wnid).partition(",")[0] for wnid in wnids])
     numbers = {wnid: number for number, wnid in enumerate(wnids)}
-    owners = _pairs(place, found, "val/val_annotations.txt")
+    owners = _pairs(path, files, "val/val_annotations.txt")
     train: dict[str, tuple[bytes, int]] = {}
     test: dict[str, tuple[bytes, int]] = {}
-    for name, content in found.items():
+    for name, content in files.items():
         if name.endswith(".txt"):
             continue
         part, file = name.split("/")[0], name.rpartition("/")[2]
         wnid = name.split("/")[1] if part == "train" else owners.get(file, "")
         if wnid not in numbers:
-            raise DataError(f"{place}: {quoted(name)} is of no class in wnids.txt")
+            raise DataError(f"{path}: {quoted(name)} is of no class in wnids.txt")
         (train if part == "train" else test)[name] = (content, numbers[wnid])
     bare = set(range(len(wnids))) - {number for _, number in train.values()}
     if train and bare:
-        raise DataError(f"{place} has no training pictures of {wnids[min(bare)]}")
-    known = _boxes(place, found) if boxes else None
-    return _part(place, train, known), _part(place, test, known), labels
+        raise DataError(f"{path} has no training pictures of {wnids[min(bare)]}")
+    known = _boxes(path, files) if boxes else None
+    return _part(path, train, known), _part(path, test, known), labels
 
 
-def _pairs(place: Path, found: dict[str, bytes], name: str) -> dict[str, str]:
+def _pairs(path: Path, files: dict[str, bytes], name: str) -> dict[str, str]:
     """The second column of a file by the first."""
     pairs = {}
-    for number, line in enumerate(_lines(place, found, name), 1):
+    for number, line in enumerate(_lines(path, files, name), 1):
         columns = line.split("\t")
         if len(columns) < 2:
-            raise DataError(f"{place}: {name}, line {number}: {quoted(line)} has one column")
+            raise DataError(f"{path}: {name}, line {number}: {quoted(line)} has one column")
         pairs[columns[0]] = columns[1]
     return pairs
 
 
-def _boxes(place: Path, found: dict[str, bytes]) -> dict[str, tuple[float, ...]]:
+def _boxes(path: Path, files: dict[str, bytes]) -> dict[str, tuple[float, ...]]:
     """The box of every picture by its file's name: centre, width and height in shares.
 
     The files give the first and the last pixel, both inside, of pictures of 64 x 64.
     """
     boxes = {}
-    for name in found:
+    for name in files:
         if not name.endswith(("_boxes.txt", "val_annotations.txt")):
             continue
-        for number, line in enumerate(_lines(place, found, name), 1):
+        for number, line in enumerate(_lines(path, files, name), 1):
             file, *rest = line.split("\t")
             try:
                 left, top, right, bottom = (int(text) for text in rest[-4:])
             except ValueError as error:
-                raise DataError(
-                    f"{place}: {name}, line {number}: no box of four numbers"
-                ) from error
+                raise DataError(f"{path}: {name}, line {number}: no box of four numbers") from error
             if not (0 <= left <= right < SIZE and 0 <= top <= bottom < SIZE):
-                raise DataError(f"{place}: {name}, line {number}: the box is not in the picture")
+                raise DataError(f"{path}: {name}, line {number}: the box is not in the picture")
             width, height = right + 1 - left, bottom + 1 - top
             sides = (left + width / 2, top + height / 2, width, height)
             boxes[file] = tuple(side / SIZE for side in sides)
@@ -134,15 +132,15 @@ def _distinct(wnids: list[str], names: list[str]) -> tuple[str, ...]:
     )
 
 
-def _lines(place: Path, found: dict[str, bytes], name: str) -> list[str]:
-    if name not in found:
-        raise DataError(f"{place} holds no {name}: get it again")
-    lines = found[name].decode("utf-8", "replace").replace("\r", "").split("\n")
+def _lines(path: Path, files: dict[str, bytes], name: str) -> list[str]:
+    if name not in files:
+        raise DataError(f"{path} holds no {name}: get it again")
+    lines = files[name].decode("utf-8", "replace").replace("\r", "").split("\n")
     return [line for line in lines if line.strip()]
 
 
 def _part(
-    place: Path,
+    path: Path,
     pictures: dict[str, tuple[bytes, int]],
     boxes: dict[str, tuple[float, ...]] | None,
 ) -> Part:
@@ -152,7 +150,7 @@ def _part(
         files = [name.rpartition("/")[2] for name in names]
         missing = [file for file in files if file not in boxes]
         if missing:
-            raise DataError(f"{place} has no box for {len(missing)} pictures, {missing[0]} for one")
+            raise DataError(f"{path} has no box for {len(missing)} pictures, {missing[0]} for one")
         known = [boxes[file] for file in files]
     sources = [pictures[name][0] for name in names]
     return Part(sources, [pictures[name][1] for name in names], names, known)

@@ -47,8 +47,8 @@ def check_lengths(subject: Subject) -> None:
                 continue
             longer = tuple(nn.functional.pad(t, (0, 0, 0, 11), value=7.0) for t in tensors)
             keep = torch.arange(tokens + 11)[None] < tokens
-            found = call(made, longer, Mask(keep, causal))[:, :, :tokens]
-            require_close(found, alone, f"{tokens} tokens inside {tokens + 11}, causal={causal}")
+            output = call(made, longer, Mask(keep, causal))[:, :, :tokens]
+            require_close(output, alone, f"{tokens} tokens inside {tokens + 11}, causal={causal}")
 
 
 def check_layouts(subject: Subject) -> None:
@@ -65,8 +65,8 @@ def check_layouts(subject: Subject) -> None:
             for learns in (False, True):
                 views = tuple(lay(tensor.detach()).requires_grad_(learns) for tensor in tensors)
                 with torch.set_grad_enabled(learns):
-                    found = call(made, views, mask) * real
-                require_close(found.detach(), straight, f"streams {name}, causal={causal}")
+                    output = call(made, views, mask) * real
+                require_close(output.detach(), straight, f"streams {name}, causal={causal}")
 
 
 def _as_part(stream: Tensor) -> Tensor:
@@ -102,8 +102,8 @@ def check_batch_invariance(subject: Subject) -> None:
         for mask in [Mask(causal=causal)] + ([Mask(keep, causal)] if made.traits.padding else []):
             together = call(made, loud, mask)
             for sample in range(2):
-                own = None if mask.keep is None else mask.keep[sample : sample + 1]
-                alone = call(made, crop(loud, sample, 0, 33), Mask(own, causal))
+                row_keep = None if mask.keep is None else mask.keep[sample : sample + 1]
+                alone = call(made, crop(loud, sample, 0, 33), Mask(row_keep, causal))
                 real = 17 if mask.keep is not None and sample == 1 else 33
                 what = f"sample {sample} in a batch against alone, causal={causal}"
                 require_close(together[sample : sample + 1, :, :real], alone[:, :, :real], what)
@@ -128,19 +128,19 @@ def check_half_precision(subject: Subject) -> None:
         made = subject.make().to(dtype)
         for causal in masks(subject):
             tensors = streams(made, 2, 65, dtype=dtype)
-            wanted = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
-            found = call(made, tensors, Mask(causal=causal))
-            require(found.dtype == dtype, f"{dtype} in, {found.dtype} out")
-            _require_near(found, wanted, f"{dtype} against float64, causal={causal}")
+            expected = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
+            output = call(made, tensors, Mask(causal=causal))
+            require(output.dtype == dtype, f"{dtype} in, {output.dtype} out")
+            _require_near(output, expected, f"{dtype} against float64, causal={causal}")
             loud = call(made, streams(made, 2, 65, dtype=dtype, scale=10.0), Mask(causal=causal))
             require(bool(torch.isfinite(loud).all()), f"{dtype}, standard deviation 10: not finite")
 
 
-def _require_near(found: Tensor, wanted: Tensor, what: str) -> None:
+def _require_near(output: Tensor, expected: Tensor, what: str) -> None:
     """Half precision near float64, by twice its tolerance of the values and of their mean size."""
-    bound, typical = tolerance(found.dtype), wanted.abs().mean().item()
+    bound, typical = tolerance(output.dtype), expected.abs().mean().item()
     absolute = bound.absolute + 2 * bound.relative * typical
-    require_close(found.double(), wanted, what, relative=bound.relative * 2, absolute=absolute)
+    require_close(output.double(), expected, what, relative=bound.relative * 2, absolute=absolute)
 
 
 def check_autocast(subject: Subject) -> None:
@@ -149,14 +149,14 @@ def check_autocast(subject: Subject) -> None:
         exact, made = subject.make(), subject.make().float()
         for causal in masks(subject):
             tensors = tuple(t.requires_grad_() for t in streams(made, 1, 65, dtype=dtype))
-            wanted = call(exact, tuple(t.detach().double() for t in tensors), Mask(causal=causal))
+            expected = call(exact, tuple(t.detach().double() for t in tensors), Mask(causal=causal))
             with torch.autocast("cpu", dtype):
-                found = call(made, tensors, Mask(causal=causal))
-            require(found.dtype == dtype, f"{dtype} in, {found.dtype} out")
-            _require_near(found, wanted, f"{dtype} under autocast, causal={causal}")
-            if found.requires_grad:
+                output = call(made, tensors, Mask(causal=causal))
+            require(output.dtype == dtype, f"{dtype} in, {output.dtype} out")
+            _require_near(output, expected, f"{dtype} under autocast, causal={causal}")
+            if output.requires_grad:
                 used = [t for t in (*tensors, *made.parameters()) if t.requires_grad]
-                slopes = torch.autograd.grad(found.float().sum(), used, allow_unused=True)
+                slopes = torch.autograd.grad(output.float().sum(), used, allow_unused=True)
                 finite = all(bool(torch.isfinite(s).all()) for s in slopes if s is not None)
                 require(finite, f"{dtype} under autocast: gradients are not finite")
 
@@ -167,10 +167,10 @@ def check_single_precision(subject: Subject) -> None:
     bound = tolerance(torch.float32)
     tensors = streams(made, 2, 200, dtype=torch.float32)
     for causal in masks(subject):
-        wanted = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
-        found = call(made, tensors, Mask(causal=causal)).double()
+        expected = call(exact, tuple(t.double() for t in tensors), Mask(causal=causal))
+        output = call(made, tensors, Mask(causal=causal)).double()
         what = f"float32 against float64, causal={causal}"
-        require_close(found, wanted, what, relative=bound.relative, absolute=bound.absolute * 5)
+        require_close(output, expected, what, relative=bound.relative, absolute=bound.absolute * 5)
 
 
 def check_determinism(subject: Subject) -> None:
@@ -244,12 +244,12 @@ def check_cross(subject: Subject) -> None:
         tensors = streams(made, 2, 5, 31)
         keep = torch.ones(2, 31, dtype=torch.bool)
         keep[1, 20:] = False
-        found = call(made, tensors, Mask(keep) if made.traits.padding else Mask())
-        require(tuple(found.shape) == (2, HEADS, 5, DIM), "cross-attention gives a wrong shape")
+        output = call(made, tensors, Mask(keep) if made.traits.padding else Mask())
+        require(tuple(output.shape) == (2, HEADS, 5, DIM), "cross-attention gives a wrong shape")
         if made.traits.padding:
             q, k, v = (tensor[1:] for tensor in tensors)
             alone = call(made, (q, k[:, :, :20], v[:, :, :20]))
-            require_close(found[1:], alone, "padded cross-attention against cropped keys")
+            require_close(output[1:], alone, "padded cross-attention against cropped keys")
         same = streams(made, 2, 31)
         call(made, same, Mask(keep if made.traits.padding else None, cross=True))
         return
@@ -379,7 +379,7 @@ def _exports(made: Mechanism, modes: list[bool]) -> None:
             keep = torch.ones(3, length, dtype=torch.bool)
             keep[1, length // 2 :] = False
             keep[2, :5] = False
-            wanted, found = module(again, keep), program.module()(again, keep)
-            real = keep[:, None, :, None].expand_as(wanted)
+            expected, output = module(again, keep), program.module()(again, keep)
+            real = keep[:, None, :, None].expand_as(expected)
             what = f"exported at 24 tokens, run at {length}, causal={causal}"
-            require_close(found[real], wanted[real], what, relative=1e-4, absolute=1e-5)
+            require_close(output[real], expected[real], what, relative=1e-4, absolute=1e-5)

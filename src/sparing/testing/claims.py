@@ -34,29 +34,29 @@ class Equals:
 
     def describe(self) -> str:
         """The claim in words, such as "equals softmax with radius=tokens"."""
-        told = f"equals {self.to}"
+        text = f"equals {self.to}"
         if options := _options_in_words(self.full):
-            told += f" with {options}"
+            text += f" with {options}"
         if self.prepare is not None:
-            told += f": {_in_words(self.prepare)}"
-        return told + _tolerated(self.relative)
+            text += f": {_in_words(self.prepare)}"
+        return text + _tolerated(self.relative)
 
     def check(self, subject: Subject) -> None:
         """Compare the two, padded and causal where both can be."""
         options = self.full(CLAIM_TOKENS) if callable(self.full) else self.full
         limit = Subject(subject.build, options)
-        found, wanted = limit.make(CLAIM_TOKENS), mechanism(self.to, Heads(HEADS, DIM)).double()
+        made, reference = limit.make(CLAIM_TOKENS), mechanism(self.to, Heads(HEADS, DIM)).double()
         if self.prepare is not None:
             with torch.no_grad():
-                self.prepare(found)
-        shared = found.traits.causal and wanted.traits.causal
+                self.prepare(made)
+        shared = made.traits.causal and reference.traits.causal
         for causal in [False, True] if shared else [False]:
-            for mask in _both_masks(found, causal):
-                tensors = streams(found, 2, CLAIM_TOKENS)
+            for mask in _both_masks(made, causal):
+                tensors = streams(made, 2, CLAIM_TOKENS)
                 what = f"with {options}, against {self.to}, {_say(mask)}"
-                named = dict(zip(found.streams, tensors, strict=True))
-                same = tuple(named[name] for name in wanted.streams)
-                a, b = call(found, tensors, mask), call(wanted.eval(), same, mask)
+                named = dict(zip(made.streams, tensors, strict=True))
+                same = tuple(named[name] for name in reference.streams)
+                a, b = call(made, tensors, mask), call(reference.eval(), same, mask)
                 _compare(a, b, mask, what, self.relative)
 
 
@@ -72,8 +72,8 @@ class Matches:
 
     def describe(self) -> str:
         """The claim in words: the reference and what it says of itself."""
-        told = f"matches {self.reference.__name__}: {_in_words(self.reference)}"
-        return told + _tolerated(self.relative)
+        text = f"matches {self.reference.__name__}: {_in_words(self.reference)}"
+        return text + _tolerated(self.relative)
 
     def check(self, subject: Subject) -> None:
         """Compare with the reference, padded and causal where the mechanism can be."""
@@ -81,11 +81,11 @@ class Matches:
         for causal in masks(subject):
             for mask in _both_masks(made, causal):
                 tensors = streams(made, 2, CLAIM_TOKENS)
-                found = call(made, tensors, mask)
+                output = call(made, tensors, mask)
                 with torch.no_grad():
-                    wanted = self.reference(made, *tensors, mask=mask)
+                    expected = self.reference(made, *tensors, mask=mask)
                 what = f"against {self.reference.__name__}, {_say(mask)}"
-                _compare(found, wanted, mask, what, self.relative)
+                _compare(output, expected, mask, what, self.relative)
 
 
 Claim = Equals | Matches
@@ -95,17 +95,17 @@ def _options_in_words(full: dict[str, Any] | Callable[[int], dict[str, Any]]) ->
     """Options of a limit; what changes with the tokens is named by how it does."""
     few, many = 1000, 2000
     once, twice = (full(few), full(many)) if callable(full) else (full, full)
-    told = []
+    parts = []
     for name, value in once.items():
         if value == twice[name]:
-            told.append(f"{name}={value!r}")
+            parts.append(f"{name}={value!r}")
         elif value == few:
-            told.append(f"{name}=tokens")
+            parts.append(f"{name}=tokens")
         elif twice[name] == 2 * value:
-            told.append(f"{name}={value / few:g} tokens")
+            parts.append(f"{name}={value / few:g} tokens")
         else:
-            told.append(f"{name}={value!r} at {few} tokens")
-    return ", ".join(told)
+            parts.append(f"{name}={value!r} at {few} tokens")
+    return ", ".join(parts)
 
 
 def _in_words(function: Callable[..., object]) -> str:
@@ -128,11 +128,11 @@ def _both_masks(made: Mechanism, causal: bool) -> list[Mask]:
     return [Mask(causal=causal), Mask(keep, causal)]
 
 
-def _compare(found: Tensor, wanted: Tensor, mask: Mask, what: str, relative: float) -> None:
+def _compare(output: Tensor, expected: Tensor, mask: Mask, what: str, relative: float) -> None:
     if mask.keep is not None:
         real = mask.keep[:, None, :, None]
-        found, wanted = found.where(real, 0), wanted.where(real, 0)
-    require_close(found, wanted, what, relative=relative, absolute=relative)
+        output, expected = output.where(real, 0), expected.where(real, 0)
+    require_close(output, expected, what, relative=relative, absolute=relative)
 
 
 def _say(mask: Mask) -> str:

@@ -17,12 +17,12 @@ Check = Callable[[Subject], None]
 
 
 def _checks() -> dict[str, Check]:
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for module in (masking, behaviour, mathematics):
         for name, value in vars(module).items():
             if name.startswith("check_"):
-                found[name.removeprefix("check_")] = value
-    return found
+                checks[name.removeprefix("check_")] = value
+    return checks
 
 
 CHECKS: dict[str, Check] = _checks()
@@ -62,11 +62,11 @@ def run_contract(
     ``mechanism`` is a name, a class, or a ``Subject`` with options and claims of its own. Raises
     ``UsageError`` for a check that does not exist.
     """
-    wanted = list(CHECKS if checks is None else checks)
-    for name in wanted:
+    names = list(CHECKS if checks is None else checks)
+    for name in names:
         if name not in CHECKS:
             raise UsageError(f"unknown check {name!r}{nearest(name, CHECKS)}")
-    return [run_check(name, subject) for subject in _subjects(mechanism) for name in wanted]
+    return [run_check(name, subject) for subject in _subjects(mechanism) for name in names]
 
 
 def check_mechanism(
@@ -92,7 +92,7 @@ def _subjects(mechanism: str | type[Mechanism] | Subject) -> list[Subject]:
     if isinstance(mechanism, Subject):
         return [mechanism]
     if isinstance(mechanism, str):
-        found = mechanism_class(mechanism, allowed=(mechanism,))
-        return subjects(mechanism, found)
+        kind = mechanism_class(mechanism, allowed=(mechanism,))
+        return subjects(mechanism, kind)
     home, _, name = mechanism.__module__.rpartition(".")
     return subjects(name if home == "sparing.mechanisms" else mechanism.__module__, mechanism)

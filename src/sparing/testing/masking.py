@@ -38,12 +38,14 @@ def check_padding_equals_cropping(subject: Subject) -> None:
     tensors, keep = _padded_rows(subject)
     for causal in masks(subject):
         for garbage in GARBAGE:
-            found = call(made, spoil(tensors, keep, garbage), Mask(keep, causal))
+            output = call(made, spoil(tensors, keep, garbage), Mask(keep, causal))
             for sample, (first, last) in enumerate(SPANS):
                 alone = call(made, crop(tensors, sample, first, last), Mask(causal=causal))
                 what = f"tokens {first}:{last} of {ROW} against the row cropped, causal={causal}"
-                require_close(found[sample : sample + 1, :, first:last], alone, what)
-            require(bool(torch.isfinite(found).all()), f"padded queries with {garbage}: not finite")
+                require_close(output[sample : sample + 1, :, first:last], alone, what)
+            require(
+                bool(torch.isfinite(output).all()), f"padded queries with {garbage}: not finite"
+            )
     return None
 
 
@@ -56,18 +58,18 @@ def check_pads_between_do_not_matter(subject: Subject) -> None:
     keep = torch.ones(2, ROW, dtype=torch.bool)
     keep[0, 3:6] = keep[0, 20] = keep[1, 11:29] = False
     for causal in masks(subject):
-        wanted = call(made, spoil(tensors, keep, 0.0), Mask(keep, causal))
+        expected = call(made, spoil(tensors, keep, 0.0), Mask(keep, causal))
         for garbage in GARBAGE:
-            found = call(made, spoil(tensors, keep, garbage), Mask(keep, causal))
+            output = call(made, spoil(tensors, keep, garbage), Mask(keep, causal))
             for sample in range(2):
                 real = keep[sample]
                 what = f"pads between tokens holding {garbage}, causal={causal}"
-                require_close(found[sample][:, real], wanted[sample][:, real], what)
+                require_close(output[sample][:, real], expected[sample][:, real], what)
     if made.traits.permutable:
-        found = call(made, spoil(tensors, keep, math.nan), Mask(keep))
+        output = call(made, spoil(tensors, keep, math.nan), Mask(keep))
         cropped = tuple(tensor[:1, ..., keep[0], :] for tensor in tensors)
-        wanted = call(made, cropped)
-        require_close(found[:1, :, keep[0]], wanted, "pads between, against cropping")
+        expected = call(made, cropped)
+        require_close(output[:1, :, keep[0]], expected, "pads between, against cropping")
 
 
 def check_padding_gradients(subject: Subject) -> None:
@@ -152,9 +154,9 @@ def check_decoding(subject: Subject) -> None:
     for mask in [Mask(causal=True)] + ([Mask(keep, True)] if made.traits.padding else []):
         whole = call(made, (q, k, v), mask)
         for queries in (1, 2, 70, 149):
-            found = call(made, (q[:, :, -queries:], k, v), mask)
+            output = call(made, (q[:, :, -queries:], k, v), mask)
             what = f"the last {queries} of 150 queries against the whole call"
-            require_close(found, whole[:, :, -queries:], what)
+            require_close(output, whole[:, :, -queries:], what)
     return None
 
 

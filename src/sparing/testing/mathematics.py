@@ -49,11 +49,11 @@ def check_exact_trait(subject: Subject) -> None:
     for causal in masks(subject):
         mask = Mask(keep if made.traits.padding else None, causal)
         real = keep if made.traits.padding else torch.ones_like(keep)
-        found = call(made, tensors, mask).transpose(1, 2)[real]
-        wanted = dense_softmax(*tensors, mask=mask).transpose(1, 2)[real]
+        output = call(made, tensors, mask).transpose(1, 2)[real]
+        expected = dense_softmax(*tensors, mask=mask).transpose(1, 2)[real]
         if made.traits.exact:
-            require_close(found, wanted, f"exact, against softmax attention, causal={causal}")
-        gaps.append((found - wanted).abs().max().item())
+            require_close(output, expected, f"exact, against softmax attention, causal={causal}")
+        gaps.append((output - expected).abs().max().item())
     if not made.traits.exact:
         require(max(gaps) > 1e-6, "declares exact=False but equals softmax attention")
 
@@ -67,8 +67,8 @@ def check_row_sums(subject: Subject) -> None:
     drawn = zip(made.streams, streams(made, 2, 65), strict=True)
     tensors = tuple(ones if name == "v" else tensor for name, tensor in drawn)
     for causal in masks(subject):
-        found = call(made, tensors, Mask(causal=causal))
-        require_close(found, ones, f"row sums, causal={causal}", absolute=1e-5)
+        output = call(made, tensors, Mask(causal=causal))
+        require_close(output, ones, f"row sums, causal={causal}", absolute=1e-5)
 
 
 def check_permutable(subject: Subject) -> None:

@@ -105,20 +105,20 @@ def masks(subject: Subject) -> list[bool]:
 
 
 def require_close(
-    found: Float[Tensor, "..."],
-    wanted: Float[Tensor, "..."],
+    output: Float[Tensor, "..."],
+    expected: Float[Tensor, "..."],
     what: str,
     *,
     relative: float = 1e-9,
     absolute: float = 1e-9,
 ) -> None:
     """Raise ``Violation`` unless two tensors agree and are finite."""
-    if found.shape != wanted.shape:
-        raise Violation(f"{what}: shape {tuple(found.shape)} instead of {tuple(wanted.shape)}")
-    if not bool(torch.isfinite(found).all()):
+    if output.shape != expected.shape:
+        raise Violation(f"{what}: shape {tuple(output.shape)} instead of {tuple(expected.shape)}")
+    if not bool(torch.isfinite(output).all()):
         raise Violation(f"{what}: not finite")
-    gap = (found - wanted).abs()
-    if bool((gap > absolute + relative * wanted.abs()).any()):
+    gap = (output - expected).abs()
+    if bool((gap > absolute + relative * expected.abs()).any()):
         raise Violation(f"{what}: off by {gap.max().item():.3g}")
 
 

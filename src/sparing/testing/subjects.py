@@ -29,8 +29,8 @@ class Entry:
 def entries(name: str) -> tuple[Entry, ...]:
     """What ``testing/entries/NAME.py`` lists; of a mechanism in a module, what its ENTRIES list."""
     if "." in name:
-        own: tuple[Entry, ...] = getattr(importlib.import_module(name), "ENTRIES", ())
-        return own
+        in_module: tuple[Entry, ...] = getattr(importlib.import_module(name), "ENTRIES", ())
+        return in_module
     if name not in Folder(_FOLDER, "entry").names():
         return ()
     listed: tuple[Entry, ...] = importlib.import_module(f"{_FOLDER}.{name}").ENTRIES

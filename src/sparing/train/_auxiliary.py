@@ -28,16 +28,16 @@ def with_auxiliary(
     A mean, so that the weight means the same for models of any depth. The loss itself where there
     is nothing to add.
     """
-    found = reported(log, "auxiliary_loss")
-    if not found or not weight:
+    losses = reported(log, "auxiliary_loss")
+    if not losses or not weight:
         return loss
-    return loss + weight * torch.stack([each.to(loss) for each in found]).mean()
+    return loss + weight * torch.stack([one.to(loss) for one in losses]).mean()
 
 
 def mean_score(log: Mapping[str, Sequence[Tensor]]) -> float | None:
     """The mean over layers, rows and heads of the scores that layers reported, if any did."""
-    found = [value.detach().float().mean() for value in reported(log, "score")]
-    return float(torch.stack(found).mean()) if found else None
+    scores = [value.detach().float().mean() for value in reported(log, "score")]
+    return float(torch.stack(scores).mean()) if scores else None
 
 
 def fell_below(curve: Sequence[Entry], auxiliary: Auxiliary) -> bool:

@@ -109,29 +109,31 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
             control.should_save = control.should_training_stop = True
         return control
 
-    def on_validation(self, state: Any, control: Any, found: Evaluation, time_s: float) -> None:
+    def on_validation(
+        self, state: Any, control: Any, evaluation: Evaluation, time_s: float
+    ) -> None:
         """Write a validation down, keep the best, and stop when patience has run out."""
         entry = {
             "epoch": round(state.epoch, 6),
             "step": state.global_step,
-            "validation_score": found.score,
-            "validation_loss": found.loss,
+            "validation_score": evaluation.score,
+            "validation_loss": evaluation.loss,
             "train_loss": _mean(self.since_validation),
         }
-        if found.right is not None:
-            entry["validation_accuracy"] = found.accuracy
+        if evaluation.right is not None:
+            entry["validation_accuracy"] = evaluation.accuracy
         entry |= self.totals.spent
         if self.head_scores:
             entry["mean_head_score"] = _mean(self.head_scores)
         if self.head_scores or self.recipe.auxiliary.baseline is not None:
-            entry["validation_latency_ms"] = 1e3 * time_s / found.count
-        self.metric = found.metric
+            entry["validation_latency_ms"] = 1e3 * time_s / evaluation.count
+        self.metric = evaluation.metric
         self.since_validation, self.head_scores = [], []
         self.curve.append(entry)
         self.metrics.append({"kind": "validation", **entry})
         if not self.best or replaces(entry, self.best, self.recipe.auxiliary):
             self.best = entry
-            self._count(found.score)
+            self._count(evaluation.score)
             state.best_global_step = state.global_step
         else:
             self.waits += 1
@@ -250,22 +252,22 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         start, size = time.perf_counter(), self.args.eval_batch_size
         judge = judge_of(self.objective)
         if judge is None:
-            found = evaluate(self.model, self.task, "validation", batch_size=size)
+            evaluation = evaluate(self.model, self.task, "validation", batch_size=size)
         else:
-            found = judge.validate(self.model, self.task, size)
+            evaluation = judge.validate(self.model, self.task, size)
         time_s = time.perf_counter() - start
-        if not math.isfinite(found.loss):
+        if not math.isfinite(evaluation.loss):
             raise NotFinite(
-                f"the validation loss is {found.loss} at step {self.state.global_step}: "
+                f"the validation loss is {evaluation.loss} at step {self.state.global_step}: "
                 f"{first_not_finite(self.model, {})}"
             )
-        metrics = {f"eval_{name}": value for name, value in found.scores.items()}
-        metrics["eval_loss"] = found.loss
+        metrics = {f"eval_{name}": value for name, value in evaluation.scores.items()}
+        metrics["eval_loss"] = evaluation.loss
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        self.journal.on_validation(self.state, self.control, found, time_s)
+        self.journal.on_validation(self.state, self.control, evaluation, time_s)
         return metrics
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

@@ -25,11 +25,11 @@ class MetricsFile:
         """Drop what was written after ``step``, and a line that was left half-written."""
         if not self.path.exists():
             return
-        kept = []
+        lines = []
         for line in self.path.read_text().splitlines():
             try:
                 if parse_json(line)["step"] <= step:
-                    kept.append(line + "\n")
+                    lines.append(line + "\n")
             except (ValueError, KeyError, TypeError):
                 continue
-        write_atomically(self.path, "".join(kept))
+        write_atomically(self.path, "".join(lines))

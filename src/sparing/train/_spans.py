@@ -16,16 +16,16 @@ def answers_in(
 
     ``batches`` are numbers of windows and their logits (windows, tokens, start and end).
     """
-    found: list[Answer | None] = [None] * len(passages.questions)
+    best_by_question: list[Answer | None] = [None] * len(passages.questions)
     for indices, logits in batches:
         for row, index in zip(logits, indices, strict=True):
             window = passages.windows[index]
             passage = passages.questions[window.question].passage
             best = best_answers(row, window, passage)[:1]
-            before = found[window.question]
+            before = best_by_question[window.question]
             if best and (before is None or best[0].score > before.score):
-                found[window.question] = best[0]
-    answers = ["" if answer is None else answer.text for answer in found]
+                best_by_question[window.question] = best[0]
+    answers = ["" if answer is None else answer.text for answer in best_by_question]
     right = [
         exact_match(answer, question.answers) == 1
         for answer, question in zip(answers, passages.questions, strict=True)

@@ -51,12 +51,12 @@ class BoxLoss:
         if "boxes" not in batch:
             raise UsageError("a box loss needs a task whose examples have boxes")
         answer = _answer(model, batch["pixel_values"])
-        found, true = answer.boxes.float(), batch["boxes"].float()
+        predicted, true = answer.boxes.float(), batch["boxes"].float()
         kinds = F.cross_entropy(answer.logits.float(), batch["labels"])
-        distance: Tensor = (found - true).abs().sum(1).mean()
+        distance: Tensor = (predicted - true).abs().sum(1).mean()
         if not bool(distance.isfinite()):
             return distance  # overlaps of such boxes raise; whoever trains says where it began
-        corners = [center_to_corners_format(boxes) for boxes in (found, true)]
+        corners = [center_to_corners_format(boxes) for boxes in (predicted, true)]
         apart = 1 - generalized_box_iou(*corners).diagonal()
         loss: Tensor = kinds + self.distance * distance + self.overlap * apart.mean()
         return loss
@@ -81,14 +81,14 @@ def evaluate_boxes(
     examples = task.split(split)
     if examples.boxes is None or not len(examples):
         raise UsageError(f"task {task.name} has no boxes in its {split} split")
-    found = detect(model, task, split, batch_size=batch_size)
-    overlaps = paired_iou(found.boxes, examples.boxes)
-    answers = found.chances.argmax(1)
+    detections = detect(model, task, split, batch_size=batch_size)
+    overlaps = paired_iou(detections.boxes, examples.boxes)
+    answers = detections.chances.argmax(1)
     right = (answers == examples.labels).tolist()
     return Evaluation(
         metric=METRIC,
         scores={
-            METRIC: mean_average_precision(found, examples.labels, examples.boxes),
+            METRIC: mean_average_precision(detections, examples.labels, examples.boxes),
             "mean_iou": float(overlaps.mean()),
             "accuracy": sum(right) / len(right),
         },
@@ -105,8 +105,8 @@ def detect(model: nn.Module, task: Task, split: str, *, batch_size: int = 128) -
     chances, boxes = [], []
     with evaluating(model), torch.inference_mode():
         for first in range(0, len(examples), batch_size):
-            places = range(first, min(first + batch_size, len(examples)))
-            batch = task.collate([examples[place] for place in places])
+            indices = range(first, min(first + batch_size, len(examples)))
+            batch = task.collate([examples[index] for index in indices])
             answer = _answer(model, batch["pixel_values"].to(device))
             chances.append(answer.logits.float().softmax(-1).cpu())
             boxes.append(answer.boxes.float().cpu())
@@ -123,7 +123,7 @@ def paired_iou(
 
 
 def mean_average_precision(
-    found: Detections,
+    detections: Detections,
     labels: Int[Tensor, " count"],
     boxes: Float[Tensor, "count 4"],
     overlap: float = OVERLAP,
@@ -135,16 +135,16 @@ def mean_average_precision(
     over recall without interpolation (scikit-learn's ``average_precision_score``), recall being
     counted over all objects of the class, found or not. Classes without an object do not count.
     """
-    hits = paired_iou(found.boxes, boxes) >= overlap
+    hits = paired_iou(detections.boxes, boxes) >= overlap
     values = []
     for kind in sorted({*labels.tolist()}):
-        own = labels == kind
-        right = own & hits
+        of_kind = labels == kind
+        right = of_kind & hits
         if not bool(right.any()):
             values.append(0.0)
             continue
-        precision = average_precision_score(right.numpy(), found.chances[:, kind].numpy())
-        values.append(float(precision) * int(right.sum()) / int(own.sum()))
+        precision = average_precision_score(right.numpy(), detections.chances[:, kind].numpy())
+        values.append(float(precision) * int(right.sum()) / int(of_kind.sum()))
     return sum(values) / max(1, len(values))
 
 

@@ -30,14 +30,14 @@ def save_weights(model: nn.Module, folder: Path, state: Mapping[str, Tensor] | N
     Trainer reads back without renaming, matching nothing and saying nothing; so checkpoints are
     not written that way.
     """
-    kept: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     seen: set[tuple[object, ...]] = set()
     for name, tensor in (model.state_dict() if state is None else state).items():
         if _place(tensor) not in seen:
-            kept[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            tensors[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             seen.add(_place(tensor))
     with replacing(folder / WEIGHTS) as beside:
-        save_file(kept, beside, metadata={"format": "pt"})
+        save_file(tensors, beside, metadata={"format": "pt"})
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
@@ -57,18 +57,18 @@ def weights_problem(model: nn.Module, folder: Path) -> str:
     """Why the folder's weights cannot be read into the model; empty when they can."""
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         return f"{WEIGHTS} cannot be read ({error})"
     state = model.state_dict()
-    held = {_place(tensor) for name, tensor in state.items() if name in found}
-    for name, shape in found.items():
+    held = {_place(tensor) for name, tensor in state.items() if name in shapes}
+    for name, shape in shapes.items():
         if name not in state:
             return f"it holds {name}, which the model does not have"
         if shape != tuple(state[name].shape):
             return f"its {name} is {shape}, the model's is {tuple(state[name].shape)}"
     for name, tensor in state.items():
-        if name not in found and _place(tensor) not in held:
+        if name not in shapes and _place(tensor) not in held:
             return f"it does not hold {name}"
     return ""
 
@@ -82,8 +82,8 @@ def _place(tensor: Tensor) -> tuple[object, ...]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoint folders of a run, newest first."""
-    found = [path for path in folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdigit()]
-    return sorted(found, key=_step, reverse=True)
+    folders = [path for path in folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdigit()]
+    return sorted(folders, key=_step, reverse=True)
 
 
 def _step(path: Path) -> int:

@@ -57,10 +57,10 @@ class HardNegatives:
 
     def describe(self) -> dict[str, Any]:
         """What is alike, and by how much."""
-        own: dict[str, Any] = {"positives": self.positives, "margin": self.margin}
+        settings: dict[str, Any] = {"positives": self.positives, "margin": self.margin}
         if self.positives == "views":
-            own["augmentation"] = str(self.augmentation)
-        return {"contrastive": own}
+            settings["augmentation"] = str(self.augmentation)
+        return {"contrastive": settings}
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch of images."""
@@ -75,8 +75,8 @@ class HardNegatives:
         with evaluating(model), torch.inference_mode():
             gallery = task.train.subset(_evenly(len(task.train), GALLERY))
             known = torch.cat(list(_all(model, task, gallery, batch_size)))
-            asked = torch.cat(list(_all(model, task, task.validation, batch_size)))
-            near = (asked @ known.T).argmax(1)
+            queries = torch.cat(list(_all(model, task, task.validation, batch_size)))
+            near = (queries @ known.T).argmax(1)
         answers = gallery.labels[near]
         right = (answers == task.validation.labels).tolist()
         share = sum(right) / len(right)
@@ -118,12 +118,12 @@ def _hinged(
 def _all(model: nn.Module, task: Task, examples: Examples, size: int) -> Iterator[Tensor]:
     device = next(model.parameters()).device
     for first in range(0, len(examples), size):
-        places = range(first, min(first + size, len(examples)))
-        batch = task.collate([examples[place] for place in places])
+        indices = range(first, min(first + size, len(examples)))
+        batch = task.collate([examples[index] for index in indices])
         yield embedded(model, batch["pixel_values"].to(device)).cpu()
 
 
 def _evenly(count: int, most: int) -> list[int]:
     """Places of up to so many, spread over all: rows may be sorted by class."""
     step = max(1.0, count / most)
-    return [int(place * step) for place in range(min(count, most))]
+    return [int(index * step) for index in range(min(count, most))]

@@ -32,21 +32,21 @@ def distillation_loss(
     """
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     follow = weights.hidden_states > 0
-    asked = {"output_hidden_states": True} if follow else {}
+    extra = {"output_hidden_states": True} if follow else {}
     if follow:
         for name, model in (("model", student), ("teacher", teacher)):
             _require_hidden_states(model, name)
-    answer = student(**inputs, **asked)
+    answer = student(**inputs, **extra)
     with torch.no_grad():
-        goal = teacher(**inputs, **asked)
-    own, followed = outputs_of(answer), outputs_of(goal)
-    if own.shape != followed.shape:
+        goal = teacher(**inputs, **extra)
+    logits, goal_logits = outputs_of(answer), outputs_of(goal)
+    if logits.shape != goal_logits.shape:
         raise UsageError(
-            f"the teacher answers with {followed.shape[-1]} classes, the model with {own.shape[-1]}"
+            f"the teacher has {goal_logits.shape[-1]} classes, the model {logits.shape[-1]}"
         )
-    loss = weights.labels * label_loss(own, batch["labels"])
+    loss = weights.labels * label_loss(logits, batch["labels"])
     loss = loss + weights.outputs * output_divergence(
-        rows_of(own).float(), rows_of(followed).float(), weights.temperature
+        rows_of(logits).float(), rows_of(goal_logits).float(), weights.temperature
     )
     if follow:
         distance = hidden_distance(
@@ -61,7 +61,7 @@ def _require_hidden_states(model: nn.Module, name: str) -> None:
     known = inspect.signature(model.forward).parameters
     if not getattr(model, "gives_hidden_states", True) or (
         "output_hidden_states" not in known
-        and not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
+        and not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
     ):
         raise Unsupported(
             f"the {name} gives no hidden states of all tokens: set "

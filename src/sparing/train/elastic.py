@@ -73,10 +73,10 @@ class Draw:
         chance = random.Random(f"{seed}:{step}")
         share = chance.choices(self.widths, self.width_chances)[0]
         plan = narrowed(model.encoder.sizes, share)
-        kept = chance.choice(self.tokens)
+        token_share = chance.choice(self.tokens)
         if self.gated:
             return replace(plan, gated=True)
-        plan = replace(plan, tokens_kept=kept, tokens_after=self.tokens_after)
+        plan = replace(plan, tokens_kept=token_share, tokens_after=self.tokens_after)
         narrow = chance.choice(self.narrow)
         if narrow == 1:
             return plan
@@ -128,12 +128,12 @@ class ElasticLoss:
         ]
         loss = torch.stack(losses).mean()
         if trace.open:
-            share = torch.stack([each.float().mean() for each in trace.open]).mean()
+            share = torch.stack([gates.float().mean() for gates in trace.open]).mean()
             loss = loss + self.draw.gate_weight * share
         if follow:
             last = plan.tokens_after if plan.drops_tokens else plan.layers
             if plan.gated:
-                last = min(int(place) for place in model.encoder.gates)
+                last = min(int(number) for number in model.encoder.gates)
             keep = inputs.get("attention_mask")
             distance = packed_distance(trace.states[: last + 1], goal.hidden_states, keep)
             loss = loss + self.weights.hidden_states * distance

@@ -20,13 +20,13 @@ from sparing.train.room import fitting_batch
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on a split; lists are in the examples' own order.
+    """How good a model is on a split; lists are in the order of the examples.
 
-    ``scores`` are the task's metrics by name, ``metric`` the one it is judged by; ``loss`` is the
-    mean cross-entropy, or squared error where the answer is a number; ``predictions`` are class
-    numbers, values, or the texts of answers; ``right`` tells for each example whether its class is,
-    for a text whether it matches exactly, None for numbers. ``each`` holds every example's own
-    value of the metrics that are means of such values and not shares of right classes.
+    ``scores`` are the task's metrics by name, ``metric`` the one it is evaluated by. ``loss`` is
+    the mean cross-entropy, or squared error where the answer is a number. ``predictions`` are class
+    numbers, values, or the texts of answers. ``right`` says for each example whether its class is
+    right, for a text whether it matches exactly; it is None for numbers. ``per_example`` holds each
+    example's value of the metrics that are means of such values and not accuracies.
     """
 
     metric: str
@@ -34,7 +34,7 @@ class Evaluation:
     loss: float
     predictions: list[int] | list[float] | list[str]
     right: list[bool] | None
-    each: dict[str, list[float]] = field(default_factory=dict)
+    per_example: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def score(self) -> float:
@@ -77,21 +77,21 @@ def evaluate(
     """
     examples = task.split(split)
     if batch_size < 1 or len(examples) == 0:
-        wanted = "evaluate needs examples and a batch size of at least 1"
-        raise UsageError(f"{wanted}; {split} has {len(examples)}, batch_size is {batch_size}")
+        problem = "evaluate needs examples and a batch size of at least 1"
+        raise UsageError(f"{problem}; {split} has {len(examples)}, batch_size is {batch_size}")
     losses = torch.zeros(len(examples))
 
     def batches() -> Iterator[tuple[list[int], Tensor]]:
-        for indices, found, loss in answers_of(model, task, split, batch_size, on_progress):
+        for indices, answers, loss in answers_of(model, task, split, batch_size, on_progress):
             losses[indices] = loss
-            yield indices, found
+            yield indices, answers
 
     with evaluating(model):
         if examples.passages is not None:
             return _of_spans(task, examples.passages, batches(), losses)
         outputs = torch.zeros(len(examples), task.classes)
-        for indices, found in batches():
-            outputs[indices] = found
+        for indices, answers in batches():
+            outputs[indices] = answers
     predictions, right = predictions_of(outputs, examples.labels)
     return Evaluation(
         metric=task.metric,
@@ -110,14 +110,14 @@ def _of_spans(
 ) -> Evaluation:
     """Of each question the best answer of its windows counts; the loss is over windows."""
     answers, right = answers_in(passages, batches)
-    each = text_values(task.metrics, answers, passages.questions)
+    per_example = text_values(task.metrics, answers, passages.questions)
     return Evaluation(
         metric=task.metric,
-        scores={name: sum(values) / len(values) for name, values in each.items()},
+        scores={name: sum(values) / len(values) for name, values in per_example.items()},
         loss=float(losses.double().mean()),
         predictions=answers,
         right=right,
-        each=each,
+        per_example=per_example,
     )
 
 
@@ -177,8 +177,8 @@ def _judge(model: nn.Module, task: Task, batch: dict[str, Tensor]) -> tuple[Tens
     """Each example's outputs and its loss; ``UsageError`` where they are not what the task asks."""
     labels = batch.pop("labels")
     logits = outputs_of(model(**batch)).float()
-    wanted = (task.classes,) if task.answer != "span" else (batch["input_ids"].shape[1], 2)
-    if logits.shape[1:] != wanted:
-        found, asked = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], wanted))
-        raise UsageError(f"the model gives {found} outputs, but task {task.name} has {asked}")
+    expected = (task.classes,) if task.answer != "span" else (batch["input_ids"].shape[1], 2)
+    if logits.shape[1:] != expected:
+        actual, needed = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], expected))
+        raise UsageError(f"the model gives {actual} outputs, but task {task.name} has {needed}")
     return logits, label_loss(logits, labels, reduction="none")

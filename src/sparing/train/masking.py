@@ -45,10 +45,10 @@ class Masking:
         chance = random.Random(f"{self.seed}:{name}")
         hidden = min(rows * columns - 1, max(1, round(self.share * rows * columns)))
         draw = _scattered if self.kind == "random" else _blocks
-        found = torch.zeros(count, rows * columns, dtype=torch.bool)
-        for mask in found:
+        masks = torch.zeros(count, rows * columns, dtype=torch.bool)
+        for mask in masks:
             mask[draw(chance, rows, columns, hidden)] = True
-        return found
+        return masks
 
 
 def _scattered(chance: random.Random, rows: int, columns: int, hidden: int) -> list[int]:
@@ -57,17 +57,19 @@ def _scattered(chance: random.Random, rows: int, columns: int, hidden: int) -> l
 
 def _blocks(chance: random.Random, rows: int, columns: int, hidden: int) -> list[int]:
     """Rectangles at random places until so many patches are covered; the last one is cut short."""
-    found: dict[int, None] = {}
-    while len(found) < hidden:
-        area = chance.uniform(min(LEAST_BLOCK, hidden - len(found)), hidden - len(found))
+    hidden_patches: dict[int, None] = {}
+    while len(hidden_patches) < hidden:
+        area = chance.uniform(
+            min(LEAST_BLOCK, hidden - len(hidden_patches)), hidden - len(hidden_patches)
+        )
         ratio = math.exp(chance.uniform(math.log(ASPECT), -math.log(ASPECT)))
         height = min(rows, max(1, round(math.sqrt(area * ratio))))
         width = min(columns, max(1, round(math.sqrt(area / ratio))))
         top, left = chance.randint(0, rows - height), chance.randint(0, columns - width)
-        for place in range(height * width):
-            if len(found) < hidden:
-                found[(top + place // width) * columns + left + place % width] = None
-    return list(found)
+        for index in range(height * width):
+            if len(hidden_patches) < hidden:
+                hidden_patches[(top + index // width) * columns + left + index % width] = None
+    return list(hidden_patches)
 
 
 class MaskedPatches:
@@ -103,7 +105,7 @@ class MaskedPatches:
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """How much of the masked pixels of the validation images is explained."""
         with evaluating(model), torch.inference_mode():
-            parts = [torch.stack(each) for each in self._errors(model, task, batch_size)]
+            parts = [torch.stack(batch) for batch in self._errors(model, task, batch_size)]
         errors, plain = torch.cat(parts, 1).double() if parts else torch.zeros(2, 0)
         explained = 1 - errors.mean() / plain.mean().clamp_min(1e-12)
         return Evaluation(
@@ -121,8 +123,8 @@ class MaskedPatches:
             raise UsageError(f"task {task.name} has no validation images")
         device = next(model.parameters()).device
         for first in range(0, len(examples), size):
-            places = range(first, min(first + size, len(examples)))
-            batch = task.collate([examples[place] for place in places])
+            indices = range(first, min(first + size, len(examples)))
+            batch = task.collate([examples[index] for index in indices])
             pixels = batch["pixel_values"].to(device)
             masks = self._masks(model, pixels, f"validation {first}")
             made = model(pixel_values=pixels, bool_masked_pos=masks).reconstruction

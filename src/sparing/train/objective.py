@@ -43,10 +43,10 @@ class Judge(Protocol):
 
 def judge_of(objective: Objective) -> Judge | None:
     """The objective itself, or one that it wraps (``inner``); None where labels decide."""
-    found: Any = objective
-    while found is not None and not isinstance(found, Judge):
-        found = getattr(found, "inner", None)
-    return found
+    judge: Any = objective
+    while judge is not None and not isinstance(judge, Judge):
+        judge = getattr(judge, "inner", None)
+    return judge
 
 
 class LabelLoss:

@@ -143,8 +143,8 @@ def int8_product(
     numbers = _whole(wide / step, -zero, ACTIVATION_STEPS - zero)
     weight_step = _weight_step(weight.detach(), rules)
     limit = torch.full_like(weight_step, rules.largest)
-    kept = _whole(weight / weight_step, -limit, limit)
-    product: Tensor = F.linear(numbers, kept) * (step * weight_step[:, 0])
+    rounded = _whole(weight / weight_step, -limit, limit)
+    product: Tensor = F.linear(numbers, rounded) * (step * weight_step[:, 0])
     return product if bias is None else product + bias
 
 
@@ -188,9 +188,9 @@ class _Rounded(TorchFunctionMode):
 def _laid_out(method: Callable[..., Any], rules: Int8Rules) -> Callable[..., Any]:
     """A method of a layer, which knows how its rows lie, with its products rounded."""
 
-    def rounded(rows: Tensor, layout: Layout, *kept: Any) -> Any:
+    def rounded(rows: Tensor, layout: Layout, *options: Any) -> Any:
         with _Rounded(layout, rules):
-            return method(rows, layout, *kept)
+            return method(rows, layout, *options)
 
     return rounded
 
@@ -202,8 +202,8 @@ def _alone(
 
     def rounded(x: Tensor) -> Tensor:
         mask = seen[0]
-        told = mask is not None and x.shape[:-1] == mask.shape
-        layout = Padded(mask) if told else None
+        fits = mask is not None and x.shape[:-1] == mask.shape
+        layout = Padded(mask) if fits else None
         return int8_product(x, linear.weight, linear.bias, layout, rules)
 
     return rounded

@@ -18,7 +18,7 @@ def quicken(optimizer: torch.optim.Optimizer, model: nn.Module, factor: float) -
     parameters are of both kinds becomes two; all else of it stays, and a schedule that is made
     afterwards scales both. Groups that would be empty are not made.
     """
-    own = {
+    quickened = {
         id(parameter)
         for module in model.modules()
         if isinstance(module, Mechanism | SkimGate)
@@ -26,8 +26,8 @@ def quicken(optimizer: torch.optim.Optimizer, model: nn.Module, factor: float) -
     }
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
-        ours = [each for each in group["params"] if id(each) in own]
-        rest = [each for each in group["params"] if id(each) not in own]
+        ours = [tensor for tensor in group["params"] if id(tensor) in quickened]
+        rest = [tensor for tensor in group["params"] if id(tensor) not in quickened]
         if rest or not ours:
             groups.append({**group, "params": rest})
         if ours:

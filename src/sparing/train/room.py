@@ -37,7 +37,9 @@ def predicted_bytes(model: nn.Module, batch: int, tokens: int, *, training: bool
     config = getattr(model, "config", None)
     if not tokens or set(getattr(config, "sparing", None) or PLAIN) - PLAIN:
         return 0
-    peaks = [_peak(each, batch, tokens) for each in model.modules() if isinstance(each, Mechanism)]
+    peaks = [
+        _peak(module, batch, tokens) for module in model.modules() if isinstance(module, Mechanism)
+    ]
     heads = 0 if peaks else _eager_heads(model)
     if heads:
         return _peak(mechanism("eager", Heads(heads, 1)), batch, tokens)
@@ -94,7 +96,7 @@ def _peak(built: Mechanism, batch: int, tokens: int) -> int:
 
 def _keeps_all(model: nn.Module) -> bool:
     """Whether the backward pass needs what every layer computed: none is frozen or recomputed."""
-    recomputed = any(getattr(each, "gradient_checkpointing", False) for each in model.modules())
+    recomputed = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
     return not recomputed and all(parameter.requires_grad for parameter in model.parameters())
 
 

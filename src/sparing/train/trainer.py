@@ -93,8 +93,8 @@ def train(
     """
     recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
-        own = LabelLoss() if teacher is None else TeacherLoss(teacher, recipe.distillation)
-        objective = own
+        loss = LabelLoss() if teacher is None else TeacherLoss(teacher, recipe.distillation)
+        objective = loss
     elif teacher is not None:
         raise UsageError("give train a teacher or an objective, which has its own; not both")
     try:
@@ -246,8 +246,8 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
         result = TrainResult(**checkpoints.read_json(folder / RESULT))
     except TypeError as error:
         raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
-    own = folder / f"{checkpoints.PREFIX}{result.best_step}"  # there where names differ
-    checkpoints.load_weights(model, own if (own / checkpoints.WEIGHTS).is_file() else folder)
+    best = folder / f"{checkpoints.PREFIX}{result.best_step}"  # there where names differ
+    checkpoints.load_weights(model, best if (best / checkpoints.WEIGHTS).is_file() else folder)
     return result
 
 
@@ -286,16 +286,16 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     if resume == "never":
         _drop_record(folder)
     if run.exists():
-        found = checkpoints.read_json(run)
+        written = checkpoints.read_json(run)
         usual = {f"recipe.{name}": value for name, value in asdict(Recipe()).items()}
-        found = {DATA: description[DATA], **usual, **found}  # what older versions did not tell
-        other = [name for name, value in description.items() if found.get(name) != value]
+        written = {DATA: description[DATA], **usual, **written}  # what older versions did not tell
+        other = [name for name, value in description.items() if written.get(name) != value]
         if not other:
             return
         if checkpoints.checkpoints(folder) or (folder / RESULT).exists():
             name = other[0]
             raise CheckpointError(
-                f"{folder} holds another run: its {name} is {found.get(name)!r}, now it is "
+                f"{folder} holds another run: its {name} is {written.get(name)!r}, now it is "
                 f"{description[name]!r}; choose another folder or start afresh with "
                 "resume='never', on the command line --overwrite"
             )
@@ -375,26 +375,26 @@ def _descent(recipe: Recipe, epoch_steps: int) -> dict[str, Any]:
     }
 
 
-def resolve_precision(wanted: str, *, cpu: bool) -> str:
+def resolve_precision(precision: str, *, cpu: bool) -> str:
     """The precision to train in: what was asked for, or the best that the device does well.
 
     Raises ``UsageError`` for float16 on a CPU, which Trainer's loss scaling does not serve, and
     warns of bfloat16 on a CPU that only emulates it.
     """
-    if wanted not in PRECISIONS:
-        raise UsageError(f"unknown precision {wanted!r}{nearest(wanted, PRECISIONS)}")
-    if wanted == "float16" and cpu:
+    if precision not in PRECISIONS:
+        raise UsageError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
+    if precision == "float16" and cpu:
         raise UsageError("precision float16 needs an accelerator; use float32 or bfloat16")
     emulated = cpu and not multiplies_bfloat16()
-    if wanted == "bfloat16" and emulated:
+    if precision == "bfloat16" and emulated:
         warnings.warn(
             "this processor has no instructions for bfloat16: training in it takes tens of times "
             "as long as in float32; precision='fast' takes what the processor does well",
             stacklevel=2,
         )
-    if wanted not in ("auto", "fast"):
-        return wanted
+    if precision not in ("auto", "fast"):
+        return precision
     if cpu:
-        return "float32" if emulated or wanted == "auto" else "bfloat16"
+        return "float32" if emulated or precision == "auto" else "bfloat16"
     bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bfloat16" if bfloat16 else "float32"

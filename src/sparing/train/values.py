@@ -45,10 +45,10 @@ class ValueLoss:
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch."""
         given = {name: value for name, value in batch.items() if name != "labels"}
-        found, truth = outputs_of(model(**given)).float()[:, 0], batch["labels"]
+        values, truth = outputs_of(model(**given)).float()[:, 0], batch["labels"]
         if self.loss == "squared":
-            return (found - truth).square().mean()
-        error = (found - truth).abs()
+            return (values - truth).square().mean()
+        error = (values - truth).abs()
         relative = error / truth.abs().clamp(min=1)
         parts = {"mean": error.mean(), "relative": relative.mean()}
         logs = [(1 + part / self.baseline[name]).log() for name, part in parts.items()]
@@ -56,8 +56,12 @@ class ValueLoss:
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """On the validation split: the squared error, its sign turned, beside the task's scores."""
-        found = evaluate(model, task, "validation", batch_size=batch_size)
-        return replace(found, metric=self.metric, scores={self.metric: -found.loss, **found.scores})
+        evaluation = evaluate(model, task, "validation", batch_size=batch_size)
+        return replace(
+            evaluation,
+            metric=self.metric,
+            scores={self.metric: -evaluation.loss, **evaluation.scores},
+        )
 
     def describe(self) -> dict[str, Any]:
         """The loss, and what errors are measured by."""

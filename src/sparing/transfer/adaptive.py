@@ -254,12 +254,12 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         if self.whole_share < 1:
             entry["whole_share"] = self.whole_share
         if self.encoder.confidences:
-            entry["confidences"] = [int(place) for place in self.encoder.confidences]
+            entry["confidences"] = [int(number) for number in self.encoder.confidences]
         if self.encoder.gates:
-            places = [int(place) for place in self.encoder.gates]
-            entry["gates"] = {"kind": self.encoder.gate_kind, "places": places}
-        kept = getattr(self.config, NAME)
-        setattr(self.config, NAME, {**kept, "version": ENTRY_VERSION, "adaptive": entry})
+            numbers = [int(number) for number in self.encoder.gates]
+            entry["gates"] = {"kind": self.encoder.gate_kind, "places": numbers}
+        written = getattr(self.config, NAME)
+        setattr(self.config, NAME, {**written, "version": ENTRY_VERSION, "adaptive": entry})
 
     def forward(
         self,
@@ -310,11 +310,11 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         tokens = given.shape[1]
         if tokens > self.longest:
             raise UsageError(f"{tokens} tokens are too many: the model reads {self.longest}")
-        standing = self.embeddings(input_ids=given, token_type_ids=token_type_ids)
+        embedded = self.embeddings(input_ids=given, token_type_ids=token_type_ids)
         keep = None if attention_mask is None else attention_mask.bool()
         if keep is None or bool(keep.all()):
-            return pack(standing, None)
-        packed = pack(standing, keep)
+            return pack(embedded, None)
+        packed = pack(embedded, keep)
         if not bool(keep[:, 0].all()):
             raise UsageError(
                 "a text begins with a pad; the model answers from the first token: pad on the right"
@@ -350,7 +350,7 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
 
     Raises ``CheckpointError`` when the entry or the weights are damaged, foreign or newer.
     """
-    place = f"{folder / 'config.json'}: the entry {NAME!r}"
+    where = f"{folder / 'config.json'}: the entry {NAME!r}"
     try:
         config = open_config(folder) if config is None else copy.deepcopy(config)
     except CheckpointError:
@@ -360,9 +360,9 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     noted: Any = getattr(config, NAME, None)
     version = noted.get("version") if isinstance(noted, dict) else None
     if not isinstance(version, int):
-        raise CheckpointError(f"{place} is not one that sparing wrote")
+        raise CheckpointError(f"{where} is not one that sparing wrote")
     if version != ENTRY_VERSION:
-        raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
+        raise CheckpointError(f"{where} was written by a newer sparing (version {version}); update")
     shapes = weight_shapes(folder)
     require_sizes(config.to_dict(), shapes, folder)
     _require_layers(noted, shapes, folder)
@@ -371,7 +371,7 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
         model = AdaptiveClassifier(config)
     except Exception as error:
         # a damaged number or list can end in any of a dozen errors of torch and transformers
-        raise CheckpointError(f"{place} is damaged: {_line(error)}") from error
+        raise CheckpointError(f"{where} is damaged: {_line(error)}") from error
     model.to(dtype=saved_type(config, folder))
     load_weights(model, folder)
     model.eval()

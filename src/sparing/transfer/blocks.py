@@ -33,8 +33,8 @@ class Block:
 
     ``index`` counts the blocks. ``projections`` are the linear layers that make q, k and v, with
     one row for each coordinate of each head; ``output`` has a column for each. ``rise`` has a row
-    for each feed-forward neuron, ``fall`` a column. ``kept`` are the numbers that the remaining
-    heads had in the unpruned model, of which there were ``heads``.
+    for each feed-forward neuron, ``fall`` a column. ``remaining`` are the numbers that the heads
+    had in the unpruned model, of which there were ``heads``.
     """
 
     index: int
@@ -46,7 +46,7 @@ class Block:
     fall: nn.Linear
     dim: int
     heads: int
-    kept: tuple[int, ...]
+    remaining: tuple[int, ...]
 
 
 def find_blocks(model: nn.Module) -> list[Block]:
@@ -77,10 +77,10 @@ def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> B
     names = projection_names(layer.module)
     if len(set(names.values())) != 3:
         raise Unsupported(f"{family} has no separate projections for q, k and v")
-    found = {stream: _linear(layer.module, name) for stream, name in names.items()}
+    linears = {stream: _linear(layer.module, name) for stream, name in names.items()}
     output = _output(model, layer)
     inner = _feed_forward(model, layer)
-    projections = {stream: linear for stream, linear in found.items() if linear is not None}
+    projections = {stream: linear for stream, linear in linears.items() if linear is not None}
     if output is None or inner is None or len(projections) != 3:
         raise Unsupported(
             f"{family}: its output projection or feed-forward layer is not where BERT and ViT "
@@ -91,9 +91,17 @@ def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> B
         raise Unsupported(f"{family} groups its keys: a key head serves several query heads")
     count = rows.pop() // layer.dim
     heads = count + len(removed)
-    kept = tuple(head for head in range(heads) if head not in set(removed))
+    remaining = tuple(head for head in range(heads) if head not in set(removed))
     return Block(
-        layer.index, layer.name, layer.module, projections, output, *inner, layer.dim, heads, kept
+        layer.index,
+        layer.name,
+        layer.module,
+        projections,
+        output,
+        *inner,
+        layer.dim,
+        heads,
+        remaining,
     )
 
 
@@ -101,9 +109,9 @@ def _output(model: nn.Module, layer: AttentionLayer) -> nn.Linear | None:
     parent = model.get_submodule(layer.name.rpartition(".")[0])
     for path in _OUTPUTS:
         start = parent if path.startswith("../") else layer.module
-        found = _linear(start, path.removeprefix("../"))
-        if found is not None:
-            return found
+        linear = _linear(start, path.removeprefix("../"))
+        if linear is not None:
+            return linear
     return None
 
 
@@ -122,7 +130,7 @@ def _feed_forward(model: nn.Module, layer: AttentionLayer) -> tuple[nn.Linear, n
 
 def _linear(start: nn.Module, path: str) -> nn.Linear | None:
     """The linear layer at a path below a module, or None."""
-    found: object = start
+    module: object = start
     for name in path.split("."):
-        found = getattr(found, name, None)
-    return found if isinstance(found, nn.Linear) else None
+        module = getattr(module, name, None)
+    return module if isinstance(module, nn.Linear) else None

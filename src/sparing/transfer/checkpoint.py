@@ -54,17 +54,17 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     _refuse_older(entry, folder)
     kind = _model_class(config, folder)
     if entry is None:
-        whole, told = _read_weights(kind, folder, tolerant=True)
+        whole, info = _read_weights(kind, folder, tolerant=True)
         # left over is much that the hub has: heads of another training, buffers of another version
-        left = [name for name in told.get("unexpected_keys") or () if f".{NAME}." in str(name)]
-        _refuse_differences({**told, "unexpected_keys": left}, folder)
+        left = [name for name in info.get("unexpected_keys") or () if f".{NAME}." in str(name)]
+        _refuse_differences({**info, "unexpected_keys": left}, folder)
         return whole
     rows = _check_entry(entry, folder)
     _require_known(rows, folder, foreign)
     try:
         built = _changed(kind, rows, read_rows(entry))
-        model, found = _read_weights(built, folder, tolerant=True)
-        _refuse_differences(found, folder)
+        model, info = _read_weights(built, folder, tolerant=True)
+        _refuse_differences(info, folder)
         model.__class__ = kind
         if rows:
             _refresh(model, rows)
@@ -110,22 +110,22 @@ def _refuse_older(entry: Any, folder: Path) -> None:
 
 def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
     """The saved swap, one row a layer, or one clear line about what is wrong with the entry."""
-    place = f"{folder / 'config.json'}: the entry {NAME!r}"
+    where = f"{folder / 'config.json'}: the entry {NAME!r}"
     version = entry.get("version") if isinstance(entry, dict) else None
     if not isinstance(version, int):
-        raise CheckpointError(f"{place} is not one that sparing wrote")
+        raise CheckpointError(f"{where} is not one that sparing wrote")
     if version > ENTRY_VERSION or not entry.keys() <= _ENTRY_KEYS:
-        raise CheckpointError(f"{place} was written by a newer sparing (version {version}); update")
+        raise CheckpointError(f"{where} was written by a newer sparing (version {version}); update")
     others = bool(entry.keys() & {"pruned", PATCHES})
     rows = entry.get("swap", [] if others else None)
     if not isinstance(rows, list) or not (rows or others):
-        raise CheckpointError(f"{place} lists no layers")
+        raise CheckpointError(f"{where} lists no layers")
     for row in rows:
         good = isinstance(row, dict) and all(
             isinstance(row.get(key), kind) for key, kind in _LAYER_KEYS.items()
         )
         if not good or not isinstance(row.get("tokens"), int | None):
-            raise CheckpointError(f"{place} has a damaged layer: {row!r}")
+            raise CheckpointError(f"{where} has a damaged layer: {row!r}")
     return rows
 
 
@@ -186,10 +186,10 @@ def _read_weights(
     transformers.logging.set_verbosity_error()
     how: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": tolerant}
     try:
-        model, told = open_weights(kind, folder, **how)
-        if _has_no_pooler(kind, told):
-            model, told = open_weights(kind, folder, add_pooling_layer=False, **how)
-        return model, told
+        model, info = open_weights(kind, folder, **how)
+        if _has_no_pooler(kind, info):
+            model, info = open_weights(kind, folder, add_pooling_layer=False, **how)
+        return model, info
     except (SparingError, MemoryError):
         raise
     except Exception as error:  # a spoilt configuration ends in any
@@ -201,18 +201,18 @@ def _read_weights(
         transformers.logging.set_verbosity(verbosity)
 
 
-def _has_no_pooler(kind: type[PreTrainedModel], told: Mapping[str, Any]) -> bool:
+def _has_no_pooler(kind: type[PreTrainedModel], info: Mapping[str, Any]) -> bool:
     """Whether all that is missing is a pooler that the class may be built without."""
-    missing = [str(name) for name in told.get("missing_keys") or ()]
-    builders = [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]
-    known = any("add_pooling_layer" in inspect.signature(each).parameters for each in builders)
+    missing = [str(name) for name in info.get("missing_keys") or ()]
+    builders = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    known = any("add_pooling_layer" in inspect.signature(base).parameters for base in builders)
     return known and bool(missing) and all(name.startswith("pooler.") for name in missing)
 
 
-def _refuse_differences(found: Mapping[str, Any], folder: Path) -> None:
+def _refuse_differences(info: Mapping[str, Any], folder: Path) -> None:
     """Accept nothing missing, left over or of another shape."""
     for kind in ("missing", "unexpected", "mismatched"):
-        names = sorted(str(name) for name in found.get(f"{kind}_keys") or ())
+        names = sorted(str(name) for name in info.get(f"{kind}_keys") or ())
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise CheckpointError(f"{folder}: {kind} weights: {names[0]}{more}")

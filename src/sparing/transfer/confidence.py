@@ -56,14 +56,14 @@ def fit_confidence(
     """
     plan = (model.plan if plan is None else plan).without_choice
     model.encoder.check_runs(plan)
-    places = [place for place in model.encoder.exits if place < plan.layers]
-    if not places:
+    exit_layers = [exit_layer for exit_layer in model.encoder.exits if exit_layer < plan.layers]
+    if not exit_layers:
         raise UsageError("the model has no exit before the end to be sure at")
     chosen = _drawn(task.split(split), examples, seed)
-    seen, agree = _look(model, task, chosen, plan, places)
-    model.encoder.add_confidences(places)
+    seen, agree = _look(model, task, chosen, plan, exit_layers)
+    model.encoder.add_confidences(exit_layers)
     fits = []
-    for number in places:
+    for number in exit_layers:
         weights, strength = _logistic(seen[number].double().numpy(), agree[number].numpy())
         _write(model.encoder.confidence_head(number), weights)
         fits.append(ConfidenceFit(number, len(chosen), int(agree[number].sum()), strength))

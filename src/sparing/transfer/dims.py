@@ -54,23 +54,23 @@ def narrow_heads(
     given is left as it is.
     """
     sizes = model.encoder.sizes
-    for name, wanted, most in (
+    for name, dim, most in (
         ("query_dim", query_dim, min(size.query_dim for size in sizes)),
         ("value_dim", value_dim, min(size.value_dim for size in sizes)),
     ):
-        if not 1 <= wanted <= most:
-            raise UsageError(f"{name} must be from 1 to {most}, got {wanted}")
+        if not 1 <= dim <= most:
+            raise UsageError(f"{name} must be from 1 to {most}, got {dim}")
     moments = moments_of(model, batches)
     smaller = _empty(model, query_dim, value_dim)
-    state = {name: each for name, each in model.state_dict().items() if LAYERS not in name}
+    state = {name: tensor for name, tensor in model.state_dict().items() if LAYERS not in name}
     unknown = smaller.load_state_dict(state, strict=False).unexpected_keys
     assert not unknown, unknown
-    for ours, theirs, found in zip(
+    for ours, theirs, layer_moments in zip(
         smaller.encoder.layers, model.encoder.layers, moments, strict=True
     ):
         assert isinstance(ours, ElasticLayer)
         assert isinstance(theirs, ElasticLayer)
-        _fold(ours, theirs, found)
+        _fold(ours, theirs, layer_moments)
     smaller.train(model.training)
     return smaller
 
@@ -87,14 +87,14 @@ def moments_of(model: AdaptiveClassifier, batches: Iterable[Mapping[str, Tensor]
             count += len(rows)
             for number, layer in enumerate(model.encoder.layers):
                 assert isinstance(layer, ElasticLayer)
-                found = _sums(_streams(layer, states[number]))
+                batch_sums = _sums(_streams(layer, states[number]))
                 if len(sums) <= number:
-                    sums.append(found)
+                    sums.append(batch_sums)
                 else:
-                    sums[number] = [a + b for a, b in zip(sums[number], found, strict=True)]
+                    sums[number] = [a + b for a, b in zip(sums[number], batch_sums, strict=True)]
     if not count:
         raise UsageError("narrowing heads needs at least one batch of inputs")
-    return [_moments(each, count) for each in sums]
+    return [_moments(layer_sums, count) for layer_sums in sums]
 
 
 def _streams(layer: ElasticLayer, rows: Tensor) -> list[Tensor]:
@@ -112,7 +112,7 @@ def _sums(streams: list[Tensor]) -> list[Tensor]:
 
 
 def _moments(sums: list[Tensor], count: int) -> Moments:
-    queries, keys, values, key_means, value_means = (each / count for each in sums)
+    queries, keys, values, key_means, value_means = (one / count for one in sums)
     keys = keys - key_means[:, :, None] * key_means[:, None, :]
     values = values - value_means[:, :, None] * value_means[:, None, :]
     return Moments(queries, keys, values, key_means, value_means)
@@ -134,28 +134,30 @@ def _empty(model: AdaptiveClassifier, query_dim: int, value_dim: int) -> Adaptiv
     return smaller
 
 
-def _fold(ours: ElasticLayer, theirs: ElasticLayer, found: Moments) -> None:
-    size, kept = theirs.sizes, ours.sizes
-    weight = theirs.projection.weight.double().view(size.heads, theirs.head_rows, -1)
-    bias = theirs.projection.bias.double().view(size.heads, theirs.head_rows, 1)
-    output = theirs.output.weight.double().view(-1, size.heads, size.value_dim).transpose(0, 1)
-    dim = size.query_dim
-    for_q, for_k = bases(found.queries, found.keys)
-    for_v, for_output = bases(found.values, output.mT @ output)
+def _fold(ours: ElasticLayer, theirs: ElasticLayer, moments: Moments) -> None:
+    old_sizes, sizes = theirs.sizes, ours.sizes
+    weight = theirs.projection.weight.double().view(old_sizes.heads, theirs.head_rows, -1)
+    bias = theirs.projection.bias.double().view(old_sizes.heads, theirs.head_rows, 1)
+    output = (
+        theirs.output.weight.double().view(-1, old_sizes.heads, old_sizes.value_dim).transpose(0, 1)
+    )
+    dim = old_sizes.query_dim
+    for_q, for_k = bases(moments.queries, moments.keys)
+    for_v, for_output = bases(moments.values, output.mT @ output)
     bias = bias.clone()
-    bias[:, dim : 2 * dim, 0] -= found.key_means
-    bias[:, 2 * dim :, 0] -= found.value_means
+    bias[:, dim : 2 * dim, 0] -= moments.key_means
+    bias[:, 2 * dim :, 0] -= moments.value_means
     folds = (
-        (slice(0, dim), for_q[..., : kept.query_dim]),
-        (slice(dim, 2 * dim), for_k[..., : kept.query_dim]),
-        (slice(2 * dim, None), for_v[..., : kept.value_dim]),
+        (slice(0, dim), for_q[..., : sizes.query_dim]),
+        (slice(dim, 2 * dim), for_k[..., : sizes.query_dim]),
+        (slice(2 * dim, None), for_v[..., : sizes.value_dim]),
     )
     for target, source in ((ours.projection.weight, weight), (ours.projection.bias, bias)):
         parts = [basis.mT @ source[:, rows] for rows, basis in folds]
         target.copy_(torch.cat(parts, 1).reshape(target.shape))
-    narrowed = output @ for_output[..., : kept.value_dim]
+    narrowed = output @ for_output[..., : sizes.value_dim]
     ours.output.weight.copy_(narrowed.transpose(0, 1).flatten(1))
-    shift = (output @ found.value_means[..., None]).sum((0, 2))
+    shift = (output @ moments.value_means[..., None]).sum((0, 2))
     ours.output.bias.copy_(theirs.output.bias + shift)
     for name in ("rise", "fall", "attention_norm", "feed_forward_norm"):
         getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())

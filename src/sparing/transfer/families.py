@@ -54,8 +54,8 @@ class Family:
 
     def base(self, dense: PreTrainedModel) -> nn.Module:
         """The model below the classifier."""
-        found: nn.Module = dense.get_submodule(self.home) if self.home else dense.base_model
-        return found
+        base_model: nn.Module = dense.get_submodule(self.home) if self.home else dense.base_model
+        return base_model
 
     def layers_of(self, dense: PreTrainedModel) -> list[nn.Module]:
         """The layers below the classifier, from the first to the last."""
@@ -84,8 +84,8 @@ class NormedEmbeddings(nn.Module):
     @property
     def position_embeddings(self) -> nn.Module:
         """One row for each place of a token."""
-        found: nn.Module = self.embeddings.position_embedding  # type: ignore[assignment]
-        return found
+        table: nn.Module = self.embeddings.position_embedding  # type: ignore[assignment]
+        return table
 
     def forward(
         self, pixel_values: Float[Tensor, "batch channels height width"]
@@ -203,7 +203,7 @@ def _require_own_parts(model: PreTrainedModel) -> None:
     Its weights could not be carried over, or what it computes would be lost in silence.
     """
     kinds: list[Any] = [
-        each for each in type(model).__mro__ if each.__module__.startswith("transformers.")
+        base for base in type(model).__mro__ if base.__module__.startswith("transformers.")
     ]
     with torch.device("meta"):
         plain = kinds[0](copy.deepcopy(model.config))
@@ -236,7 +236,7 @@ def layer_form(config: Any, family: Family) -> LayerForm:
     dim = sizes.hidden_size // sizes.num_attention_heads
     activation = sizes.hidden_act
     # CLIP drops nothing but attention weights, and under a name of its own
-    own = "attention_dropout" if hasattr(sizes, "attention_dropout") else ATTENTION_DROPOUT
+    name = "attention_dropout" if hasattr(sizes, "attention_dropout") else ATTENTION_DROPOUT
     return LayerForm(
         width=sizes.hidden_size,
         scale=dim**-0.5,
@@ -244,7 +244,7 @@ def layer_form(config: Any, family: Family) -> LayerForm:
         norm_epsilon=sizes.layer_norm_eps,
         activation=ACT2FN[activation] if isinstance(activation, str) else activation,
         dropout=getattr(sizes, "hidden_dropout_prob", 0.0),
-        attention_dropout=getattr(sizes, own),
+        attention_dropout=getattr(sizes, name),
     )
 
 

@@ -170,8 +170,8 @@ def _peak_mb(
     with tempfile.TemporaryDirectory() as folder:
         write_pretrained(model, folder)
         arguments = {"folder": folder, "batch": shape[0], "tokens": shape[-1]}
-        found = peak_memory(f"{__name__}:saved_call", arguments, threads=threads or 1)
-    return found.bytes / MIB
+        peak = peak_memory(f"{__name__}:saved_call", arguments, threads=threads or 1)
+    return peak.bytes / MIB
 
 
 def saved_call(folder: str, batch: int, tokens: int) -> Callable[[], object]:

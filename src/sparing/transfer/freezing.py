@@ -39,7 +39,7 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
         LayerSizes(heads, size.query_dim, size.value_dim, neurons)
         for heads, neurons, size in zip(plan.heads, plan.neurons, model.encoder.sizes, strict=False)
     ]
-    exits = list(plan.asked)
+    exits = list(plan.computed_exits)
     config = copy.deepcopy(model.config)
     entry = {"sizes": [size.to_list() for size in sizes], "exits": exits, "plan": plan.to_dict()}
     if plan.confidence == "learned":
@@ -215,17 +215,17 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     capacity = Capacity.from_share(plan.tokens_kept, least) if plan.drops_tokens else None
     places = [*frozen.plan.stops, frozen.plan.layers]
     layers: list[Any] = list(frozen.encoder.layers)
-    found: list[nn.Module] = []
+    parts: list[nn.Module] = []
     for start, end in zip([0, *places], places, strict=False):
         here = plan.tokens_after - start if start < plan.tokens_after <= end else 0
         earlier = plan.tokens_after <= start
         learned = plan.confidence == "learned" and end < plan.layers
         sure = frozen.encoder.confidence_head(end) if learned else None
         stack = (layers[start:end], frozen.encoder.head(end), capacity, here, earlier, sure)
-        if found:
-            found.append(LaterSegment(*stack))
+        if parts:
+            parts.append(LaterSegment(*stack))
         elif frozen.main_input_name == "input_ids":
-            found.append(TextSegment(frozen.embeddings, *stack))
+            parts.append(TextSegment(frozen.embeddings, *stack))
         else:
-            found.append(ImageSegment(frozen.embeddings, *stack))
-    return [segment.eval() for segment in found]
+            parts.append(ImageSegment(frozen.embeddings, *stack))
+    return [segment.eval() for segment in parts]

@@ -45,8 +45,8 @@ class PruneStage:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: without the training's own curve."""
-        kept = {"steps": self.trained.steps, "train_time_s": self.trained.train_time_s}
-        return {"left": self.left, "before": self.before, "after": self.after, **kept}
+        training = {"steps": self.trained.steps, "train_time_s": self.trained.train_time_s}
+        return {"left": self.left, "before": self.before, "after": self.after, **training}
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,23 @@ def prune_gradually(
     """
     total, gone = _counts(model)
     goals = _goals(total, gone, heads, stages)
-    asked = {"heads": heads, "stages": stages, "examples": examples, "step": step, "gone": gone}
-    settings = {**asked, **_described(model, task, recipe)}
-    before, found = size_of(model), list[PruneStage]()
+    request = {"heads": heads, "stages": stages, "examples": examples, "step": step, "gone": gone}
+    settings = {**request, **_described(model, task, recipe)}
+    before, done = size_of(model), list[PruneStage]()
     with _begun(folder, settings):
         dense_score = evaluate(model, task, "validation").score
         batches = labelled_batches(task, examples, recipe.seed)
         for number, goal in enumerate(goals, start=1):
-            place = folder / f"stage-{number}"
-            score = _remove_to(model, task, goal / total, batches, step, place)
+            stage_folder = folder / f"stage-{number}"
+            score = _remove_to(model, task, goal / total, batches, step, stage_folder)
             tell = _within(on_progress, number - 1, stages)
-            own = replace(recipe, seed=recipe.seed + number - 1)  # another order of the same data
-            result = train(model, task, own, output_dir=place, on_progress=tell)
-            found.append(PruneStage(total - goal, score, result.validation_score, result))
+            stage_recipe = replace(
+                recipe, seed=recipe.seed + number - 1
+            )  # another order of the same data
+            result = train(model, task, stage_recipe, output_dir=stage_folder, on_progress=tell)
+            done.append(PruneStage(total - goal, score, result.validation_score, result))
     name, fewer = type(model).__name__, before - size_of(model)
-    return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(found))
+    return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(done))
 
 
 def drop_pruning(folder: Path) -> None:
@@ -149,13 +151,13 @@ def labelled_batches(task: Task, count: int, seed: int = 0) -> list[dict[str, Te
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randperm(len(task.train), generator=generator)[:count].tolist()
     chosen = task.train.subset(drawn)
-    found = []
+    batches = []
     for indices in batches_by_length(chosen, BATCH_SIZE, MOST_TOKENS):
         batch = task.collate([chosen[index] for index in indices])
         if task.answer == "span":
             batch["start_positions"], batch["end_positions"] = batch.pop("labels").unbind(1)
-        found.append(batch)
-    return found
+        batches.append(batch)
+    return batches
 
 
 def _counts(model: PreTrainedModel) -> tuple[int, int]:
@@ -168,14 +170,14 @@ def _goals(total: int, gone: int, share: float, stages: int) -> list[int]:
     """How many heads are gone after each stage."""
     if not isinstance(share, float) or not 0 < share < 1:
         raise UsageError(f"prune: heads must be a share between 0 and 1, got {share!r}")
-    wanted = round(share * total)
-    if wanted <= gone:
+    target = round(share * total)
+    if target <= gone:
         raise UsageError(f"prune: {gone} of {total} heads are gone, which is {share:g} or more")
-    if not 1 <= stages <= wanted - gone:
+    if not 1 <= stages <= target - gone:
         raise UsageError(
-            f"prune: {wanted - gone} heads go in 1 to {wanted - gone} stages, not in {stages}"
+            f"prune: {target - gone} heads go in 1 to {target - gone} stages, not in {stages}"
         )
-    return [gone + round((wanted - gone) * number / stages) for number in range(1, stages + 1)]
+    return [gone + round((target - gone) * number / stages) for number in range(1, stages + 1)]
 
 
 def _remove_to(
@@ -184,26 +186,26 @@ def _remove_to(
     share: float,
     batches: list[dict[str, Tensor]],
     step: float,
-    place: Path,
+    folder: Path,
 ) -> float:
     """Remove heads until the share is gone; the score then. Where it was done before, the same."""
-    file = place / STAGE
+    file = folder / STAGE
     if file.is_file():
         content = read_json(file)
         already = removed_heads(model)
-        wanted = {int(layer): heads for layer, heads in content["removed"].items()}
+        to_remove = {int(layer): heads for layer, heads in content["removed"].items()}
         remove(
             model,
             {
                 layer: [head for head in heads if head not in already.get(layer, ())]
-                for layer, heads in wanted.items()
+                for layer, heads in to_remove.items()
             },
         )
         return float(content["score"])
-    there = [{name: value.to(model.device) for name, value in each.items()} for each in batches]
+    there = [{name: value.to(model.device) for name, value in batch.items()} for batch in batches]
     prune(model, share, there, step=step)
     score = evaluate(model, task, "validation").score
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     removed = {str(layer): list(heads) for layer, heads in removed_heads(model).items()}
     write_json(file, {"removed": removed, "score": score})
     return score
@@ -211,18 +213,18 @@ def _remove_to(
 
 def _described(model: PreTrainedModel, task: Task, recipe: Recipe) -> dict[str, Any]:
     """What is pruned, on what, and how it is trained."""
-    told = {"recipe": asdict(recipe), "task": task.name, "data": task.digest}
-    return {**told, "weights": _digest(model)}
+    about = {"recipe": asdict(recipe), "task": task.name, "data": task.digest}
+    return {**about, "weights": _digest(model)}
 
 
 def _digest(model: PreTrainedModel) -> str:
     """The model's weights, told apart from any other's."""
-    told = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for name, tensor in sorted(model.state_dict().items()):
-        told.update(name.encode())
+        digest.update(name.encode())
         flat = tensor.detach().cpu().reshape(-1)
-        told.update(flat.view(torch.uint8).numpy().tobytes())  # numpy knows no bfloat16
-    return told.hexdigest()
+        digest.update(flat.view(torch.uint8).numpy().tobytes())  # numpy knows no bfloat16
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -241,11 +243,11 @@ def _require_same(folder: Path, settings: Mapping[str, Any]) -> None:
     if not file.is_file():
         write_json(file, given)
         return
-    found = read_json(file)
+    written = read_json(file)
     for name, value in given.items():
-        if found.get(name) != value:
+        if written.get(name) != value:
             raise UsageError(
-                f"{folder} holds another pruning: its {name} is {found.get(name)!r}, now it is "
+                f"{folder} holds another pruning: its {name} is {written.get(name)!r}, now it is "
                 f"{value!r}; choose another folder, or remove that one"
             )
 

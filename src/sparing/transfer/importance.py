@@ -72,10 +72,10 @@ def importance(
 
 
 def _own_loss(output: Any, batch: Mapping[str, Any]) -> Tensor:
-    found = getattr(output, "loss", None)
-    if found is None:
+    loss = getattr(output, "loss", None)
+    if loss is None:
         raise UsageError("importance needs a model with a head and batches with labels")
-    return found * len(batch["labels"])  # type: ignore[no-any-return]
+    return loss * len(batch["labels"])  # type: ignore[no-any-return]
 
 
 class _Gates:
@@ -84,23 +84,23 @@ class _Gates:
     def __init__(self) -> None:
         self.made: dict[tuple[int, str], Tensor] = {}
 
-    def hook(self, place: tuple[int, str], count: int) -> Callable[..., Any]:
+    def hook(self, key: tuple[int, str], count: int) -> Callable[..., Any]:
         """A pre-hook for the layer that reads ``count`` heads or neurons."""
 
         def gate(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
             parts = inputs[0].reshape(*inputs[0].shape[:-1], count, -1)
             # a layer that is called in chunks of tokens has one gate for all of them
-            if place not in self.made:
+            if key not in self.made:
                 ones = parts.new_ones(len(parts), count)
-                self.made[place] = ones.requires_grad_()
-            return ((parts * self.made[place][:, None, :, None]).flatten(-2),)
+                self.made[key] = ones.requires_grad_()
+            return ((parts * self.made[key][:, None, :, None]).flatten(-2),)
 
         return gate
 
     def gradients(self, total: Tensor) -> dict[tuple[int, str], Tensor]:
         """The derivative of the loss by each gate."""
-        found = torch.autograd.grad(total, list(self.made.values()))
-        return dict(zip(self.made, found, strict=True))
+        gradients = torch.autograd.grad(total, list(self.made.values()))
+        return dict(zip(self.made, gradients, strict=True))
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _gates(blocks: Sequence[Block]) -> Iterator[_Gates]:
     gates, handles = _Gates(), []
     for block in blocks:
         for name, layer, count in (
-            ("heads", block.output, len(block.kept)),
+            ("heads", block.output, len(block.remaining)),
             ("neurons", block.fall, block.fall.in_features),
         ):
             if count:
@@ -128,7 +128,7 @@ class _Sums:
     def __init__(self, blocks: Sequence[Block]) -> None:
         heads = max(block.heads for block in blocks)
         neurons = max(block.fall.in_features for block in blocks)
-        self.kept = {block.index: list(block.kept) for block in blocks}
+        self.remaining = {block.index: list(block.remaining) for block in blocks}
         self.sums = {
             "heads": torch.zeros(len(blocks), heads, dtype=torch.float64),
             "neurons": torch.zeros(len(blocks), neurons, dtype=torch.float64),
@@ -140,7 +140,7 @@ class _Sums:
         for (index, name), gradient in gradients.items():
             if not bool(gradient.isfinite().all()):
                 raise UsageError(f"importance: a gradient in block {index} is not finite")
-            columns = self.kept[index] if name == "heads" else slice(gradient.shape[1])
+            columns = self.remaining[index] if name == "heads" else slice(gradient.shape[1])
             self.sums[name][index, columns] += gradient.double().abs().sum(0).cpu()
         self.examples += len(next(iter(gradients.values())))
 

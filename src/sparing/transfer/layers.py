@@ -58,20 +58,20 @@ def find_layers(model: nn.Module) -> list[AttentionLayer]:
             f"swap needs a transformers model, got {type(model).__name__}; "
             "a model of your own can use sparing.Attention"
         )
-    found: list[AttentionLayer] = []
+    layers: list[AttentionLayer] = []
     for name, module in model.named_modules():
         if forward_of(type(module)) is None:  # type: ignore[arg-type]
             continue
         cross = _is_cross(name, module)
-        index = None if cross else sum(layer.index is not None for layer in found)
-        found.append(_describe(model, name, module, index))
-    if not found:
+        index = None if cross else sum(layer.index is not None for layer in layers)
+        layers.append(_describe(model, name, module, index))
+    if not layers:
         raise Unsupported(
             f"{model.config.model_type} ({type(model).__name__}) computes its attention without "
             "transformers' attention registry, so there is nothing to swap; choose a family that "
             "uses it, such as bert, roberta, modernbert, vit, gpt2 or llama"
         )
-    return found
+    return layers
 
 
 @functools.cache
@@ -97,7 +97,11 @@ def own_attention(module: Any, model: PreTrainedModel) -> Own:
         return Own(name, forward.__globals__[_REGISTRY][name], build_mask)
     if getattr(module, "reorder_and_upcast_attn", False):
         return Own(name, _reordered, build_mask)
-    eager = [each for each in forward.__code__.co_names if each.endswith("eager_attention_forward")]
+    eager = [
+        global_name
+        for global_name in forward.__code__.co_names
+        if global_name.endswith("eager_attention_forward")
+    ]
     return Own(name, forward.__globals__[eager[0]], build_mask)
 
 
@@ -169,18 +173,18 @@ def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
     names = projection_names(layer.module)
     if getattr(layer.module, "multi_query", True) is False:
         return {}
-    own, usual = getattr(layer.module, "scaling", None), layer.dim**-0.5
-    scale = 1.0 if own is None or own == usual else float(own) / usual
+    scaling, usual = getattr(layer.module, "scaling", None), layer.dim**-0.5
+    scale = 1.0 if scaling is None or scaling == usual else float(scaling) / usual
     weights: dict[str, Tensor] = {}
-    for place, (stream, name) in enumerate(names.items()):
+    for index, (stream, name) in enumerate(names.items()):
         projection = getattr(layer.module, name)
         weight, bias = projection.weight.detach(), getattr(projection, "bias", None)
         if type(projection).__name__ == "Conv1D":
             weight = weight.T
         if len(set(names.values())) == 1:
             sizes = _fused_sizes(weight, layer)
-            weight = weight.split(sizes)[place]
-            bias = None if bias is None else bias.split(sizes)[place]
+            weight = weight.split(sizes)[index]
+            bias = None if bias is None else bias.split(sizes)[index]
         factor = scale if stream == "q" else 1.0
         weights[stream] = _per_query_head(weight * factor, layer)
         if bias is not None:
@@ -301,9 +305,9 @@ def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
 def _is_sliding(module: Any) -> bool:
     config = module.config
     kinds = getattr(config, "layer_types", None)
-    place = getattr(module, "layer_idx", None)
-    if kinds and isinstance(place, int) and place < len(kinds):
-        return bool(kinds[place] != "full_attention")
+    index = getattr(module, "layer_idx", None)
+    if kinds and isinstance(index, int) and index < len(kinds):
+        return bool(kinds[index] != "full_attention")
     if hasattr(module, "sliding_window"):
         return module.sliding_window is not None
     return getattr(config, "sliding_window", None) is not None and bool(

@@ -13,21 +13,21 @@ from sparing.transfer.importance import Importance
 
 
 @torch.no_grad()
-def order_by_importance(model: AdaptiveClassifier, found: Importance) -> None:
+def order_by_importance(model: AdaptiveClassifier, importance: Importance) -> None:
     """Sort every layer's heads and neurons in place, the most important first.
 
-    What the whole model computes does not change. ``found`` is that of the dense model which the
-    adaptive form was made from, before any other ordering. Raises ``UsageError`` for another
+    What the whole model computes does not change. ``importance`` is that of the dense model that
+    the adaptive form was made from, before any other ordering. Raises ``UsageError`` for another
     model's importance.
     """
     layers: list[ElasticLayer] = list(model.encoder.layers)  # type: ignore[arg-type]
-    wanted = [(layer.sizes.heads, layer.sizes.neurons) for layer in layers]
-    have = [(found.heads.shape[1], found.neurons.shape[1])] * len(found.heads)
-    if wanted != have:
-        raise UsageError(f"importance of layers {have} does not fit a model of layers {wanted}")
+    sizes = [(layer.sizes.heads, layer.sizes.neurons) for layer in layers]
+    have = [(importance.heads.shape[1], importance.neurons.shape[1])] * len(importance.heads)
+    if sizes != have:
+        raise UsageError(f"importance of layers {have} does not fit a model of layers {sizes}")
     for number, layer in enumerate(layers):
-        reorder_heads(layer, found.heads[number].argsort(descending=True, stable=True))
-        reorder_neurons(layer, found.neurons[number].argsort(descending=True, stable=True))
+        reorder_heads(layer, importance.heads[number].argsort(descending=True, stable=True))
+        reorder_neurons(layer, importance.neurons[number].argsort(descending=True, stable=True))
 
 
 @torch.no_grad()

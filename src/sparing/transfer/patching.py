@@ -86,26 +86,26 @@ class PatchSelector(nn.Module):
         """The model's own tokens and the embeddings of the patches that are chosen."""
         if not self._acts():
             return embedded
-        kept = self.choose(pixels)
-        report(self, "kept", kept)
+        chosen = self.choose(pixels)
+        report(self, "kept", chosen)
         patches = (pixels.shape[2] // self.size[0]) * (pixels.shape[3] // self.size[1])
-        own = embedded.shape[1] - patches
-        index = (kept + own)[:, :, None].expand(-1, -1, embedded.shape[2])
-        return torch.cat([embedded[:, :own], embedded.gather(1, index)], 1)
+        extra = embedded.shape[1] - patches
+        index = (chosen + extra)[:, :, None].expand(-1, -1, embedded.shape[2])
+        return torch.cat([embedded[:, :extra], embedded.gather(1, index)], 1)
 
     def choose(
         self, pixels: Float[Tensor, "batch channels height width"]
     ) -> Int[Tensor, "batch kept"]:
         """The places of the patches that are kept, in their order."""
-        asked = self.selection
+        selection = self.selection
         scores = self.scores(pixels)
-        noise = None if self.training or asked.way == "top" else self._noise(scores)
+        noise = None if self.training or selection.way == "top" else self._noise(scores)
         return choose_patches(
             scores,
-            keep_count(scores.shape[1], asked.keep),
-            asked.way,
-            temperature=asked.temperature,
-            floor=asked.floor,
+            keep_count(scores.shape[1], selection.keep),
+            selection.way,
+            temperature=selection.temperature,
+            floor=selection.floor,
             noise=noise,
         )
 
@@ -114,15 +114,16 @@ class PatchSelector(nn.Module):
         self, pixels: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch patches"]:
         """The score of every patch; in evaluation that of "random" is the same for all images."""
-        asked = self.selection
+        selection = self.selection
         like = pixels[:, :1, :1, :1].float()
         mean, deviation = (
-            like.new_tensor(numbers).view(-1, 1, 1) for numbers in (asked.mean, asked.deviation)
+            like.new_tensor(numbers).view(-1, 1, 1)
+            for numbers in (selection.mean, selection.deviation)
         )
         scores = patch_scores(
-            pixels.float() * deviation + mean, self.size, asked.score, bins=asked.bins
+            pixels.float() * deviation + mean, self.size, selection.score, bins=selection.bins
         )
-        if asked.score == "random" and not self.training:
+        if selection.score == "random" and not self.training:
             return self._noise(scores).expand_as(scores)
         return scores
 
@@ -228,12 +229,12 @@ def read_selection(rows: Any) -> Selection:
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:
     """Numbers for all channels may be given as one, and JSON knows no tuples."""
-    found = dict(options)
+    values = dict(options)
     for name in ("mean", "deviation"):
-        if name in found:
-            value = found[name]
-            found[name] = (value,) if isinstance(value, int | float) else tuple(value)
-    return found
+        if name in values:
+            value = values[name]
+            values[name] = (value,) if isinstance(value, int | float) else tuple(value)
+    return values
 
 
 def _embeddings(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
@@ -241,13 +242,15 @@ def _embeddings(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     named = type(model).__name__
     if named.endswith("ForMaskedImageModeling"):
         raise Unsupported(f"{named} rebuilds every patch: it cannot leave any out")
-    found = [part for part in model.modules() if type(part).__name__ in EMBEDDINGS]
-    if len(found) != 1:
+    parts = [part for part in model.modules() if type(part).__name__ in EMBEDDINGS]
+    if len(parts) != 1:
         raise Unsupported(f"{named} has no patches to select; ViT, DeiT and CLIP image models have")
-    first: Any = found[0]
-    place = getattr(first, "patch_embeddings", None)
-    kernel = first.patch_embedding.kernel_size if place is None else place.projection.kernel_size
-    return found[0], (int(kernel[0]), int(kernel[1]))
+    first: Any = parts[0]
+    patches = getattr(first, "patch_embeddings", None)
+    kernel = (
+        first.patch_embedding.kernel_size if patches is None else patches.projection.kernel_size
+    )
+    return parts[0], (int(kernel[0]), int(kernel[1]))
 
 
 def _drop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Any:

@@ -58,7 +58,9 @@ def read_plan(
 def read_layers(layers: object, count: int) -> list[int]:
     """Layer numbers from 4, [0, 2] or text such as ``"0-2,5"`` and ``"3-"`` (to the last)."""
     if isinstance(layers, str):
-        numbers = [each for part in layers.split(",") for each in _read_range(part.strip(), count)]
+        numbers = [
+            index for part in layers.split(",") for index in _read_range(part.strip(), count)
+        ]
     elif isinstance(layers, int) and not isinstance(layers, bool):
         numbers = [layers]
     elif isinstance(layers, Iterable):

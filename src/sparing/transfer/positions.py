@@ -106,5 +106,7 @@ def interpolated(
     if tokens == len(table):
         return table.clone()
     kind = torch.promote_types(table.dtype, torch.float32)
-    found = F.interpolate(table.to(kind).T[None], size=tokens, mode="linear", align_corners=True)
-    return found[0].T.contiguous().to(table.dtype)
+    stretched = F.interpolate(
+        table.to(kind).T[None], size=tokens, mode="linear", align_corners=True
+    )
+    return stretched[0].T.contiguous().to(table.dtype)

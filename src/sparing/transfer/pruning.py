@@ -63,9 +63,11 @@ class PruneReport:
             f"{self.removed_params:,} numbers fewer"
         ]
         for layer in self.layers:
-            kept = layer.heads - len(layer.removed)
+            remaining = layer.heads - len(layer.removed)
             gone = ", ".join(map(str, layer.removed)) or "none"
-            lines.append(f"  {layer.index}: {kept} of {layer.heads} heads left; removed: {gone}")
+            lines.append(
+                f"  {layer.index}: {remaining} of {layer.heads} heads left; removed: {gone}"
+            )
         return fitted_lines(lines)
 
 
@@ -160,7 +162,10 @@ def _prune_share(
         raise UsageError("prune needs batches with labels to tell which heads matter least")
     given = list(batches)
     blocks = find_blocks(model)
-    total, left = sum(block.heads for block in blocks), sum(len(block.kept) for block in blocks)
+    total, left = (
+        sum(block.heads for block in blocks),
+        sum(len(block.remaining) for block in blocks),
+    )
     goal = round(share * total)
     if goal <= total - left:
         raise UsageError(
@@ -190,8 +195,8 @@ def _least(
 ) -> dict[int, list[int]]:
     """The heads that matter least among those that are left."""
     worth = importance(model, batches, loss=loss).normalised().heads
-    left = [(block.index, head) for block in find_blocks(model) for head in block.kept]
-    left.sort(key=lambda place: float(worth[place]))
+    left = [(block.index, head) for block in find_blocks(model) for head in block.remaining]
+    left.sort(key=lambda key: float(worth[key]))
     chosen: dict[int, list[int]] = {}
     for index, head in left[:count]:
         chosen.setdefault(index, []).append(head)
@@ -200,17 +205,17 @@ def _least(
 
 def _checked(blocks: Sequence[Block], heads: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
     """The named heads, each of them there."""
-    found = {block.index: block for block in blocks}
+    by_index = {block.index: block for block in blocks}
     checked = {}
     for index, numbers in heads.items():
-        if index not in found:
+        if index not in by_index:
             raise UsageError(
                 f"prune: there is no layer {index!r}; the model has 0 to {len(blocks) - 1}"
             )
         checked[index] = [*dict.fromkeys(numbers)]
         for head in checked[index]:
-            if type(head) is not int or head not in found[index].kept:
-                left = ", ".join(map(str, found[index].kept)) or "none"
+            if type(head) is not int or head not in by_index[index].remaining:
+                left = ", ".join(map(str, by_index[index].remaining)) or "none"
                 raise UsageError(f"prune: layer {index} has no head {head!r}; it has {left}")
     if not any(checked.values()):
         raise UsageError("prune: no heads were named")
@@ -219,8 +224,8 @@ def _checked(blocks: Sequence[Block], heads: Mapping[int, Iterable[int]]) -> dic
 
 def _cut(block: Block, gone: set[int]) -> None:
     """Slice one block's projections: rows of q, k and v, columns of the output."""
-    places = [place for place, head in enumerate(block.kept) if head not in gone]
-    rows = torch.arange(len(block.kept) * block.dim).view(-1, block.dim)[places].flatten()
+    positions = [position for position, head in enumerate(block.remaining) if head not in gone]
+    rows = torch.arange(len(block.remaining) * block.dim).view(-1, block.dim)[positions].flatten()
     for linear in block.projections.values():
         linear.weight = _part(linear.weight, rows, 0)
         if linear.bias is not None:
@@ -230,16 +235,16 @@ def _cut(block: Block, gone: set[int]) -> None:
     block.output.in_features = len(rows)
     for name in HEAD_COUNTS:
         if isinstance(getattr(block.attention, name, None), int):
-            setattr(block.attention, name, len(places))
+            setattr(block.attention, name, len(positions))
     if hasattr(block.attention, "all_head_size"):
         block.attention.all_head_size = len(rows)  # type: ignore[assignment]
-    if not places:
+    if not positions:
         block.attention.__class__ = _headless(type(block.attention))  # type: ignore[arg-type]
 
 
 def _part(parameter: Tensor, places: Tensor, dim: int) -> nn.Parameter:
-    own = parameter.detach().index_select(dim, places.to(parameter.device))
-    return nn.Parameter(own, requires_grad=parameter.requires_grad)
+    chosen = parameter.detach().index_select(dim, places.to(parameter.device))
+    return nn.Parameter(chosen, requires_grad=parameter.requires_grad)
 
 
 @functools.cache
@@ -264,10 +269,10 @@ def _headless(kind: Any) -> type[nn.Module]:
 def read_rows(entry: Mapping[str, Any]) -> dict[int, list[int]]:
     """The heads that a saved entry says were pruned; raises ``UsageError`` for a damaged one."""
     rows = entry.get("pruned", [])
-    found = {}
+    removed = {}
     for row in rows if isinstance(rows, list) else [rows]:
         good = isinstance(row, dict) and isinstance(row.get("layer"), int)
-        if not good or not isinstance(row.get("heads"), list) or row["layer"] in found:
+        if not good or not isinstance(row.get("heads"), list) or row["layer"] in removed:
             raise UsageError(f"the entry {NAME!r} has a damaged row of pruned heads: {row!r}")
-        found[row["layer"]] = row["heads"]
-    return found
+        removed[row["layer"]] = row["heads"]
+    return removed

@@ -56,7 +56,7 @@ class LayerState:
     """
 
     name: str
-    own: Own
+    original: Own
     inputs: dict[int, Tensor] = field(default_factory=dict)
     hook: RemovableHandle | None = None
 
@@ -95,12 +95,12 @@ class HandedMask:
         """The mask itself, for callers that expect a tensor."""
         return self
 
-    def dense(self, own: Own) -> Any:
+    def dense(self, original: Own) -> Any:
         """The mask exactly as transformers would have built it for this attention."""
-        if own.name not in self.built:
-            build = own.build_mask
-            self.built[own.name] = None if build is None else build(**self.request)
-        return self.built[own.name]
+        if original.name not in self.built:
+            build = original.build_mask
+            self.built[original.name] = None if build is None else build(**self.request)
+        return self.built[original.name]
 
 
 def register() -> None:
@@ -206,11 +206,11 @@ def _own_attention(
     """transformers' own attention with its own mask, bit for bit."""
     state = _state(module)
     state.take()
-    own = state.own
-    mask = handed.dense(own) if isinstance(handed, HandedMask) else handed
+    original = state.original
+    mask = handed.dense(original) if isinstance(handed, HandedMask) else handed
     if isinstance(mask, Tensor) and mask.device != query.device:
         mask = mask.to(query.device)
-    return own.attend(module, query, key, value, mask, **kwargs)
+    return original.attend(module, query, key, value, mask, **kwargs)
 
 
 def _state(module: nn.Module) -> LayerState:
@@ -292,16 +292,16 @@ def _streams(
 ) -> tuple[Tensor, ...]:
     """What the mechanism reads, in its order. Raises ``Unsupported`` where a cache hides some."""
     queries, keys = query.shape[2], key.shape[2]
-    wanted = mechanism.streams
-    if queries != keys and ("x" in wanted or not (mask.causal or mechanism.traits.cross)):
+    names = mechanism.streams
+    if queries != keys and ("x" in names or not (mask.causal or mechanism.traits.cross)):
         raise Unsupported(
             f"{_state(module).name}: {_mechanism_name(mechanism)} got {queries} queries and {keys} "
             "keys; it cannot decode with a cache, give use_cache=False"
         )
-    if wanted == _ALL_STREAMS:
+    if names == _ALL_STREAMS:
         return (query, key, value)
     streams = {"q": query, "k": key, "v": value}
-    if "x" in wanted:
+    if "x" in names:
         noted = _state(module).take()
         if noted is None:  # taken by an earlier call
             raise Unsupported(
@@ -311,7 +311,7 @@ def _streams(
             )
         # autocast lowers what projections give, not what they read
         streams["x"] = noted.to(query.dtype)
-    return tuple(streams[name] for name in wanted)
+    return tuple(streams[name] for name in names)
 
 
 def _mechanism_name(mechanism: Any) -> str:

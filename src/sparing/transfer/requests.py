@@ -93,10 +93,10 @@ def local_folder(name: Any, options: dict[str, Any]) -> Path:
         return folder / inner
     from huggingface_hub import snapshot_download
 
-    wanted = [str(Path(inner, file)) for file in ("config.json", WEIGHTS)]
+    patterns = [str(Path(inner, file)) for file in ("config.json", WEIGHTS)]
     given = {key: value for key, value in hub.items() if value is not None}
     try:
-        return Path(snapshot_download(str(name), allow_patterns=wanted, **given)) / inner
+        return Path(snapshot_download(str(name), allow_patterns=patterns, **given)) / inner
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(f"no model at {str(name)[:40]!r}: {reason[:200]}") from error

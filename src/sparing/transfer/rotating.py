@@ -34,7 +34,7 @@ def rotate(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
 
     Source: own; see ``layers/rotation.py``.
     """
-    blocks = [block for block in find_blocks(model) if block.kept]
+    blocks = [block for block in find_blocks(model) if block.remaining]
     if is_swapped(model):
         raise Unsupported("rotate turns a dense model: unswap first, rotate, swap again")
     if any("rotary" in name for name, _ in model.named_modules()):
@@ -71,27 +71,27 @@ class _Moments:
 
     def of(self, index: int, stream: str, *, centred: bool = False) -> Tensor:
         """The mean of x^T x for each head, about the mean where ``centred``."""
-        place = (index, stream)
-        if not self.counts.get(place):
+        key = (index, stream)
+        if not self.counts.get(key):
             raise UsageError("rotate needs at least one batch of inputs")
-        mean = self.sums[place] / self.counts[place]
-        found = self.squares[place] / self.counts[place]
-        return found - mean[:, :, None] * mean[:, None, :] if centred else found
+        mean = self.sums[key] / self.counts[key]
+        second = self.squares[key] / self.counts[key]
+        return second - mean[:, :, None] * mean[:, None, :] if centred else second
 
-    def _listener(self, place: tuple[int, str], block: Block) -> Any:
+    def _listener(self, key: tuple[int, str], block: Block) -> Any:
         def listen(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            rows = output.view(*output.shape[:-1], len(block.kept), block.dim)
+            rows = output.view(*output.shape[:-1], len(block.remaining), block.dim)
             rows = rows.flatten(0, 1) if self.mask is None else rows[self.mask.bool()]
             by_head = rows.double().transpose(0, 1)
-            self.squares[place] = self.squares.get(place, 0) + by_head.mT @ by_head
-            self.sums[place] = self.sums.get(place, 0) + by_head.sum(1)
-            self.counts[place] = self.counts.get(place, 0) + len(rows)
+            self.squares[key] = self.squares.get(key, 0) + by_head.mT @ by_head
+            self.sums[key] = self.sums.get(key, 0) + by_head.sum(1)
+            self.counts[key] = self.counts.get(key, 0) + len(rows)
 
         return listen
 
 
 def _fold(block: Block, moments: _Moments) -> None:
-    heads, dim = len(block.kept), block.dim
+    heads, dim = len(block.remaining), block.dim
     queries, values = moments.of(block.index, "q"), moments.of(block.index, "v")
     for_q, for_k = bases(queries, moments.of(block.index, "k", centred=True))
     output = block.output.weight.double().view(-1, heads, dim).transpose(0, 1)

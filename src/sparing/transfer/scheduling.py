@@ -99,8 +99,8 @@ class ScheduledPatches:
 
     def describe(self) -> dict[str, Any]:
         """The inner loss's, the schedule and the selection."""
-        own = {"patch_schedule": asdict(self.schedule), "patches": asdict(self.selection)}
-        return {**self.inner.describe(), **own}
+        settings = {"patch_schedule": asdict(self.schedule), "patches": asdict(self.selection)}
+        return {**self.inner.describe(), **settings}
 
     def selection_at(self, step: int) -> Selection:
         """What is selected in a step: a function of seed and step, so that a resumed run agrees."""
@@ -125,15 +125,15 @@ class ScheduledPatches:
         finally:
             selector.selection = before
 
-    def tokens(self, patches: int, own: int = 1) -> int:
+    def tokens(self, patches: int, extra: int = 1) -> int:
         """How many tokens all layers see over the whole training, each pass over an image anew.
 
-        ``patches`` are those of an image, ``own`` the model's own tokens beside them. What
+        ``patches`` are those of an image, ``extra`` the model's own tokens beside them. What
         training costs follows from it; the attention core falls faster.
         """
-        return sum(images * (own + kept) for images, kept in self.kept(patches))
+        return sum(images * (extra + count) for images, count in self.patch_counts(patches))
 
-    def kept(self, patches: int) -> Iterator[tuple[int, int]]:
+    def patch_counts(self, patches: int) -> Iterator[tuple[int, int]]:
         """Images, and the patches of each that go on, step by step."""
         size = self.recipe.batch_size
         for step in range(self.epoch_steps * self.recipe.epochs):

@@ -46,12 +46,14 @@ def carry_encoder(source: PreTrainedModel, target: PreTrainedModel) -> None:
     A mask token is left out where one of the two has none. Raises ``UsageError`` where the two
     encoders differ, before anything is copied.
     """
-    weights, own = source.base_model.state_dict(), target.base_model.state_dict()
-    shared = {name for name in weights.keys() & own.keys() if "pooler" not in name}
+    weights, target_weights = source.base_model.state_dict(), target.base_model.state_dict()
+    shared = {name for name in weights.keys() & target_weights.keys() if "pooler" not in name}
     missing = sorted(
-        name for name in weights.keys() ^ own.keys() if name != MASK_TOKEN and "pooler" not in name
+        name
+        for name in weights.keys() ^ target_weights.keys()
+        if name != MASK_TOKEN and "pooler" not in name
     )
-    unlike = sorted(name for name in shared if weights[name].shape != own[name].shape)
+    unlike = sorted(name for name in shared if weights[name].shape != target_weights[name].shape)
     if missing or unlike:
         first = (missing or unlike)[0]
         raise UsageError(
@@ -67,16 +69,16 @@ def freeze_layers(model: PreTrainedModel, layers: int) -> None:
     Raises ``UsageError`` for a number of layers that the model has not.
     """
     family = family_of(require_classifier(model).config)
-    base, found = family.base(model), family.layers_of(model)
-    if not 0 <= layers <= len(found):
-        raise UsageError(f"the model has {len(found)} layers: {layers} of them cannot be frozen")
+    base, stack = family.base(model), family.layers_of(model)
+    if not 0 <= layers <= len(stack):
+        raise UsageError(f"the model has {len(stack)} layers: {layers} of them cannot be frozen")
     model.requires_grad_(True)
     if not layers:
         return
     embeddings: Any = base.embeddings
     embeddings.requires_grad_(False)
     first = family.embedding_norm
-    for part in (*found[:layers], *([base.get_submodule(first)] if first else [])):
+    for part in (*stack[:layers], *([base.get_submodule(first)] if first else [])):
         part.requires_grad_(False)
 
 
@@ -88,12 +90,12 @@ def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
     ``UsageError`` for a number of layers that the model has not.
     """
     family = family_of(require_classifier(model).config)
-    found = family.layers_of(model)
-    if not 0 <= layers <= len(found):
-        raise UsageError(f"the model has {len(found)} layers: {layers} of them cannot be renewed")
+    stack = family.layers_of(model)
+    if not 0 <= layers <= len(stack):
+        raise UsageError(f"the model has {len(stack)} layers: {layers} of them cannot be renewed")
     with seeded(seed):
         fresh = type(model)(copy.deepcopy(model.config))
-    for old, new in zip(found[::-1][:layers], family.layers_of(fresh)[::-1], strict=False):
+    for old, new in zip(stack[::-1][:layers], family.layers_of(fresh)[::-1], strict=False):
         old.load_state_dict(new.state_dict())
     encoder = family.base(model)
     if layers and getattr(encoder, "pooler", None) is not None:

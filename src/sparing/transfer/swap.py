@@ -72,14 +72,16 @@ def swap(
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
     """
-    found = find_layers(model := unwrapped(model, changed=True))
+    all_layers = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
-    own = [layer for layer in found if layer.index is not None]
+    self_layers = [layer for layer in all_layers if layer.index is not None]
     if layers is not None or not isinstance(mechanism, str):
-        _refuse_shared(model, own)
-    plan = read_plan(mechanism, layers, options, len(own))
-    placements, left = _place(model, own, plan, tokens)
-    left += [LeftLayer(None, layer.name, layer.obstacle) for layer in found if layer.index is None]
+        _refuse_shared(model, self_layers)
+    plan = read_plan(mechanism, layers, options, len(self_layers))
+    placements, left = _place(model, self_layers, plan, tokens)
+    left += [
+        LeftLayer(None, layer.name, layer.obstacle) for layer in all_layers if layer.index is None
+    ]
     if not placements:
         reasons = "; ".join(sorted({layer.reason for layer in left}))
         raise Unsupported(f"no layer of this {type(model).__name__} can be swapped: {reasons}")
@@ -89,7 +91,7 @@ def swap(
         unswap(model)
     attach(model, placements)
     activate(model)
-    order = [layer.name for layer in found]
+    order = [layer.name for layer in all_layers]
     left.sort(key=lambda layer: order.index(layer.name))
     return SwapReport(type(model).__name__, tuple(rows), tuple(left), model)
 
@@ -120,10 +122,10 @@ def unswap(model: nn.Module) -> None:
         if state.hook is not None:
             state.hook.remove()
         if module.config._attn_implementation == NAME:
-            module.config._attn_implementation_internal = state.own.name
+            module.config._attn_implementation_internal = state.original.name
     for tower, first in towers:
         if tower.config._attn_implementation == NAME:
-            tower.config._attn_implementation_internal = first.own.name
+            tower.config._attn_implementation_internal = first.original.name
     write_entry(model, "swap", [])
 
 
@@ -219,12 +221,12 @@ def _has_fewer_heads(model: nn.Module) -> bool:
 
 def activate(model: PreTrainedModel) -> None:
     """Let transformers dispatch to sparing in every configuration that a swapped layer reads."""
-    found = find_layers(model)
-    swapped = [layer for layer in found if NAME in layer.module._modules]
+    all_layers = find_layers(model)
+    swapped = [layer for layer in all_layers if NAME in layer.module._modules]
     towers = {id(tower.config): tower.config for tower in _towers(model, swapped)}
     read = {id(layer.module.config) for layer in swapped} | {*towers}
     modules: list[Any] = []
-    for layer in found:
+    for layer in all_layers:
         module: Any = layer.module
         if id(module.config) not in read:
             continue
@@ -250,11 +252,11 @@ def _towers(model: PreTrainedModel, layers: list[AttentionLayer]) -> list[Any]:
         for name, module in model.named_modules()
         if isinstance(module, PreTrainedModel)
     }
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for layer in layers:
         around = [name for name in named if not name or layer.name.startswith(f"{name}.")]
-        found[max(around, key=len)] = None
-    return [named[name] for name in found]
+        paths[max(around, key=len)] = None
+    return [named[name] for name in paths]
 
 
 def _capture_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -262,24 +264,24 @@ def _capture_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     module.sparing_state.note(args[0] if args else kwargs["hidden_states"])
 
 
-def _refuse_shared(model: PreTrainedModel, own: list[AttentionLayer]) -> None:
+def _refuse_shared(model: PreTrainedModel, layers: list[AttentionLayer]) -> None:
     """Raise ``Unsupported`` where choosing layers is impossible because they are one module."""
     config = model.config
     if hasattr(config, "num_hidden_groups"):
         calls = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
-        if calls > len(own):
-            raise refuse_for_shared(type(model).__name__, calls, len(own))
+        if calls > len(layers):
+            raise refuse_for_shared(type(model).__name__, calls, len(layers))
 
 
 def _place(
     model: PreTrainedModel,
-    own: list[AttentionLayer],
+    layers: list[AttentionLayer],
     plan: Mapping[int, Assignment],
     tokens: int | None,
 ) -> tuple[list[Placement], list[LeftLayer]]:
     """Build every mechanism before anything is touched, and say why the other layers are left."""
     placements, left = [], []
-    for index, layer in enumerate(own):
+    for index, layer in enumerate(layers):
         assignment = plan.get(index)
         if assignment is None:
             left.append(LeftLayer(index, layer.name, "it was not chosen"))
@@ -317,12 +319,15 @@ def with_own_seed(assignment: Assignment, index: int) -> Assignment:
 def _start(placement: Placement) -> SwappedLayer:
     """Start own parameters from the layer's where the mechanism can, and describe the layer."""
     layer, mechanism = placement.layer, placement.mechanism
-    fresh = {name: (id(own), own._version) for name, own in mechanism.named_parameters()}
+    fresh = {
+        name: (id(parameter), parameter._version)
+        for name, parameter in mechanism.named_parameters()
+    }
     mechanism.init_from(projection_weights(layer))
     untrained = {
-        name: own.numel()
-        for name, own in mechanism.named_parameters()
-        if fresh.get(name) == (id(own), own._version)
+        name: parameter.numel()
+        for name, parameter in mechanism.named_parameters()
+        if fresh.get(name) == (id(parameter), parameter._version)
         # copies of projections that the layer turns by position afterwards are but a start
         or ("x" in mechanism.streams and has_rotary(layer.module))
     }

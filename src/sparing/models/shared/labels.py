@@ -14,10 +14,10 @@ def require_order(named: Mapping[Any, str] | None, labels: Sequence[str], name: 
     ``named`` are a configuration's classes by number. Names that the task does not have, such as
     LABEL_0, tell nothing.
     """
-    own = [str(named[key]) for key in sorted(named, key=int)] if named else []
-    plain, wanted = ([label.strip().lower() for label in each] for each in (own, labels))
-    if plain != wanted and sorted(plain) == sorted(wanted):
+    names = [str(named[key]) for key in sorted(named, key=int)] if named else []
+    plain, expected = ([label.strip().lower() for label in group] for group in (names, labels))
+    if plain != expected and sorted(plain) == sorted(expected):
         raise UsageError(
-            f"{name} answers in the order {', '.join(own)}, the task numbers {', '.join(labels)}: "
+            f"{name} has the labels {', '.join(names)}, the task {', '.join(labels)}: "
             "put the rows of its last layer, and id2label, in the task's order"
         )

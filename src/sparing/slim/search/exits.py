@@ -208,7 +208,7 @@ def leave_at(
     answers = seen.logits[order, torch.arange(len(chosen))]
     layers = torch.arange(1, found.plan.layers + 1)
     run: Bool[Tensor, "layers examples"] = layers[:, None] <= chosen
-    asked = torch.tensor(plan.asked)
+    asked = torch.tensor(plan.computed_exits)
     heads = (asked[:, None] <= chosen).sum(0) * found.head_flops
     if plan.confidence == "learned":
         heads = heads + (asked[:-1, None] <= chosen).sum(0) * found.learned_flops

@@ -37,7 +37,7 @@ def value_scores(
     """Predictions against exact values; raises ``UsageError`` for unequal or empty lists."""
     if len(expressions) != len(predictions) or not expressions:
         raise UsageError(f"{len(predictions)} predictions for {len(expressions)} expressions")
-    truth = [each.value for each in expressions]
+    truth = [one.value for one in expressions]
     given = [p if p is not None and math.isfinite(p) else None for p in predictions]
     pairs = [(p, t) for p, t in zip(given, truth, strict=True) if p is not None]
     errors = [abs(p - t) for p, t in pairs]
@@ -62,13 +62,13 @@ def by_operands(
     expressions: Sequence[Expression], predictions: Sequence[float | None]
 ) -> dict[int, ValueScores]:
     """The scores for each number of operands, fewest first."""
-    found = {}
-    for operands in sorted({len(each.operands) for each in expressions}):
-        places = [n for n, each in enumerate(expressions) if len(each.operands) == operands]
-        found[operands] = value_scores(
+    scores = {}
+    for operands in sorted({len(one.operands) for one in expressions}):
+        places = [n for n, one in enumerate(expressions) if len(one.operands) == operands]
+        scores[operands] = value_scores(
             [expressions[n] for n in places], [predictions[n] for n in places]
         )
-    return found
+    return scores
 
 
 def bounded_score(errors: Mapping[str, float], baseline: Mapping[str, float]) -> float:
@@ -113,18 +113,18 @@ def legacy_errors(
     """
     chosen = {
         "in": list(range(len(sets["in"]))),
-        "out": [n for n, each in enumerate(sets["out"]) if _size(each) == SUM_OUT],
-        "long": [n for n, each in enumerate(sets["long"]) if len(each.operands) == LONG_OPERANDS],
+        "out": [n for n, one in enumerate(sets["out"]) if _size(one) == SUM_OUT],
+        "long": [n for n, one in enumerate(sets["long"]) if len(one.operands) == LONG_OPERANDS],
     }
     for name, given in predictions.items():
         if not all(map(math.isfinite, given)):
             raise UsageError(f"predictions of {name} are not all finite: such a model has no score")
     errors: dict[str, float] = {}
     for name, places in chosen.items():
-        found = value_scores(
+        scores = value_scores(
             [sets[name][n] for n in places], [predictions[name][n] for n in places]
         )
-        errors[name] = found.mean or 0.0
+        errors[name] = scores.mean or 0.0
     errors["relative"] = value_scores(sets["out"], predictions["out"]).relative or 0.0
     return errors
 

@@ -137,17 +137,17 @@ def _integer(token: str, text: str) -> int:
 
 def _apply(values: list[int], operator: str) -> None:
     right, left = values.pop(), values.pop()
-    found = {"+": left + right, "-": left - right, "*": left * right}
-    values.append(found[operator])
+    results = {"+": left + right, "-": left - right, "*": left * right}
+    values.append(results[operator])
 
 
 def parse(text: str) -> Expression:
     """A sum without brackets; raises ``UsageError`` for anything else."""
-    found = list(tokens(text))
-    if not {_OPEN, ")"}.isdisjoint(found):
+    parts = list(tokens(text))
+    if not {_OPEN, ")"}.isdisjoint(parts):
         raise UsageError(f"brackets are not read here: {_short(text)}")
-    numbers = tuple(_integer(token, text) for token in found[::2])
-    return Expression(numbers, tuple(found[1::2]))
+    numbers = tuple(_integer(token, text) for token in parts[::2])
+    return Expression(numbers, tuple(parts[1::2]))
 
 
 def draw(
@@ -185,16 +185,16 @@ def draw_many(
 
     ``operands`` are the fewest and the most. Raises ``UsageError`` where there are not so many.
     """
-    chance, found = random.Random(f"arithmetic {seed}"), dict[str, Expression]()
+    chance, expressions = random.Random(f"arithmetic {seed}"), dict[str, Expression]()
     banned, tries = set(excluded), 0
-    while len(found) < count:
+    while len(expressions) < count:
         tries += 1
         if tries > 100 * count + 1000:
             raise UsageError(
                 f"there are hardly {count:,} different expressions of {operands[0]} to "
-                f"{operands[1]} numbers of {digits} digits: found {len(found):,}"
+                f"{operands[1]} numbers of {digits} digits: found {len(expressions):,}"
             )
         one = draw(chance, chance.randint(*operands), digits, operators, exact_digits=exact_digits)
         if one.text not in banned:
-            found.setdefault(one.text, one)
-    return list(found.values())
+            expressions.setdefault(one.text, one)
+    return list(expressions.values())

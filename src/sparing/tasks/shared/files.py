@@ -25,22 +25,22 @@ def given_folder(data: Path | None) -> Path | None:
     return expanded(given) if given else None
 
 
-def data_folder(task: str, data: Path | None, places: Sequence[str], wanted: str) -> Path:
+def data_folder(task: str, data: Path | None, folders: Sequence[str], needed: str) -> Path:
     """The folder that holds a task's files: the first existing of ``places`` below the data folder.
 
-    ``wanted`` says in words which files belong there. The data folder itself is taken where none
+    ``needed`` says in words which files belong there. The data folder itself is taken where none
     of ``places`` exists, so that it may also be the task's own folder. Raises ``DataError`` when
     there is no data folder.
     """
     root = given_folder(data)
     if root is None:
         raise DataError(
-            f"task {task} needs a data folder: give --data or set SPARING_DATA, and put {wanted} "
-            f"into its {places[0]}/"
+            f"task {task} needs a data folder: give --data or set SPARING_DATA, and put {needed} "
+            f"into its {folders[0]}/"
         )
     if not root.is_dir():
         raise DataError(f"task {task}: the data folder {root} does not exist")
-    return next((root / place for place in places if (root / place).is_dir()), root)
+    return next((root / folder for folder in folders if (root / folder).is_dir()), root)
 
 
 def find(task: str, folder: Path, choices: Sequence[str]) -> Path:

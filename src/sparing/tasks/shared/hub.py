@@ -33,21 +33,21 @@ def from_hub(task: str, *name: str, instead: str) -> Any:
             datasets.enable_progress_bars()
 
 
-def columns_of(task: str, found: Any, split: str, names: tuple[str, ...]) -> list[Any]:
+def columns_of(task: str, data_set: Any, split: str, names: tuple[str, ...]) -> list[Any]:
     """The columns of one split; raises ``DataError`` naming the split or column that is missing."""
-    if split not in found:
+    if split not in data_set:
         raise DataError(f"task {task}: the hub's data set has no split {split!r}")
     for name in names:
         try:
-            found[split][name]
+            data_set[split][name]
         except (KeyError, ValueError) as error:
             raise DataError(
                 f"task {task}: the hub's split {split} has no column {name!r}"
             ) from error
-    return [found[split][name] for name in names]
+    return [data_set[split][name] for name in names]
 
 
-def pictures_of(task: str, found: Any, split: str, column: str) -> list[UInt8[Tensor, "3 h w"]]:
+def pictures_of(task: str, data_set: Any, split: str, column: str) -> list[UInt8[Tensor, "3 h w"]]:
     """The pixels of a column of pictures; raises ``DataError`` naming the first that is broken.
 
     The stored bytes are decoded here, in the formats and sizes of all other pictures: ``datasets``
@@ -55,8 +55,8 @@ def pictures_of(task: str, found: Any, split: str, column: str) -> list[UInt8[Te
     """
     import datasets
 
-    columns_of(task, found, split, ())
-    plain = found[split]
+    columns_of(task, data_set, split, ())
+    plain = data_set[split]
     if column in plain.column_names:
         plain = plain.cast_column(column, datasets.Image(decode=False))
     pictures = []

@@ -51,9 +51,9 @@ def published() -> dict[str, tuple[Expression, ...]]:
     }
     long = tuple(_long(state, operators) for operators in _lengths())
     order = state.permutation(len(pool))
-    ordered, kept = sorted(pool), int(SPLIT * len(pool))
-    train = [ordered[place] for place in order[:kept]]
-    validation = [ordered[place] for place in order[kept:]]
+    ordered, count = sorted(pool), int(SPLIT * len(pool))
+    train = [ordered[index] for index in order[:count]]
+    validation = [ordered[index] for index in order[count:]]
     whole = {_three(a, b, c, pair) for a, b, c in _cubes(SMALL) for pair in PAIRS}
     outside = {_three(a, b, c, pair) for a, b, c in _cubes(OUTSIDE) for pair in PAIRS}
     return {
@@ -85,7 +85,7 @@ def corrected() -> dict[str, tuple[Expression, ...]]:
 
 def digest(expressions: Iterable[Expression]) -> str:
     """Sixteen digits that tell sets apart, by their texts in their order."""
-    lines = "\n".join(each.text for each in expressions)
+    lines = "\n".join(one.text for one in expressions)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
@@ -125,14 +125,14 @@ def _long(state: np.random.RandomState, operators: int) -> str:
 
 def _counted(numbers: Sequence[int], name: str) -> tuple[Expression, ...]:
     """A hundred different expressions of each number of operands, of these numbers alone."""
-    found: list[Expression] = []
+    expressions: list[Expression] = []
     for operands in range(LONG_FROM, LONGEST + 1):
-        chance, own = random.Random(f"{name} {operands}"), dict[str, Expression]()
-        while len(own) < LONG_EACH:
+        chance, by_text = random.Random(f"{name} {operands}"), dict[str, Expression]()
+        while len(by_text) < LONG_EACH:
             one = Expression(
                 tuple(chance.choice(numbers) for _ in range(operands)),
                 tuple(chance.choice("+-") for _ in range(operands - 1)),
             )
-            own.setdefault(one.text, one)
-        found += own.values()
-    return tuple(found)
+            by_text.setdefault(one.text, one)
+        expressions += by_text.values()
+    return tuple(expressions)

@@ -32,12 +32,12 @@ def reviews(
     it such reviews are broken as empty ones are: ``DataError``, unless ``skip_broken``.
     """
     if given_folder(data) is None:
-        found, notes = _from_hub(task)
+        splits, notes = _from_hub(task)
     else:
         folder = data_folder(task, data, ("imdb",), WANTED)
-        place = find_archive(task, folder, ("aclImdb",), WANTED)
-        found, notes = _from_files(place, skip_broken, raw)
-    for split, rows in found.items():
+        path = find_archive(task, folder, ("aclImdb",), WANTED)
+        splits, notes = _from_files(path, skip_broken, raw)
+    for split, rows in splits.items():
         if not rows:
             raise DataError(f"task {task}: there are no {split} reviews")
         there = {row.label for row in rows}
@@ -46,13 +46,13 @@ def reviews(
                 raise DataError(f"task {task}: there are no {name} {split} reviews")
         if len(rows) < PUBLISHED * 0.99:
             notes.append(f"subset: {split} holds {len(rows)} of {PUBLISHED} published reviews")
-    return found, notes
+    return splits, notes
 
 
-def _from_files(place: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, list[str]]:
-    found: dict[str, list[tuple[str, int, Row]]] = {"train": [], "test": []}
+def _from_files(path: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, list[str]]:
+    splits: dict[str, list[tuple[str, int, Row]]] = {"train": [], "test": []}
     empty, no_text = list[str](), list[str]()
-    for match, content in files_in(place, REVIEW, TEXT_BYTES):
+    for match, content in files_in(path, REVIEW, TEXT_BYTES):
         split, side, number = match.groups()
         try:
             text = content.decode(errors="surrogateescape" if raw else "strict")
@@ -62,26 +62,26 @@ def _from_files(place: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, lis
         text = text.replace("<br />", " ").strip()
         if text:
             row = Row((text,), list(LABELS).index(side))
-            found[split].append((side, int(number), row))
+            splits[split].append((side, int(number), row))
         else:
             empty.append(match.group()[1:])
-    notes = _left_out(place, empty, no_text, skip_broken)
+    notes = _left_out(path, empty, no_text, skip_broken)
     # archives and file systems have orders of their own
-    return {split: [row for *_, row in sorted(rows)] for split, rows in found.items()}, notes
+    return {split: [row for *_, row in sorted(rows)] for split, rows in splits.items()}, notes
 
 
 def _left_out(
-    place: Path, empty: Sequence[str], no_text: Sequence[str], skip_broken: bool
+    path: Path, empty: Sequence[str], no_text: Sequence[str], skip_broken: bool
 ) -> list[str]:
     """Notes on reviews that are empty or not UTF-8, which are an error unless they are skipped."""
     remedy = f"leave such out with {option('skip_broken', True)}"
     if no_text and not skip_broken:
         raise DataError(
-            f"{place}: {len(no_text)} reviews are not UTF-8 text: {listed(no_text)}; "
+            f"{path}: {len(no_text)} reviews are not UTF-8 text: {listed(no_text)}; "
             f"{remedy}, or read bytes with {option('tokenizer', 'bytes')}"
         )
     if empty and not skip_broken:
-        raise DataError(f"{place}: {len(empty)} reviews are empty: {listed(empty)}; {remedy}")
+        raise DataError(f"{path}: {len(empty)} reviews are empty: {listed(empty)}; {remedy}")
     kinds = (("empty reviews", empty), ("reviews that are not UTF-8 text", no_text))
     return [
         f"{len(names)} {kind} left out: {listed(names, SHOWN)}" for kind, names in kinds if names

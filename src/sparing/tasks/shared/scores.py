@@ -46,8 +46,8 @@ def _accuracy(outputs: Outputs, labels: Labels) -> float:
 
 def _top(outputs: Outputs, labels: Labels) -> float:
     """The share of examples whose class is among the five likeliest."""
-    found = outputs.topk(min(MANY, outputs.shape[-1])).indices
-    return int((found == labels[:, None]).any(-1).sum()) / len(labels)
+    best = outputs.topk(min(MANY, outputs.shape[-1])).indices
+    return int((best == labels[:, None]).any(-1).sum()) / len(labels)
 
 
 def _f1(outputs: Outputs, labels: Labels) -> float:
@@ -78,8 +78,8 @@ def _correlation(kind: str) -> Callable[[Outputs, Labels], float]:
         values, truth = outputs[:, 0].double(), labels.double()
         if _constant(values) or _constant(truth):
             return 0.0
-        found = getattr(stats, kind)(values.cpu().numpy(), truth.cpu().numpy())
-        return float(found.statistic)
+        result = getattr(stats, kind)(values.cpu().numpy(), truth.cpu().numpy())
+        return float(result.statistic)
 
     return score
 

@@ -51,12 +51,12 @@ class Passages:
 
     def subset(self, indices: Sequence[int]) -> Passages:
         """These windows alone, and the questions that they belong to."""
-        kept = [self.windows[index] for index in indices]
-        asked = sorted({window.question for window in kept})
-        number = {question: place for place, question in enumerate(asked)}
+        windows = [self.windows[index] for index in indices]
+        numbers = sorted({window.question for window in windows})
+        number = {question: position for position, question in enumerate(numbers)}
         return Passages(
-            [self.questions[question] for question in asked],
-            [Window(number[each.question], each.first, each.places) for each in kept],
+            [self.questions[question] for question in numbers],
+            [Window(number[chosen.question], chosen.first, chosen.places) for chosen in windows],
         )
 
 
@@ -124,7 +124,7 @@ def windows_of(
 
     Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2.
     """
-    found = tokenizer(
+    encoded = tokenizer(
         [_cut(question.text, tokenizer) for question in questions],
         [question.passage for question in questions],
         truncation="only_second",
@@ -134,16 +134,16 @@ def windows_of(
         return_offsets_mapping=True,
     )
     windows, spans = [], []
-    for number, owner in enumerate(found["overflow_to_sample_mapping"]):
-        sides = found.sequence_ids(number)
-        inside = [place for place, side in enumerate(sides) if side == 1]
+    for number, owner in enumerate(encoded["overflow_to_sample_mapping"]):
+        sides = encoded.sequence_ids(number)
+        inside = [index for index, side in enumerate(sides) if side == 1]
         first = inside[0] if inside else 0
-        places = [found["offset_mapping"][number][place] for place in inside]
+        places = [encoded["offset_mapping"][number][index] for index in inside]
         window = Window(owner, first, torch.tensor(places, dtype=torch.int32).reshape(-1, 2))
         windows.append(window)
         spans.append(span_in(window, questions[owner]))
     labels = torch.tensor(spans, dtype=torch.long).reshape(-1, 2)
-    return found["input_ids"], found.get("token_type_ids"), labels, Passages(questions, windows)
+    return encoded["input_ids"], encoded.get("token_type_ids"), labels, Passages(questions, windows)
 
 
 def _cut(text: str, tokenizer: Any) -> str:
@@ -180,19 +180,19 @@ def best_answers(
     in order and of at most ``longest`` tokens. Source: as in ``windows_of``.
     """
     inside = logits[window.first : window.first + len(window.places)]
-    kept = min(count, len(inside))
-    if kept == 0:
+    most = min(count, len(inside))
+    if most == 0:
         return []
-    starts, ends = inside[:, 0].topk(kept), inside[:, 1].topk(kept)
+    starts, ends = inside[:, 0].topk(most), inside[:, 1].topk(most)
     sums = starts.values[:, None] + ends.values
     lengths = ends.indices - starts.indices[:, None]
     sums = sums.masked_fill((lengths < 0) | (lengths >= longest), float("-inf"))
     best = sums.flatten().topk(min(count, sums.numel()))
     answers = []
-    for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+    for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         if score == float("-inf"):
             break
-        begin = int(window.places[starts.indices[place // kept], 0])
-        end = int(window.places[ends.indices[place % kept], 1])
+        begin = int(window.places[starts.indices[index // most], 0])
+        end = int(window.places[ends.indices[index % most], 1])
         answers.append(Answer(passage[begin:end], score))
     return answers

@@ -133,26 +133,26 @@ def read_table(
     names = list(table.names)
     if not names:
         names = next(stream, (0, [""]))[1]
-    wanted = (*table.texts, table.label)
-    for name in wanted:
+    needed = (*table.texts, table.label)
+    for name in needed:
         if name not in names:
             raise DataError(
-                f"{path}: the first line must name the columns {', '.join(wanted)}"
+                f"{path}: the first line must name the columns {', '.join(needed)}"
                 f"{nearest(name, [known for known in names if known])}"
             )
         if names.count(name) > 1:
             raise DataError(f"{path}: the first line names the column {quoted(name)} twice")
-    places = [names.index(name) for name in wanted]
+    indices = [names.index(name) for name in needed]
     widths = table.widths or (len(names),)
     rows: list[Row] = []
     broken: list[str] = []
     for number, columns in stream:
-        reason = _fault(columns, widths, places, wanted)
-        label = None if reason else answer(columns[places[-1]].strip())
+        reason = _fault(columns, widths, indices, needed)
+        label = None if reason else answer(columns[indices[-1]].strip())
         if label is not None:
-            rows.append(Row(tuple(columns[place] for place in places[:-1]), label))
+            rows.append(Row(tuple(columns[index] for index in indices[:-1]), label))
         else:
-            reason = reason or f"{table.label} is {quoted(columns[places[-1]])}"
+            reason = reason or f"{table.label} is {quoted(columns[indices[-1]])}"
             broken.append(f"line {number} ({reason})")
     if broken and not skip_broken:
         raise DataError(complaint(path, broken))
@@ -168,11 +168,11 @@ def skipped_note(name: str, broken: Sequence[str]) -> list[str]:
     return [f"{name}: {len(broken)} broken {rows} left out: {shown}"] if broken else []
 
 
-def complaint(place: Path | str, broken: Sequence[str]) -> str:
+def complaint(source: Path | str, broken: Sequence[str]) -> str:
     """What to say of a file whose broken rows were not to be left out."""
     rows = "row is" if len(broken) == 1 else "rows are"
     return (
-        f"{place}: {len(broken)} {rows} broken: {_first(broken, SHOWN_LINES)}; mend the file, or "
+        f"{source}: {len(broken)} {rows} broken: {_first(broken, SHOWN_LINES)}; mend the file, or "
         f"leave such rows out with {option('skip_broken', True)}"
     )
 
@@ -183,13 +183,13 @@ def _first(broken: Sequence[str], most: int) -> str:
 
 
 def _fault(
-    columns: list[str], widths: tuple[int, ...], places: list[int], names: tuple[str, ...]
+    columns: list[str], widths: tuple[int, ...], indices: list[int], names: tuple[str, ...]
 ) -> str:
     """What is wrong with a line before its label is read; empty where nothing is."""
     if len(columns) not in widths:
         noun = "column" if len(columns) == 1 else "columns"
         return f"{len(columns)} {noun}, not {' or '.join(map(str, widths))}"
-    for place, name in zip(places[:-1], names, strict=False):
-        if not columns[place].strip():
+    for index, name in zip(indices[:-1], names, strict=False):
+        if not columns[index].strip():
             return f"{name} is empty"
     return ""

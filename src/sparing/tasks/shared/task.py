@@ -76,15 +76,17 @@ class Examples(Dataset[dict[str, Tensor]]):
 
         Their pixels were scaled by the processor, which decides over the last bit.
         """
-        told = hashlib.blake2b(self.labels.contiguous().numpy().tobytes(), digest_size=8)
+        digest_so_far = hashlib.blake2b(self.labels.contiguous().numpy().tobytes(), digest_size=8)
         coarse = self.input_name == "pixel_values"
         for index in range(min(len(self), DIGESTED) if coarse else len(self)):
             row = self.inputs[index]
             seen = (20 * row.mean((-2, -1))).round().to(torch.int16) if coarse else row
-            told.update(str(tuple(row.shape)).encode() + seen.contiguous().numpy().tobytes())
+            digest_so_far.update(
+                str(tuple(row.shape)).encode() + seen.contiguous().numpy().tobytes()
+            )
         if self.boxes is not None:
-            told.update(self.boxes.contiguous().numpy().tobytes())
-        return told.hexdigest()
+            digest_so_far.update(self.boxes.contiguous().numpy().tobytes())
+        return digest_so_far.hexdigest()
 
     def subset(self, indices: Sequence[int]) -> Examples:
         """The examples with these indices, in this order."""
@@ -97,10 +99,10 @@ class Examples(Dataset[dict[str, Tensor]]):
         else:
             inputs = [self.inputs[index] for index in indices]
         types = self.token_types
-        kept = None if types is None else [types[index] for index in indices]
+        token_types = None if types is None else [types[index] for index in indices]
         passages = None if self.passages is None else self.passages.subset(indices)
         boxes = None if self.boxes is None else self.boxes[chosen]
-        return Examples(self.input_name, inputs, self.labels[chosen], kept, passages, boxes)
+        return Examples(self.input_name, inputs, self.labels[chosen], token_types, passages, boxes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +208,8 @@ class Task:
     @property
     def splits(self) -> dict[str, Examples]:
         """All splits by name."""
-        own = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {**own, **self.more_tests}
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {**splits, **self.more_tests}
 
     def split(self, name: str) -> Examples:
         """The split of that name; raises ``UsageError`` with the nearest where there is none."""
@@ -235,10 +237,10 @@ class Task:
         labels = torch.stack([example["labels"] for example in examples])
         if self.kind == "image":
             names = ("pixel_values", "boxes") if "boxes" in examples[0] else ("pixel_values",)
-            images = {name: torch.stack([each[name] for each in examples]) for name in names}
+            images = {name: torch.stack([one[name] for one in examples]) for name in names}
             return {**images, "labels": labels}
         if self.kind == "values":
-            values = torch.stack([each["values"] for each in examples])
+            values = torch.stack([one["values"] for one in examples])
             return {"values": values, "labels": labels}
         rows = [example["input_ids"] for example in examples]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)

@@ -123,11 +123,11 @@ def _splits(
 ) -> tuple[dict[str, Examples], list[str]]:
     """The examples of each split, and a note on each that had texts to cut."""
     splits, notes = {}, []
-    for name, kept in rows.items():
-        splits[name], cut = _examples(kept, encoder, answer)
+    for name, part in rows.items():
+        splits[name], cut = _examples(part, encoder, answer)
         if cut:
             notes.append(
-                f"{name}: {cut} of {len(kept)} texts have more than {max_tokens} tokens and were "
+                f"{name}: {cut} of {len(part)} texts have more than {max_tokens} tokens and were "
                 "cut"
             )
     return splits, notes
@@ -149,14 +149,14 @@ def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], 
     """The validation and the training rows."""
     whole = len(corpus.train)
     if corpus.validation is not None:
-        kept = whole if reading.examples is None else reading.examples
-        return corpus.validation, cut_rows(corpus.train, (kept,), reading.seed, answer)[0]
-    asked = reading.held_out
-    held_out = min(VALIDATION, whole // 10) if asked is None else asked
-    if asked is not None and not 0 < asked < whole:
+        count = whole if reading.examples is None else reading.examples
+        return corpus.validation, cut_rows(corpus.train, (count,), reading.seed, answer)[0]
+    requested = reading.held_out
+    held_out = min(VALIDATION, whole // 10) if requested is None else requested
+    if requested is not None and not 0 < requested < whole:
         raise UsageError(f"held_out must be at least 1 and below {whole} here, got {held_out}")
-    kept = whole - held_out if reading.examples is None else reading.examples
-    validation, train = cut_rows(corpus.train, (held_out, kept), reading.seed, answer)
+    count = whole - held_out if reading.examples is None else reading.examples
+    validation, train = cut_rows(corpus.train, (held_out, count), reading.seed, answer)
     return validation, train
 
 
@@ -178,9 +178,9 @@ def _own(train: Sequence[Row], reading: Reading) -> Encoder:
         for row in rows:
             first, *rest = [words.tokens(plain(text)) for text in row.texts]
             second = rest[0] if rest else []
-            kept = shortened(first, second, reading.max_tokens)
-            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second)
-            ids.append([*kept[0], *kept[1]])
+            parts = shortened(first, second, reading.max_tokens)
+            cut += len(parts[0]) + len(parts[1]) < len(first) + len(second)
+            ids.append([*parts[0], *parts[1]])
         return ids, None, cut
 
     return Encoder(encode, words.size, PAD, words=words)
@@ -195,9 +195,9 @@ def _bytes(reading: Reading) -> Encoder:
             # in front a place for the class token, which is no byte
             first, *rest = [b" " + _raw(text) for text in row.texts]
             second = rest[0] if rest else b""
-            kept = shortened(first, second, reading.max_tokens)
-            cut += len(kept[0]) + len(kept[1]) < len(first) + len(second)
-            ids.append(torch.cat([_byte_tokens(text) for text in kept[: len(row.texts)]]))
+            parts = shortened(first, second, reading.max_tokens)
+            cut += len(parts[0]) + len(parts[1]) < len(first) + len(second)
+            ids.append(torch.cat([_byte_tokens(text) for text in parts[: len(row.texts)]]))
         return ids, None, cut
 
     return Encoder(encode, 256 + FIRST_BYTE, PAD, words=Words({}))
@@ -262,10 +262,10 @@ def _pretrained(name: str, max_tokens: int) -> Encoder:
         if not rows:
             return [], None, 0
         texts = [list(column) for column in zip(*(row.texts for row in rows), strict=True)]
-        found = tokenizer(*texts, truncation=True, max_length=max_tokens)
-        cut = sum(bool(one.overflowing) for one in found.encodings)
-        types = found.get("token_type_ids") if len(texts) > 1 else None
-        return found["input_ids"], types, cut
+        encoded = tokenizer(*texts, truncation=True, max_length=max_tokens)
+        cut = sum(bool(one.overflowing) for one in encoded.encodings)
+        types = encoded.get("token_type_ids") if len(texts) > 1 else None
+        return encoded["input_ids"], types, cut
 
     return Encoder(encode, len(tokenizer), pad_of(tokenizer), tokenizer)
 

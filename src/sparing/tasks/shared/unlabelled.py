@@ -45,20 +45,20 @@ def with_unlabelled(
             "pretrained model's tokenizer"
         )
     held_out = _Texts(task, (name for name in task.splits if name != "train"))
-    kept, notes = [task.train], []
+    parts, notes = [task.train], []
     for source in sources:
         rows = _rows_of(source, task, data)
         drawn = _drawn(rows, most, seed)
-        clean = [place for place, row in enumerate(drawn.inputs) if not held_out.share(row)]
-        kept.append(drawn.subset(clean))
+        clean = [index for index, row in enumerate(drawn.inputs) if not held_out.share(row)]
+        parts.append(drawn.subset(clean))
         notes.append(_note(source, len(clean), len(drawn)))
-    return replace(task, train=_joined(kept), notes=(*task.notes, *notes))
+    return replace(task, train=_joined(parts), notes=(*task.notes, *notes))
 
 
-def _note(source: str, kept: int, drawn: int) -> str:
-    note = f"{kept:,} texts of {source} are distilled from without their labels"
-    if kept < drawn:
-        note += f"; {drawn - kept:,} that share a text with a held-out split were left out"
+def _note(source: str, used: int, drawn: int) -> str:
+    note = f"{used:,} texts of {source} are distilled from without their labels"
+    if used < drawn:
+        note += f"; {drawn - used:,} that share a text with a held-out split were left out"
     return note
 
 
@@ -102,10 +102,10 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
 
 def _found(source: str, data: Path | None) -> Path:
     root = given_folder(data)
-    places = [expanded(source), *([root / source] if root else [])]
-    for place in places:
-        if place.is_file():
-            return place
+    paths = [expanded(source), *([root / source] if root else [])]
+    for path in paths:
+        if path.is_file():
+            return path
     raise DataError(f"there is no file {source} of unlabelled texts")
 
 
@@ -125,11 +125,11 @@ def _lines(path: Path) -> list[list[str]]:
 
 def _encoded(task: Task, rows: Sequence[Sequence[str]]) -> Examples:
     texts = [list(column) for column in zip(*rows, strict=True)]
-    found: Any = task.tokenizer(*texts, truncation=True, max_length=task.tokens)
-    types = found.get("token_type_ids") if len(texts) > 1 else None
+    encoded: Any = task.tokenizer(*texts, truncation=True, max_length=task.tokens)
+    types = encoded.get("token_type_ids") if len(texts) > 1 else None
     return Examples(
         "input_ids",
-        [torch.tensor(row) for row in found["input_ids"]],
+        [torch.tensor(row) for row in encoded["input_ids"]],
         torch.full((len(rows),), UNLABELLED),
         None if types is None else [torch.tensor(row) for row in types],
     )
@@ -156,33 +156,33 @@ class _Texts:
 
     def _read(self, row: Tensor) -> tuple[list[Segment], list[Segment]]:
         """The row's texts, and of them those that may have been cut."""
-        found = _segments(self.task, row)
-        longest = max(map(len, found), default=0)
+        segments = _segments(self.task, row)
+        longest = max(map(len, segments), default=0)
         if len(row) < self.task.tokens:
-            return found, []
-        return found, [segment for segment in found if len(segment) >= longest - 1]
+            return segments, []
+        return segments, [segment for segment in segments if len(segment) >= longest - 1]
 
     def share(self, row: Tensor) -> bool:
         """Whether one of the row's texts is one of these."""
-        found, begun = self._read(row)
-        if not self.whole.isdisjoint(found):
+        segments, begun = self._read(row)
+        if not self.whole.isdisjoint(segments):
             return True
-        if any(segment[:size] in cut for segment in found for size, cut in self.begun.items()):
+        if any(segment[:size] in cut for segment in segments for size, cut in self.begun.items()):
             return True
         return any(map(self._begins, begun))
 
     def _begins(self, segment: Segment) -> bool:
-        place = bisect_left(self.sorted, segment)
-        return place < len(self.sorted) and self.sorted[place][: len(segment)] == segment
+        index = bisect_left(self.sorted, segment)
+        return index < len(self.sorted) and self.sorted[index][: len(segment)] == segment
 
 
 def _segments(task: Task, row: Tensor) -> list[Segment]:
     """The texts of a row: what lies between the tokenizer's own marks."""
     marks = set(task.tokenizer.all_special_ids) - {task.tokenizer.unk_token_id}
-    found: list[list[int]] = [[]]
+    segments: list[list[int]] = [[]]
     for token in row.tolist():
         if token not in marks:
-            found[-1].append(token)
-        elif found[-1]:
-            found.append([])
-    return [tuple(segment) for segment in found if segment]
+            segments[-1].append(token)
+        elif segments[-1]:
+            segments.append([])
+    return [tuple(segment) for segment in segments if segment]

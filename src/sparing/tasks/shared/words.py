@@ -79,8 +79,8 @@ def words_from(texts: Iterable[str], size: int) -> Words:
         raise UsageError(f"a vocabulary needs at least {FIRST_WORD} tokens, got {size}")
     counts = Counter(word for text in texts for word in text.split())
     frequent = sorted((-count, word) for word, count in counts.items() if count > 1)
-    kept = [word for _, word in frequent[: size - FIRST_WORD]]
-    return Words({word: number for number, word in enumerate(kept, start=FIRST_WORD)})
+    chosen = [word for _, word in frequent[: size - FIRST_WORD]]
+    return Words({word: number for number, word in enumerate(chosen, start=FIRST_WORD)})
 
 
 def spaced(text: str) -> str:

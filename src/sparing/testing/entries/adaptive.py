@@ -29,8 +29,10 @@ def dense_adaptive(made: Any, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, mas
                 if not seen.any():
                     continue
                 scale = math.sqrt(width if made.scale == "reduced" else q.shape[3])
-                own = q[sample, head, query, :width] @ k[sample, head, seen][:, :width].T / scale
-                mixed = own.softmax(-1) @ v[sample, head, seen]
+                products = (
+                    q[sample, head, query, :width] @ k[sample, head, seen][:, :width].T / scale
+                )
+                mixed = products.softmax(-1) @ v[sample, head, seen]
                 out[sample, head, query] = mixed
                 if made.reduce == "qkv":
                     out[sample, head, query, width:] = 0

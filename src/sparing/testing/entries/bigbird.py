@@ -25,8 +25,8 @@ def dense_bigbird(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
             blocks = seen_blocks(made, head, -(-(stop - first) // made.block), mask.causal)
             for i in range(first, stop):
                 for j in range(first, stop):
-                    own, other = (i - first) // made.block, (j - first) // made.block
-                    seen[sample, head, i, j] = other in blocks[own]
+                    query_block, key_block = (i - first) // made.block, (j - first) // made.block
+                    seen[sample, head, i, j] = key_block in blocks[query_block]
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     return normalised(scores.exp() * seen[:, :, offset:], v, mask=mask)
 
@@ -34,15 +34,15 @@ def dense_bigbird(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
 def seen_blocks(made: Any, head: int, blocks: int, causal: bool) -> list[set[int]]:
     """The set of blocks that each block of a row of so many sees."""
     marked = {g if g >= 0 else blocks + g for g in made.global_blocks if g >= 0 or not causal}
-    half, found = made.window_blocks // 2, []
+    half, seen = made.window_blocks // 2, []
     for row in range(blocks):
         within = set(range(row + 1 if causal else blocks))
         known = (marked | set(range(row - half, row + half + 1))) & within
         others = sorted(within - known)
         for number in range(min(made.random_blocks, len(others))):
             known.add(others.pop(_scrambled_draw(made, head, row, number) * len(others) >> 32))
-        found.append(within if row in marked else known)
-    return found
+        seen.append(within if row in marked else known)
+    return seen
 
 
 def _scrambled_draw(made: Any, head: int, row: int, number: int) -> int:

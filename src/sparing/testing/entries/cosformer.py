@@ -28,8 +28,8 @@ def dense_cosformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -
         falloff = torch.cos((queries[:, None] - keys) * math.pi / 2 / length)
         scores = _features(made, q[sample]) @ _features(made, k[sample]).transpose(-1, -2)
         keep = None if mask.keep is None else mask.keep[sample][None]
-        own = Mask(keep, mask.causal)
-        out[sample] = normalised((scores * falloff)[None], v[sample][None], mask=own)[0]
+        row_mask = Mask(keep, mask.causal)
+        out[sample] = normalised((scores * falloff)[None], v[sample][None], mask=row_mask)[0]
     return out
 
 

@@ -22,11 +22,11 @@ def dense_kerformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -
         real = keep.nonzero()[:, 0].tolist()
         for head in range(q.shape[1]):
             square = _kerformer_square(made, q[sample, head], k[sample, head], real, mask.causal)
-            own = v[sample, head][None, None]
+            values = v[sample, head][None, None]
             if "none" in (made.query_map, made.key_map):
-                out[sample, head] = square @ own[0, 0]
+                out[sample, head] = square @ values[0, 0]
                 continue
-            part = normalised(square[None, None], own, mask=Mask(keep[None], mask.causal))
+            part = normalised(square[None, None], values, mask=Mask(keep[None], mask.causal))
             out[sample, head] = part[0, 0]
     return out
 

@@ -20,14 +20,14 @@ def dense_kernel(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> T
     square = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
     for head in range(q.shape[1]):
         for i in range(q.shape[2]):
-            own = q[:, head, i, None]
-            apart = own - k[:, head]
+            query = q[:, head, i, None]
+            apart = query - k[:, head]
             if made.kernel == "dot":
-                score = factor * (own * k[:, head]).sum(-1)
+                score = factor * (query * k[:, head]).sum(-1)
             elif made.kernel == "laplace":
                 score = -factor * apart.abs().sum(-1)
             elif made.kernel == "module":
-                score = factor * (apart.abs() - own.abs() - k[:, head].abs()).sum(-1)
+                score = factor * (apart.abs() - query.abs() - k[:, head].abs()).sum(-1)
             else:
                 learned = torch.log1p(made.sharpness[head].exp())
                 distance = learned * factor * (apart * apart).sum(-1)

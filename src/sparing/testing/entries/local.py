@@ -21,12 +21,16 @@ def dense_local(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Te
     for sample in range(len(q)):
         first, last = real_span(mask, sample, tokens)
         numbers = (torch.arange(tokens) - first).div(made.block, rounding_mode="floor")
-        own, other = numbers[:, None], numbers
+        query_block, key_block = numbers[:, None], numbers
         for head in range(q.shape[1]):
             if shift := made.shifts[head % len(made.shifts)]:
-                seen[sample, head] = other == (own + shift) % math.ceil((last - first) / made.block)
+                seen[sample, head] = key_block == (query_block + shift) % math.ceil(
+                    (last - first) / made.block
+                )
             else:
-                near = (other >= own - made.look_back) & (other <= own + made.look_ahead)
+                near = (key_block >= query_block - made.look_back) & (
+                    key_block <= query_block + made.look_ahead
+                )
                 seen[sample, head] = near
     scores = q @ k.mT / math.sqrt(q.shape[3])
     return normalised(scores.exp() * seen, v, mask=mask)

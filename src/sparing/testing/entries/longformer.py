@@ -32,8 +32,8 @@ def dense_longformer(
         chosen = _chosen(made, mask, sample, tokens)
         seen = distance <= made.radius
         seen[:, chosen] = True
-        own = Mask(None if mask.keep is None else mask.keep[sample : sample + 1], mask.causal)
-        out[sample] = normalised(scores[sample][None] * seen, v[sample][None], mask=own)[0]
+        row_mask = Mask(None if mask.keep is None else mask.keep[sample : sample + 1], mask.causal)
+        out[sample] = normalised(scores[sample][None] * seen, v[sample][None], mask=row_mask)[0]
         out[sample][:, chosen] = far[sample][:, chosen]
     return out
 
@@ -48,8 +48,8 @@ def _chosen(made: Any, mask: Mask, sample: int, tokens: int) -> list[int]:
     first, last = real_span(mask, sample, tokens)
     keep = real_tokens(mask, sample, tokens)
     known = [g for g in made.global_tokens if g >= 0 or not mask.causal]
-    places = {first + g if g >= 0 else last + g for g in known}
-    return sorted(place for place in places if first <= place < last and keep[place])
+    positions = {first + g if g >= 0 else last + g for g in known}
+    return sorted(position for position in positions if first <= position < last and keep[position])
 
 
 ENTRIES = (

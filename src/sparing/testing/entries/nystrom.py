@@ -23,8 +23,8 @@ def dense_nystrom(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
         own_q, own_k, own_v = (t[sample, :, first:last] for t in (q, k, v))
         parts = min(made.landmarks, last - first)
         q_means, k_means = (
-            torch.stack([part.mean(1) for part in own.tensor_split(parts, 1)], 1)
-            for own in (own_q, own_k)
+            torch.stack([part.mean(1) for part in row.tensor_split(parts, 1)], 1)
+            for row in (own_q, own_k)
         )
         left = (own_q @ k_means.transpose(-1, -2) * scale).softmax(-1)
         middle = (q_means @ k_means.transpose(-1, -2) * scale).softmax(-1)

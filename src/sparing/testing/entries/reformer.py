@@ -22,9 +22,11 @@ def slow_reformer(made: Any, q: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
         for head in range(q.shape[1]):
             own_q, own_v = q[sample, head, real], v[sample, head, real]
             buckets = _bucket_lists(made, own_q, made.rotations[head].to(q))
-            met = [_met(made, own) for own in buckets]
+            met = [_met(made, codes) for codes in buckets]
             for i in range(len(real)):
-                out[sample, head, real[i]] = _mixed(made, own_q, own_v, i, [own[i] for own in met])
+                out[sample, head, real[i]] = _mixed(
+                    made, own_q, own_v, i, [codes[i] for codes in met]
+                )
     return out
 
 

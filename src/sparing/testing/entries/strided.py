@@ -24,10 +24,10 @@ def dense_strided(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
         real = real_tokens(mask, sample, keys)[first:stop]
         itself = torch.eye(stop - first, dtype=torch.bool)
         for head in range(q.shape[1]):
-            wanted = sets(made, head, stop - first) & real
-            wanted = wanted.tril() if mask.causal else wanted
-            empty = ~wanted.any(1, keepdim=True)
-            seen[sample, head, first:stop, first:stop] = wanted | (itself & empty)
+            chosen = sets(made, head, stop - first) & real
+            chosen = chosen.tril() if mask.causal else chosen
+            empty = ~chosen.any(1, keepdim=True)
+            seen[sample, head, first:stop, first:stop] = chosen | (itself & empty)
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     return normalised(scores.exp() * seen[:, :, keys - q.shape[2] :], v, mask=mask)
 

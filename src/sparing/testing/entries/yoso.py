@@ -23,8 +23,8 @@ def dense_yoso(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Ten
         weights = torch.zeros_like(angles)
         for head in range(q.shape[1]):
             for planes in made.planes[head].to(q):
-                own, other = q[:, head] @ planes > 0, k[:, head] @ planes > 0
-                weights[:, head] += (own[:, :, None] == other[:, None]).all(-1)
+                q_codes, k_codes = q[:, head] @ planes > 0, k[:, head] @ planes > 0
+                weights[:, head] += (q_codes[:, :, None] == k_codes[:, None]).all(-1)
     allowed = mask.dense(q.shape[2], k.shape[2])
     mixed: Tensor = (weights if allowed is None else weights.where(allowed, 0)) @ v
     mixed = mixed / torch.linalg.vector_norm(mixed, dim=-1, keepdim=True)
