@@ -1,7 +1,7 @@
 """One file is one mechanism; the file's name is its public name.
 
-``sparing.mechanisms()`` lists the names: the folder itself answers, so that the list and the
-package share one word and nothing, torch included, has to be imported for it.
+``sparing.mechanisms()`` lists the names. The package itself is callable, so the list and the
+package share one name, and listing imports nothing, not even torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparing.core.folder import Folder
 
 
 class _Names(ModuleType):
-    """A package that can be called for the names of its entries."""
+    """A package that returns the names of its entries when it is called."""
 
     def __call__(self) -> list[str]:
         """The names of all mechanisms, sorted."""

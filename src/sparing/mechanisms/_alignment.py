@@ -1,4 +1,4 @@
-"""Rows aligned at their own first token and cut by their own length, so that pads do not matter."""
+"""Rows aligned at their first real token and cut to their own length: pads change nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparing.mechanisms.shared.arithmetic import wide
 def first_token(keep: Bool[Tensor, "batch keys"]) -> Int[Tensor, " batch"] | None:
     """The position of each row's first real token; None where all rows start with one.
 
-    While exporting the answer is not known, and every row counts as one that may start late.
+    In export the values are not known, so every row counts as one that may start late.
     """
     first = keep.int().argmax(1)
     if not is_traced() and not bool(first.any()):
@@ -23,7 +23,7 @@ def first_token(keep: Bool[Tensor, "batch keys"]) -> Int[Tensor, " batch"] | Non
 
 
 def rolled(stream: Tensor, first: Int[Tensor, " batch"]) -> Tensor:
-    """Each row turned so that its own first token stands at 0; its left pads go to the end.
+    """Each row rotated so that its first real token is at 0; its left pads go to the end.
 
     ``stream`` is (batch, heads, tokens, dim) or, for a keep mask, (batch, tokens).
     """
@@ -52,7 +52,7 @@ def pooled(
     if keep is None:
         keep = torch.ones(1, tokens, dtype=torch.bool, device=stream.device)
     if is_traced():
-        # Export takes a size that happens to be one for a constant: there are always two groups.
+        # Export treats a size of one as a constant: there are always two groups.
         index = torch.arange(tokens // stride + 2, device=stream.device).unsqueeze(1) * stride
         index = index + torch.arange(stride, device=stream.device)
         inside = index < tokens
@@ -79,8 +79,8 @@ def segment_means(
 ) -> tuple[Float[Tensor, "batch heads means dim"], Bool[Tensor, "batch 1 1 means"] | None]:
     """The mean of each segment, at least in float32; and which segments hold a token (None: all).
 
-    A row's own length, pads between its tokens counted, is cut into ``segments`` parts whose sizes
-    differ by one at most, the larger first; a shorter row has as many parts as tokens.
+    A row's own length, inner pads included, is cut into ``segments`` parts. Their sizes differ by
+    one at most, the larger first. A shorter row has as many parts as tokens.
     """
     tokens = stream.shape[2]
     if is_traced():
@@ -114,15 +114,15 @@ def _masked_means(
     segments: int,
     keep: Bool[Tensor, "batch tokens"],
 ) -> tuple[Float[Tensor, "batch heads means dim"], Bool[Tensor, "batch 1 1 means"]]:
-    """One product with a (segments, tokens) matrix for each row, whose length is its own."""
+    """One product with a (segments, tokens) matrix per row, each row with its own length."""
     batch, heads, tokens, dim = stream.shape
     first = keep.int().argmax(1, keepdim=True)
     length = tokens - keep.flip(1).int().argmax(1, keepdim=True) - first
     size, larger = length // segments, length % segments
     border = larger * (size + 1)
-    place = torch.arange(tokens, device=keep.device) - first
-    behind = larger + (place - border).div(size.clamp(min=1), rounding_mode="floor")
-    segment = (place.div(size + 1, rounding_mode="floor")).where(place < border, behind)
+    position = torch.arange(tokens, device=keep.device) - first
+    behind = larger + (position - border).div(size.clamp(min=1), rounding_mode="floor")
+    segment = (position.div(size + 1, rounding_mode="floor")).where(position < border, behind)
     member = segment.unsqueeze(1) == torch.arange(segments, device=keep.device).unsqueeze(1)
     member = member & keep.unsqueeze(1)
     counts = member.sum(2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Attention inside a band around the diagonal, in blocks: nothing square is ever built."""
+"""Attention inside a band around the diagonal, in blocks: no square is ever built."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _STEP = 64
 
 
 def block_for(stream: Tensor) -> int:
-    """How many queries should share a window of keys.
+    """How many queries share a window of keys.
 
     32, a tile of PyTorch's CPU kernel, wastes least outside the band. With gradients each window
-    of keys gets its own before they are added up: 128 keeps those from outweighing the saving.
-    Kernels for other devices have larger tiles.
+    has gradients of its own before they are added up: 128 limits that memory. Kernels for other
+    devices have larger tiles.
     """
     differentiated = torch.is_grad_enabled() and stream.requires_grad
     return 128 if differentiated or stream.device.type != "cpu" else 32
 
 
 def plan(queries: int, keys: int, band: Band) -> list[Piece]:
-    """Cut the band into pieces, in order: equal blocks inside, the two ends apart, in short steps.
+    """Cut the band into pieces, in order: equal blocks inside, the two ends in short steps.
 
-    The queries stand at the last of the keys' positions. A band that covers most of the square
-    stays in one piece, for cutting would save nothing.
+    The queries are at the last positions of the keys. A band that covers most of the square stays
+    in one piece, since cutting saves nothing.
     """
     offset, block = keys - queries, band.block
 
@@ -73,9 +73,9 @@ def band_attention(
     dropout: float = 0.0,
     columns: Columns | None = None,
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """Exact softmax attention over the kept keys inside the band, and the columns beside it.
+    """Exact softmax attention over the kept keys in the band and the extra columns.
 
-    The queries are the last ones. On CPU long rows are done one by one, each cropped to its own
+    The queries are the last tokens. On CPU long rows run one by one, each cropped to its own
     tokens: pads cost nothing.
     """
     row = Row(q, k, v, keep, columns)
@@ -85,8 +85,10 @@ def band_attention(
     if len(pieces) == 1 and pieces[0].blocks == 1:
         return mix_pieces(row, pieces, band, dropout)
 
-    def mix(own: Row, out: Tensor | None) -> Tensor:
-        return mix_pieces(own, plan(own.q.shape[2], own.k.shape[2], band), band, dropout, out)
+    def mix(row_part: Row, out: Tensor | None) -> Tensor:
+        return mix_pieces(
+            row_part, plan(row_part.q.shape[2], row_part.k.shape[2], band), band, dropout, out
+        )
 
     return row_by_row(mix, row, alike=True)
 
@@ -94,8 +96,8 @@ def band_attention(
 def _without_loops(row: Row, band: Band, dropout: float) -> Float[Tensor, "batch heads q dim"]:
     """The same for any length in one formula, for export: windows are gathered, the ends masked.
 
-    There are always two blocks or more: export takes a size that happens to be one for a constant,
-    and it cannot prove that a slice fits, so that the queries are taken by index in the end too.
+    There are always two blocks or more: export treats a size of one as a constant. Export cannot
+    prove that a slice fits, so the queries are selected by index at the end.
     """
     q, k, v = row.q, row.k, row.v
     queries, keys, size = q.shape[2], k.shape[2], band.block
@@ -113,8 +115,8 @@ def _without_loops(row: Row, band: Band, dropout: float) -> Float[Tensor, "batch
     if row.columns is not None:
         columns = row.columns
         k, v = (
-            torch.cat([own.unsqueeze(2).expand(-1, -1, blocks, -1, -1), part], 3)
-            for own, part in ((columns.k, k), (columns.v, v))
+            torch.cat([column.unsqueeze(2).expand(-1, -1, blocks, -1, -1), part], 3)
+            for column, part in ((columns.k, k), (columns.v, v))
         )
         seen = columns.seen[:, :, rows]
         allowed = torch.cat([seen, allowed.expand(*seen.shape[:-1], window)], -1)

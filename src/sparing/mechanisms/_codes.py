@@ -1,4 +1,4 @@
-"""Hash bits learned one after the other, so that tokens that belong together share them."""
+"""Hash bits learned one after the other, so that related tokens share them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def learned_bits(
 ) -> Float[Tensor, "bits anchors"]:
     """Directions a_r whose signs h_r = sign(kernels a_r) bring sum_r h_r h_r^T near bits x labels.
 
-    Pairs with the label 0 may come out as they like. Each bit takes on what the bits before it
-    left over: it starts from the leading eigenvector of kernels^T residual kernels and climbs from
-    there, with tanh for the sign; whichever of the two is better with true signs stays.
+    Pairs with the label 0 are free. Each bit fits the residual of the bits before it. It starts
+    from the leading eigenvector of kernels^T residual kernels and climbs from there, with tanh for
+    the sign. Of the two, the one that is better with true signs is used.
     """
     residual = bits * labels
     directions = []
@@ -52,7 +52,7 @@ def hard_signs(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def _leading(kernels: Tensor, residual: Tensor) -> Tensor:
-    """The eigenvector of the largest eigenvalue, with a sign and a length of its own."""
+    """The eigenvector of the largest eigenvalue, with a fixed sign and length."""
     vector = torch.linalg.eigh(kernels.t() @ residual @ kernels).eigenvectors[:, -1]
     return _scaled(kernels, vector * hard_signs(vector[vector.abs().argmax()]))
 

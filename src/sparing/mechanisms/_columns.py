@@ -1,4 +1,4 @@
-"""Tokens a stride apart: the columns of a row that is written down ``stride`` tokens to a line."""
+"""Tokens a stride apart: the columns of a row written as lines of ``stride`` tokens."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CACHED_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True)
 class Layout:
-    """A row of ``tokens`` written ``stride`` to a line, the last of ``lines`` filled up.
+    """A row of ``tokens`` in ``lines`` of ``stride`` tokens each, the last line filled up.
 
-    Queries are the last tokens: they start somewhere in line ``skipped``. ``kept`` is
-    (..., lines, stride), or None where all tokens are.
+    Queries are the last tokens; they start in line ``skipped``. ``keep`` is (..., lines, stride),
+    or None where all tokens are kept.
     """
 
     tokens: int
@@ -33,13 +33,14 @@ class Layout:
     skipped: int
     causal: bool
     device: torch.device
-    kept: Tensor | None = None
+    keep: Tensor | None = None
 
     @classmethod
     def of(cls, row: Row, stride: int, causal: bool) -> Layout:
-        """The layout of a single row; in export of a batch, with ``kept`` (batch, 1, ...).
+        """The layout of a single row; in export of a batch, with ``keep`` (batch, 1, ...).
 
-        In export there are two lines or more at any length: one would be taken for a constant.
+        In export there are two lines or more at any length: export treats a size of one as a
+        constant.
         """
         tokens, keep = row.k.shape[2], row.keep
         traced = is_traced()
@@ -52,22 +53,22 @@ class Layout:
 
     @property
     def unmasked(self) -> bool:
-        """Whether all tokens are kept; False in export, where a rule must hold for any length."""
-        return self.kept is None and not is_traced()
+        """Whether all tokens are kept; False in export, where the code must serve any length."""
+        return self.keep is None and not is_traced()
 
     @property
     def full(self) -> bool:
-        """Whether every place holds a kept token; False in export."""
+        """Whether every position holds a kept token; False in export."""
         return self.unmasked and self.tokens == self.lines * self.stride
 
     def real(self) -> Bool[Tensor, "*batch lines stride"]:
-        """Which places hold a kept token."""
+        """Which positions hold a kept token."""
         places = torch.arange(self.lines * self.stride, device=self.device)
         inside = (places < self.tokens).unfold(0, self.stride, self.stride)
-        return inside if self.kept is None else inside & self.kept
+        return inside if self.keep is None else inside & self.keep
 
     def laid(self, stream: Tensor, skipped: int = 0) -> Float[Tensor, "*batch lines stride dim"]:
-        """A stream of the last tokens by lines, the first ones ``skipped``: a view if that goes."""
+        """A stream of the last tokens by lines, without the first ``skipped``: a view if it can."""
         missing = (self.lines - skipped) * self.stride - stream.shape[-2]
         after = self.lines * self.stride - self.tokens
         if is_traced() or missing:
@@ -75,7 +76,7 @@ class Layout:
         return stream.unfold(-2, self.stride, self.stride).mT
 
     def taken(self, mixed: Tensor, queries: int) -> Float[Tensor, "*batch queries dim"]:
-        """The queries out of what is laid out by lines."""
+        """The queries of a result that is laid out by lines."""
         start = self.tokens - queries - self.skipped * self.stride
         mixed = mixed.flatten(-3, -2)
         if is_traced():  # export cannot prove that a slice fits
@@ -85,19 +86,23 @@ class Layout:
     def column_seen(
         self, start: int, stop: int, reach: int
     ) -> Bool[Tensor, "*batch #stride queries keys"]:
-        """What queries in the lines ``start`` to ``stop`` see in their columns' ``reach`` lines.
+        """The keys of their columns that queries in lines ``start`` to ``stop`` see.
 
-        Kept keys, causal only up to themselves; and always themselves.
+        Columns have ``reach`` lines. Kept keys, causal only up to the query, and always the query's
+        own.
         """
-        own = torch.arange(start, stop, device=self.device)[:, None]
+        line = torch.arange(start, stop, device=self.device)[:, None]
         other = torch.arange(reach, device=self.device)
-        if self.causal and self.unmasked:  # places behind the row come after all of its queries
-            return (other <= own)[None]
+        if self.causal and self.unmasked:  # positions behind the row come after all of its queries
+            return (other <= line)[None]
         real = self.real()[..., :reach, :].transpose(-2, -1).unsqueeze(-2)
-        return (real & (other <= own) if self.causal else real) | (other == own)
+        return (real & (other <= line) if self.causal else real) | (other == line)
 
     def near(self, start: int, stop: int) -> Bool[Tensor, "*batch #lines stride keys"]:
-        """What they see of their windows: kept keys less than ``stride`` away, not themselves."""
+        """The keys of their windows that queries see: kept, near, not themselves.
+
+        Near means less than ``stride`` away.
+        """
         size = self.stride * (2 if self.causal else 3)
         ahead = torch.arange(size, device=self.device) - self.stride
         ahead = ahead - torch.arange(self.stride, device=self.device)[:, None]
@@ -114,7 +119,7 @@ class Layout:
         return F.pad(lines.flatten(-3, -2), (0, 0, self.stride, after))
 
     def windows(self, framed: Tensor) -> Tensor:
-        """Each line after the one before it and, not causal, before the next: (..., keys, dim)."""
+        """Each line with the one before it and, not causal, the next: (..., keys, dim)."""
         return framed.unfold(-2, self.stride * (2 if self.causal else 3), self.stride).mT
 
     def columns(self, framed: Tensor) -> Tensor:
@@ -153,7 +158,7 @@ def band_and_columns(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """One softmax over the keys less than ``stride`` away and those a multiple of it away.
 
-    On CPU without gradients a head and some lines at a time, so that scores stay in the cache.
+    On CPU without gradients it takes a head and some lines at a time: the scores stay in the cache.
     """
     layout = Layout.of(row, stride, causal)
     queries, shift = row.q.shape[2], layout.tokens - row.q.shape[2]
@@ -170,14 +175,14 @@ def band_and_columns(
             mixed = merged.mix(part, dropout)[0].flatten(0, 1)
             start = max(shift, part.start * stride)
             stop = min(layout.tokens, part.stop * stride)
-            own = mixed[start - part.start * stride : stop - part.start * stride]
-            out[0, head, start - shift : stop - shift] = own
+            rows = mixed[start - part.start * stride : stop - part.start * stride]
+            out[0, head, start - shift : stop - shift] = rows
     return out
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Lines of queries that are mixed together, and what is added to their scores: 0 or -inf.
+    """Lines of queries that run together, and the values added to their scores: 0 or -inf.
 
     ``reach`` is how many lines their columns have.
     """
@@ -203,7 +208,7 @@ def _bias(seen: Tensor) -> Tensor:
 
 
 def _parts(layout: Layout) -> list[_Part]:
-    """All lines in order: at once, or those apart whose windows reach beyond the row."""
+    """All lines in order: together, or alone if their windows reach beyond the row."""
     start, stop = layout.skipped, layout.lines
     keys = layout.stride * (2 if layout.causal else 3) + layout.lines
     step = max(1, CACHED_ELEMENTS // (layout.stride * keys))
@@ -220,7 +225,7 @@ def _parts(layout: Layout) -> list[_Part]:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Queries by lines, keys and values framed: in float32 at least, for scores are written."""
+    """Queries by lines, keys and values framed, in float32 at least because scores are stored."""
 
     layout: Layout
     q: Tensor

@@ -1,8 +1,8 @@
 """Attention through random features, many or signed ones: in chunks of tokens that stay in cache.
 
-Keys may carry weights of any range, given as logarithms: what has been summed keeps the largest as
-a reference and is scaled down when a larger one comes, so that nothing overflows, and no weight
-that a query may see is lost to one that it may not.
+Keys may carry weights of any range, given as logarithms. Sums keep the largest weight so far as a
+reference and are scaled down when a larger one comes, so nothing overflows. No weight that a query
+may see is lost to one that it may not see.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ WeightedFeatures = Callable[[Tensor, slice], tuple[Tensor, Tensor | None]]
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """How queries and keys of some heads become ``count`` features each.
+    """Maps queries and keys of some heads to ``count`` features each.
 
-    ``keys`` also gives the logarithm of each key's weight, or None for a weight of 1. A denominator
-    stays at least ``floor`` times the weight of all visible keys away from zero: positive features
-    need none.
+    ``keys`` also returns the logarithm of each key's weight, or None for a weight of 1. A
+    denominator stays at least ``floor`` times the weight of all visible keys away from zero.
+    Positive features need no floor.
     """
 
     count: int
@@ -54,7 +54,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Keys summed up: their features with values, alone, and their weights, over exp(reference)."""
+    """Sums over keys: features with values, features, weights, all divided by exp(reference)."""
 
     values: Tensor
     features: Tensor
@@ -72,13 +72,13 @@ def hidden_logs(
 
 
 def works_in_chunks(*tensors: Tensor) -> bool:
-    """Whether temporaries can be thrown away at once: on CPU, without gradients or tracing."""
+    """Whether temporaries can be freed at once: on CPU, without gradients or tracing."""
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return not (recorded or is_traced() or tensors[0].device.type != "cpu")
 
 
 def head_groups(heads: int, tokens: int, count: int) -> Iterator[slice]:
-    """Heads a few at a time, as many as have ``tokens`` x ``count`` features in cache."""
+    """Groups of heads whose ``tokens`` x ``count`` features fit the cache."""
     threads = torch.get_num_threads()
     step = max(threads, threads * _CACHED_ELEMENTS // (tokens * count))
     for head in range(0, heads, step):
@@ -103,8 +103,8 @@ def feature_attention(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = exp(logs_j) (queries_i . keys_j), over j.
 
-    Causal, j runs up to i, the queries being the last tokens. ``chunked`` asks for the loops that
-    keep temporaries small, ``works_in_chunks`` allowing; otherwise there is no loop.
+    Causal, j runs up to i; the queries are the last tokens. ``chunked`` requests the loops that
+    keep temporaries small, where ``works_in_chunks`` allows them; otherwise there is no loop.
     """
     if not chunked:
         return _at_once(maps, q, k, v, logs, causal)
@@ -122,7 +122,7 @@ def feature_attention(
 def _mix_all(
     maps: FeatureMap, heads: slice, rows: tuple[Tensor, Tensor, Tensor, Tensor], mixed: Tensor
 ) -> None:
-    """All keys of some heads for all their queries, written into ``mixed``."""
+    """Mix all keys of some heads for all their queries into ``mixed``."""
     q, k, v, logs = rows
     sums = _no_keys(v, logs, maps.count)
     for span in spans(k.shape[1], CHUNK):
@@ -134,18 +134,18 @@ def _mix_all(
 def _mix_past(
     maps: FeatureMap, heads: slice, rows: tuple[Tensor, Tensor, Tensor, Tensor], mixed: Tensor
 ) -> None:
-    """For each query of some heads the keys up to its own, written into ``mixed``."""
+    """Mix the keys up to each query of some heads into ``mixed``."""
     q, k, v, logs = rows
     early = k.shape[1] - q.shape[1]
     sums = _no_keys(v, logs, maps.count)
     for span in spans(early, CHUNK):
         sums = _absorb(sums, *_keys(maps, k[:, span], logs[:, span], heads), v[:, span])
     for span in spans(q.shape[1], BLOCK):
-        own = slice(span.start + early, span.stop + early)
-        keys, weights = _keys(maps, k[:, own], logs[:, own], heads)
+        later = slice(span.start + early, span.stop + early)
+        keys, weights = _keys(maps, k[:, later], logs[:, later], heads)
         queries = maps.queries(q[:, span], heads)
-        mixed[:, span] = _read_block(maps, sums, queries, keys, weights, v[:, own])
-        sums = _absorb(sums, keys, weights, v[:, own])
+        mixed[:, span] = _read_block(maps, sums, queries, keys, weights, v[:, later])
+        sums = _absorb(sums, keys, weights, v[:, later])
 
 
 def _at_once(
@@ -167,12 +167,12 @@ def _at_once(
 
 
 def _keys(maps: FeatureMap, k: Tensor, logs: Tensor, heads: slice) -> tuple[Tensor, Tensor]:
-    keys, own = maps.keys(k, heads)
-    return keys, logs if own is None else logs + own
+    keys, extra = maps.keys(k, heads)
+    return keys, logs if extra is None else logs + extra
 
 
 def _no_keys(v: Tensor, logs: Tensor, count: int) -> _Sums:
-    """Sums over nothing, for values (..., tokens, dim)."""
+    """Empty sums, for values (..., tokens, dim)."""
     zeros = v.new_zeros(*v.shape[:-2], count)
     values = v.new_zeros(*v.shape[:-2], count, v.shape[-1])
     reference = torch.full_like(logs[..., 0], _NOTHING)
@@ -194,7 +194,7 @@ def _absorb(sums: _Sums, keys: Tensor, logs: Tensor, v: Tensor) -> _Sums:
 
 
 def _read(maps: FeatureMap, sums: _Sums, queries: Tensor) -> Float[Tensor, "*rows queries dim"]:
-    """What queries get from sums over all their keys."""
+    """The outputs of queries from sums over all their keys."""
     least = maps.floor * sums.weight[..., None]
     return (queries @ sums.values) / _guarded(dots(queries, sums.features), least)[..., None]
 
@@ -202,17 +202,17 @@ def _read(maps: FeatureMap, sums: _Sums, queries: Tensor) -> Float[Tensor, "*row
 def _read_block(
     maps: FeatureMap, before: _Sums, queries: Tensor, keys: Tensor, logs: Tensor, v: Tensor
 ) -> Float[Tensor, "*rows queries dim"]:
-    """What the queries of a block get from earlier keys and, pair by pair, from the block's own.
+    """The outputs of a block's queries: earlier keys as sums, the block's own keys pair by pair.
 
-    Each query has a reference of its own, the largest weight that it may see: a later key, however
-    heavy, does not make earlier ones vanish.
+    Each query's reference is the largest weight that it may see. So a later key, however heavy,
+    does not make earlier ones vanish.
     """
     size, dtype = keys.shape[-2], keys.dtype
     base = torch.maximum(before.reference, logs.detach().amax(-1))[..., None]
-    own, past = (logs - base).to(dtype), (before.reference[..., None] - base).to(dtype)
-    reference = torch.maximum(largest_until(own, -1), past)
+    inside, past = (logs - base).to(dtype), (before.reference[..., None] - base).to(dtype)
+    reference = torch.maximum(largest_until(inside, -1), past)
     future = torch.ones(size, size, dtype=torch.bool, device=v.device).triu(1)
-    weights = own[..., None, :] - reference[..., None]
+    weights = inside[..., None, :] - reference[..., None]
     weights = weights.masked_fill(future, HIDDEN).exp()
     carried = (past - reference).exp()
     scores = (queries @ keys.transpose(-1, -2)) * weights
@@ -225,8 +225,8 @@ def _read_block(
 def _sums_before(early: _Sums, blocks: _Sums) -> _Sums:
     """Sums of all keys before each block: ``early`` ones and those of the blocks before it.
 
-    Many blocks are put in groups, and the same is asked of these first: all pairs of blocks would
-    be the square of the length again.
+    Many blocks are grouped, and the groups are summed first: a product over all pairs of blocks
+    would be quadratic in the length again.
     """
     count = blocks.reference.shape[2]
     if count <= 2 * GROUP:
@@ -239,14 +239,14 @@ def _sums_before(early: _Sums, blocks: _Sums) -> _Sums:
     rows = blocks.reference.shape[1]
     totals = _each(totals, lambda part: _by_head(part, rows))
     before = _each(_sums_before(early, totals), lambda part: part.flatten(1, 2))
-    found = _all_before(before, grouped)
-    return _each(found, lambda part: _by_head(part, rows).flatten(2, 3).narrow(2, 0, count))
+    grouped_sums = _all_before(before, grouped)
+    return _each(grouped_sums, lambda part: _by_head(part, rows).flatten(2, 3).narrow(2, 0, count))
 
 
 def _in_groups(part: Tensor) -> Tensor:
     """Blocks (batch, heads, blocks, ...) as (batch, heads x groups, GROUP, ...).
 
-    The last comes again where some are missing: what follows the end is before nothing.
+    The last block is repeated to fill the last group: nothing comes after it.
     """
     missing = -part.shape[2] % GROUP
     if missing:
@@ -261,7 +261,7 @@ def _by_head(part: Tensor, heads: int) -> Tensor:
 
 
 def _each(sums: _Sums, change: Callable[[Tensor], Tensor]) -> _Sums:
-    """Every part changed alike."""
+    """Apply a function to every part."""
     return _Sums(
         change(sums.values), change(sums.features), change(sums.weight), change(sums.reference)
     )
@@ -296,21 +296,21 @@ def _guarded(totals: Tensor, least: Tensor) -> Tensor:
 def feature_cost(
     work: Workload, count: int, *, matmul_flops: int = 0, other_flops: int = 0, params: int = 0
 ) -> Cost:
-    """The cost of ``feature_attention`` in chunks, plus what the caller adds for the features.
+    """The cost of ``feature_attention`` in chunks, plus the caller's cost of the features.
 
-    The peak is the output, one chunk of features (twice where causal: of queries and keys), and
-    the sums of a group of heads before and after a chunk.
+    The peak is the output, one chunk of features (twice where causal: of queries and keys), and the
+    sums of a group of heads before and after a chunk.
     """
-    dim, own, held = work.dim, 2 * count * (work.dim + 1) * (work.queries + work.keys), 0
+    dim, flops, held = work.dim, 2 * count * (work.dim + 1) * (work.queries + work.keys), 0
     chunk = min(BLOCK if work.causal else CHUNK, work.keys)
     if work.causal:
-        own += 2 * (count + dim) * chunk * work.queries
+        flops += 2 * (count + dim) * chunk * work.queries
         held = chunk * (count + chunk)
     group = next(head_groups(work.heads, chunk, count))
     held += chunk * (2 * count + 2 * dim) + 3 * count * (dim + 1)
     output = work.rows * work.queries * dim * work.element_bytes
     return Cost(
-        matmul_flops=work.rows * own + matmul_flops,
+        matmul_flops=work.rows * flops + matmul_flops,
         other_flops=work.rows * (work.queries + work.keys) * dim + other_flops,
         peak_bytes=output + (group.stop - group.start) * held * max(4, work.element_bytes),
         params=params,

@@ -1,4 +1,4 @@
-"""What mechanisms that hash share: random directions for each head, and work head by head."""
+"""Shared by mechanisms that hash: random directions for each head, and work head by head."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ def by_heads(
     mix_rows: Callable[..., Tensor],
     streams: tuple[Float[Tensor, "batch heads _ dim"], ...],
     keep: Shaped[Tensor, "batch tokens"] | None,
-    own: Shaped[Tensor, "heads ..."],
+    parameters: Shaped[Tensor, "heads ..."],
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """``mix_rows(*streams, keep, own)`` for a few heads at a time, each with its part of ``own``.
+    """Run ``mix_rows(*streams, keep, parameters)`` for a few heads at a time.
 
-    Like ``in_cache``: all heads at once where gradients are recorded, on other devices, and in
-    export. The result has the first stream's type and memory layout.
+    Each call gets its heads' part of ``parameters``. All heads run at once, as in ``in_cache``,
+    where gradients are recorded, on other devices, and in export. The result has the first stream's
+    type and memory layout.
     """
     q = streams[0]
     recorded = torch.is_grad_enabled() and any(stream.requires_grad for stream in streams)
     if is_traced() or recorded or q.device.type != "cpu":
-        return mix_rows(*streams, keep, own).to(q.dtype)
+        return mix_rows(*streams, keep, parameters).to(q.dtype)
     mixed = torch.empty_like(q)
     step = rows_at_once(max(stream.shape[2] for stream in streams), q.shape[3])
     for sample in range(q.shape[0]):
         for head in range(0, q.shape[1], step):
             part = slice(sample, sample + 1), slice(head, head + step)
             rows = (stream[part] for stream in streams)
-            mixed[part] = mix_rows(*rows, None if keep is None else keep[part[0]], own[part[1]])
+            mixed[part] = mix_rows(
+                *rows, None if keep is None else keep[part[0]], parameters[part[1]]
+            )
     return mixed

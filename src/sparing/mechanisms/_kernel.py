@@ -42,9 +42,9 @@ def in_cache(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """``mix_rows(q, k, v, keep)`` for a few heads at a time, in q's type and memory layout.
 
-    Heads do not depend on each other, and temporaries that stay in the cache save most of the
-    time: fresh memory costs more than the arithmetic. All heads are taken at once where that does
-    not hold (other devices), where gradients keep the temporaries anyway, and in export.
+    Heads do not depend on each other. Temporaries that stay in the cache save most of the time:
+    fresh memory costs more than the products. All heads run at once on other devices, where that
+    does not hold, where gradients keep the temporaries anyway, and in export.
     """
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))
     if is_traced() or recorded or q.device.type != "cpu":
@@ -78,7 +78,7 @@ def attend(
     """out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = weights_j (queries_i . keys_j), over j.
 
     Features must not be negative; ``weights`` (1 unless given) are 0 at pads. Causal, j runs up to
-    i, the queries being the last tokens. A query whose weights are all zero gets zeros.
+    i; the queries are the last tokens. A query whose weights are all zero gets zeros.
     """
     if not causal and by_hand(queries, keys, v, weights):
         return recorded_attend(queries, keys, v, weights)
@@ -97,7 +97,7 @@ def feature_sums(
     *,
     causal: bool = False,
 ) -> tuple[Float[Tensor, "batch heads queries dim"], Float[Tensor, "batch heads queries"]]:
-    """Both sums of ``attend`` before one is divided by the other; features may have any sign."""
+    """Numerator and denominator of ``attend`` before the division; features may have any sign."""
     if weights is not None:
         keys = keys * weights[..., None]
     if causal:
@@ -108,10 +108,9 @@ def feature_sums(
 def state(
     keys: Float[Tensor, "*batch tokens features"], v: Float[Tensor, "*batch tokens dim"]
 ) -> Float[Tensor, "*batch features dim"]:
-    """keys^T v; with gradients as the transpose of v^T keys, so that the keys' come as they lie.
+    """keys^T v; with gradients as the transpose of v^T keys, so the keys' gradient is contiguous.
 
-    The other way round they come transposed, and every step behind walks through memory in
-    strides.
+    Computed directly, that gradient is transposed, and every later step reads memory in strides.
     """
     if torch.is_grad_enabled() and keys.requires_grad:
         return (v.transpose(-1, -2) @ keys).transpose(-1, -2)
@@ -121,8 +120,8 @@ def state(
 def _past_sums(queries: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """``feature_sums`` with causality: pairs inside a block, sums of all earlier blocks before it.
 
-    Keys that stand before the first query make one sum. The sums are shifted by a block, never
-    subtracted, so that no rounding carries the future back.
+    Keys before the first query make one sum. The sums are shifted by a block, never subtracted:
+    rounding must not leak the future into the past.
     """
     count = queries.shape[2]
     early = keys.shape[2] - count
@@ -143,7 +142,7 @@ def in_blocks(
 ) -> Float[Tensor, "batch heads blocks size features"]:
     """Fold tokens into blocks; the last one is filled up.
 
-    In export there are two blocks or more at any length: one would be taken for a constant.
+    In export there are two blocks or more at any length: export treats a size of one as a constant.
     """
     tokens = tensor.shape[2]
     if is_traced():
@@ -157,7 +156,7 @@ def in_blocks(
 
 
 def first_tokens(tensor: Float[Tensor, "batch heads tokens ..."], count: int) -> Tensor:
-    """The tokens before the filling; in export picked one by one, as a slice would tie sizes."""
+    """The tokens before the filling; in export selected by index, since a slice would fix sizes."""
     if is_traced():
         return tensor.index_select(2, torch.arange(count, device=tensor.device))
     return tensor[:, :, :count]
@@ -166,11 +165,11 @@ def first_tokens(tensor: Float[Tensor, "batch heads tokens ..."], count: int) ->
 def sums_before(
     old: Float[Tensor, "batch heads ..."], blocks: Float[Tensor, "batch heads blocks ..."]
 ) -> Float[Tensor, "batch heads blocks ..."]:
-    """What stands before each block, summed: ``old`` and the blocks before it."""
+    """The sum of everything before each block: ``old`` and the blocks before it."""
     sums = torch.cat([old[:, :, None], blocks], 2)
     if is_traced() or (torch.is_grad_enabled() and sums.requires_grad):
         return sums.cumsum(2)[:, :, :-1]
-    # cumsum walks through memory in strides; whole states, one added to the next, are faster.
+    # cumsum reads memory in strides; adding whole states one by one is faster.
     sums = sums[:, :, :-1]
     for block in range(1, sums.shape[2]):
         sums[:, :, block] += sums[:, :, block - 1]
@@ -199,24 +198,24 @@ def feature_cost(
     other_flops: int = 0,
     params: int = 0,
 ) -> Cost:
-    """The cost of ``attend`` within ``in_cache``, plus what the caller adds.
+    """The cost of ``attend`` within ``in_cache``, plus the caller's extra cost.
 
     The peak is the output and the temporaries of one group of rows: key features (``key_copies``
     times), query features, their product and the quotient; causal, also blocks, sums and scores.
     """
     dim, queries, keys = work.dim, work.queries, work.keys
-    own = 2 * dim * (keys * dim + queries * dim + queries)
+    flops = 2 * dim * (keys * dim + queries * dim + queries)
     held = dim * (3 * queries + key_copies * keys)
     if work.causal:
         size = min(BLOCK, queries)
         blocks = -(-queries // size)
-        own += 2 * dim * (2 * dim + 1) * (blocks * size - queries)  # the last block is whole
-        own += 4 * dim * size * size * blocks
+        flops += 2 * dim * (2 * dim + 1) * (blocks * size - queries)  # the last block is whole
+        flops += 4 * dim * size * size * blocks
         held += blocks * (2 * dim * dim + size * size + 3 * size * dim)
     rows = min(work.rows, rows_at_once(max(queries, keys), dim))
     output = work.rows * queries * dim * work.element_bytes
     return Cost(
-        matmul_flops=work.rows * own + matmul_flops,
+        matmul_flops=work.rows * flops + matmul_flops,
         other_flops=work.rows * (keys + queries) * dim + other_flops,
         peak_bytes=output + rows * held * max(4, work.element_bytes),
         params=params,

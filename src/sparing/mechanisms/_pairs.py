@@ -1,4 +1,4 @@
-"""Softmax over scores that no fused kernel knows, piece by piece: memory stays bounded."""
+"""Softmax over scores without a fused kernel, in pieces of bounded memory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def attend_by_scores(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """out_i = sum_j w_ij v_j with w_ij = softmax of ``scores`` over the j that i may see.
 
-    ``scores`` takes queries and keys of some samples and heads, and the slice of these heads, and
-    gives (samples, heads, queries, keys); on its way it stores ``numbers_per_pair`` numbers for
-    each pair. A piece is so many samples, heads and queries that these stay few. With gradients
-    the weights of all pieces are kept; an exported program has one piece.
+    ``scores`` takes queries and keys of some samples and heads, and the slice of these heads. It
+    returns (samples, heads, queries, keys) and stores ``numbers_per_pair`` numbers for each pair
+    meanwhile. Samples, heads and queries are split into pieces that keep this memory small. With
+    gradients the weights of all pieces are kept; an exported program has one piece.
     """
     queries, keys = q.shape[2], k.shape[2]
     if is_traced():
@@ -39,12 +39,14 @@ def attend_by_scores(
     samples, heads, rows = _sizes(q.shape[0], q.shape[1], queries, keys * numbers_per_pair)
 
     def piece(sample: int, head: int, start: int) -> Tensor:
-        own, some = slice(sample, sample + samples), slice(head, head + heads)
+        batch_part, some = slice(sample, sample + samples), slice(head, head + heads)
         stop = min(start + rows, queries)
         seen = keys - queries + stop if mask.causal else keys
-        part = k[own, some, :seen]
-        allowed = _allowed(mask, own, stop - start, seen, q.device)
-        return _weighted(scores(q[own, some, start:stop], part, some), v[own, some, :seen], allowed)
+        part = k[batch_part, some, :seen]
+        allowed = _allowed(mask, batch_part, stop - start, seen, q.device)
+        return _weighted(
+            scores(q[batch_part, some, start:stop], part, some), v[batch_part, some, :seen], allowed
+        )
 
     mixed = [
         torch.cat(
@@ -60,7 +62,7 @@ def attend_by_scores(
 
 
 def held_bytes(work: Workload, numbers_per_pair: int = 1) -> int:
-    """Bytes of one piece: what its scores store on their way, the scores and the weights."""
+    """Bytes of one piece: temporaries of its scores, the scores and the weights."""
     samples, heads, rows = _sizes(
         work.batch, work.heads, work.queries, work.keys * numbers_per_pair
     )
@@ -85,9 +87,9 @@ def _weighted(scores: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
 def _allowed(
     mask: Mask, samples: slice, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "samples_or_1 1 queries_or_1 keys"] | None:
-    """What a piece's queries may see of the first ``keys`` keys; a blind one sees all.
+    """The keys, of the first ``keys``, that a piece's queries see; a query without any sees all.
 
-    Causal, the last of the queries stands at the last of these keys.
+    Causal, the last query is at the position of the last of these keys.
     """
     keep = None if mask.keep is None else mask.keep[samples, :keys]
     return Mask(keep, mask.causal).opened(queries if mask.causal else 1, keys, device)

@@ -33,7 +33,7 @@ class Band:
 class Piece:
     """Queries ``start`` to ``stop`` with the keys that any of them may see.
 
-    With ``blocks`` above one it is so many equal blocks, each with its own window of keys; the
+    With ``blocks`` above one it is that many equal blocks, each with its own window of keys. The
     windows overlap and together reach from ``key_start`` to ``key_stop``.
     """
 
@@ -54,7 +54,7 @@ class Piece:
         return self.key_stop - self.key_start - (self.blocks - 1) * self.size
 
     def pairs(self) -> int:
-        """Scores that are computed for one head, those that the mask hides included."""
+        """Scores that are computed for one head, masked ones included."""
         return (self.stop - self.start) * self.window
 
     def split(self) -> list[Piece]:
@@ -72,9 +72,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Columns:
-    """A few keys that queries see beside their band, (batch, heads, columns, dim), and who does.
+    """A few keys that queries see beside their band, (batch, heads, columns, dim), and a mask.
 
-    ``seen`` is (batch, 1, queries, columns); a key must not be seen twice, in the band too.
+    ``seen`` (batch, 1, queries, columns) marks the queries that see them. No key may be both here
+    and in the query's band.
     """
 
     k: Tensor
@@ -83,8 +84,8 @@ class Columns:
 
     def sample(self, index: int) -> Columns:
         """Those of one row of the batch."""
-        own = slice(index, index + 1)
-        return Columns(self.k[own], self.v[own], self.seen[own])
+        part = slice(index, index + 1)
+        return Columns(self.k[part], self.v[part], self.seen[part])
 
     def rows(self, start: int, stop: int) -> Columns:
         """The same for some queries."""
@@ -93,7 +94,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Row:
-    """What is mixed: streams, which keys are kept, and columns beside the band."""
+    """The streams to mix, the mask of kept keys, and the columns beside the band."""
 
     q: Tensor
     k: Tensor
@@ -103,11 +104,11 @@ class Row:
 
     @property
     def recorded(self) -> bool:
-        """Whether gradients are recorded, so that results must not be written in place."""
+        """Whether gradients are recorded, so results must not be written in place."""
         return torch.is_grad_enabled() and any(t.requires_grad for t in (self.q, self.k, self.v))
 
     def room(self) -> Float[Tensor, "batch heads queries dim"] | None:
-        """An output to be filled, tokens outermost as the kernels give it; None if recorded."""
+        """An empty output, tokens outermost as in the kernels; None if gradients are recorded."""
         if self.recorded:
             return None
         batch, heads, queries, dim = self.q.shape
@@ -115,10 +116,10 @@ class Row:
 
     def sample(self, index: int) -> Row:
         """One row of the batch."""
-        own = slice(index, index + 1)
-        keep = None if self.keep is None else self.keep[own]
+        part = slice(index, index + 1)
+        keep = None if self.keep is None else self.keep[part]
         columns = None if self.columns is None else self.columns.sample(index)
-        return Row(self.q[own], self.k[own], self.v[own], keep, columns)
+        return Row(self.q[part], self.k[part], self.v[part], keep, columns)
 
     def heads(self, start: int, stop: int) -> Row:
         """The same for some heads, where there are no columns."""
@@ -145,9 +146,9 @@ MixRow = Callable[[Row, Tensor | None], Tensor]
 
 
 def at_once(rows: Row) -> bool:
-    """Whether a batch should go through the kernels together, pads and all: not on CPU.
+    """Whether a batch goes through the kernels together, pads included: not on CPU.
 
-    Other devices take longer to be told of many small kernels than to work through them.
+    On other devices launching many small kernels takes longer than running them.
     """
     return rows.q.device.type != "cpu"
 
@@ -157,8 +158,8 @@ def row_by_row(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Mix the rows of a batch one by one, each cropped to its own tokens; zeros outside.
 
-    Or all together with their pads (any finite value there), where that is the faster way and
-    they are ``alike``: cut into the same pieces, wherever their tokens begin and end.
+    Or all together with their pads (any finite value there), where that is faster and the rows are
+    ``alike``: cut into the same pieces, wherever their tokens begin and end.
     """
     batch, queries = rows.q.shape[0], rows.q.shape[2]
     if (batch == 1 and rows.keep is None) or (alike and at_once(rows)):
@@ -170,10 +171,10 @@ def row_by_row(
             row, start = row.cropped()
         end = start + row.q.shape[2]
         if out is not None:
-            own = out[index : index + 1]
-            own[:, :, :start] = own[:, :, end:] = 0
+            result = out[index : index + 1]
+            result[:, :, :start] = result[:, :, end:] = 0
             if start < end:
-                mix(row, own[:, :, start:end])
+                mix(row, result[:, :, start:end])
         elif start == end:
             mixed.append(torch.zeros_like(rows.q[:1]))
         else:
@@ -184,9 +185,9 @@ def row_by_row(
 def mix_pieces(
     row: Row, pieces: list[Piece], band: Band, dropout: float = 0.0, out: Tensor | None = None
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """A row's pieces, which follow each other and cover all queries, each masked by the band.
+    """A row's pieces in order, covering all queries, each masked by the band.
 
-    Where there are several, all but one small result at a time stands in the output already.
+    Where there are several, all results but one small one are already in the output.
     """
     if out is None and len(pieces) == 1:
         return _mix_piece(row, pieces[0], band, dropout)
@@ -228,7 +229,7 @@ def _mix_piece(
 
 
 def _in_blocks(rows: Tensor, piece: Piece) -> Tensor:
-    """Queries, or what belongs to each of them, with a dimension for the blocks."""
+    """Queries, or values per query, with a dimension for the blocks."""
     return _folded(_split(rows, piece), piece)
 
 
@@ -238,11 +239,11 @@ def _in_windows(keys: Tensor, piece: Piece) -> Tensor:
 
 
 def _folded(blocks: Tensor, piece: Piece) -> Tensor:
-    """Three leading dimensions, (batch, heads, blocks), made the two that a kernel takes.
+    """Three leading dimensions, (batch, heads, blocks), reduced to the two that a kernel takes.
 
-    Of a single row, a kernel goes through the second one faster: blocks stand there if their
-    windows overlap, so that keys stay in the cache, and otherwise heads, so that ``_joined`` has
-    nothing to copy. Of more rows, blocks follow each other in the first one.
+    For a single row a kernel iterates over the second dimension faster. If the windows of the
+    blocks overlap, blocks go there, so that keys stay in the cache. Otherwise heads go there, so
+    that ``_joined`` copies nothing. For more rows, blocks follow each other in the first dimension.
     """
     if piece.blocks == 1:
         return blocks[:, :, 0]
@@ -252,7 +253,7 @@ def _folded(blocks: Tensor, piece: Piece) -> Tensor:
 
 
 def _joined(mixed: Tensor, piece: Piece, batch: int, out: Tensor | None = None) -> Tensor:
-    """What ``_folded`` made back into (batch, heads, queries, dim), in ``out`` if that is given."""
+    """Undo ``_folded``: (batch, heads, queries, dim), in ``out`` if that is given."""
     if piece.blocks == 1:
         blocks = mixed.unsqueeze(2)
     elif batch > 1:
@@ -272,10 +273,10 @@ def _split(rows: Tensor, piece: Piece) -> Tensor:
 
 
 def _can_merge(row: Row, dropout: float) -> bool:
-    """Whether the kernel that also gives the sum of the weights (not their gradient) may be used.
+    """Whether the kernel that also returns the sum of the weights (not its gradient) can run.
 
-    ``torch.nn.attention.sdpa_kernel`` decides on CPU by the flag that is named after CUDA. Called
-    by its name the kernel takes numbers of a head to stand side by side without looking.
+    On CPU too ``torch.nn.attention.sdpa_kernel`` sets the flag named after CUDA. Called by its
+    name, the kernel assumes without a check that a head's numbers are contiguous.
     """
     if any(stream.stride(3) != 1 for stream in (row.q, row.k, row.v)):
         return False
@@ -284,9 +285,9 @@ def _can_merge(row: Row, dropout: float) -> bool:
 
 
 def _merged(q: Tensor, mixed: Tensor, totals: Tensor, columns: Columns) -> Tensor:
-    """Add the columns to what came out of the band, ``totals`` being its sums' logarithms.
+    """Add the columns to the output of the band; ``totals`` are the logarithms of its sums.
 
-    The few columns stand before the queries: a softmax over a short last dimension is slow.
+    The few columns come before the queries: a softmax over a short last dimension is slow.
     """
     scores = (wide(columns.k) / math.sqrt(q.shape[3])) @ wide(q).mT
     scores = scores.masked_fill_(~columns.seen.mT, -torch.inf)
@@ -316,7 +317,7 @@ def _beside(
 
 
 def _is_causal(band: Band, piece: Piece, shift: int) -> bool:
-    """Whether a block sees just the past of its own tokens, all of it: kernels skip the rest."""
+    """Whether a block sees exactly the past of its own tokens: kernels skip the rest."""
     square = piece.size == piece.window and shift == 0
     return square and band.after == 0 and piece.size <= band.before + 1
 
@@ -324,7 +325,7 @@ def _is_causal(band: Band, piece: Piece, shift: int) -> bool:
 def _allowed(
     band: Band, piece: Piece, shift: int, keep: Tensor | None, device: torch.device
 ) -> Bool[Tensor, "*#blocks #queries keys"] | None:
-    """Which keys of its window a query may see; None for all. One that sees none sees all."""
+    """The keys of its window that a query may see; None for all. A query without any sees all."""
     allowed = None
     if piece.window - 1 + shift > band.after or piece.size - 1 - shift > band.before:
         allowed = inside(band, piece.size, piece.window, shift, device)
@@ -338,7 +339,7 @@ def _allowed(
 def inside(
     band: Band, queries: int, keys: int, shift: int, device: torch.device
 ) -> Bool[Tensor, "queries keys"]:
-    """Whether a key lies in the band of a query; key 0 stands ``shift`` after query 0."""
+    """Whether a key is in the band of a query; key 0 is ``shift`` after query 0."""
     ahead = torch.arange(shift, shift + keys, device=device) - torch.arange(
         queries, device=device
     ).unsqueeze(1)

@@ -20,7 +20,7 @@ _LEAST_EXPONENT = -80.0
 class Positive:
     """Features exp(rows . x - scale |x|^2 / 2), one for each of the ``rows``.
 
-    A query's factor exp(-scale |q|^2 / 2) cancels where its weights are divided by their sum, and
+    A query's factor exp(-scale |q|^2 / 2) cancels when its weights are divided by their sum, so it
     is left out.
     """
 
@@ -55,11 +55,12 @@ def positive_attention(
     *,
     chunked: bool,
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """Every query over all keys: two softmaxes, so that nothing can overflow or vanish.
+    """Every query over all keys: two softmaxes, so nothing can overflow or vanish.
 
-    With f_ir = rows_r . q_i and e_jr the exponents of keys, sum_j sum_r exp(f_ir + e_jr) v_j over
-    the same without v_j is softmax_r(f_ir + L_r) applied to means_r = softmax_j(e_jr) v_j, where
-    L_r = logsumexp_j(e_jr): attention to as many summaries of the keys as there are features.
+    Let f_ir = rows_r . q_i and e_jr be the exponents of keys. Then sum_j sum_r exp(f_ir + e_jr) v_j
+    over the same sum without v_j equals softmax_r(f_ir + L_r) applied to means_r. Here means_r =
+    softmax_j(e_jr) v_j and L_r = logsumexp_j(e_jr). This is attention to one summary of the keys
+    for each feature.
     """
     logs = (logs - logs.detach().amax(-1, keepdim=True)).to(q.dtype)
     biases = maps.norms(k) + logs
@@ -114,10 +115,10 @@ def positive_cost(work: Workload, count: int, *, other_flops: int = 0, params: i
     summaries = work.rows * count * (work.dim + 1) + work.rows * work.keys
     held = 2 * chunk * count + 2 * count * (work.dim + 1)
     output = work.rows * work.queries * work.dim * work.element_bytes
-    kept = summaries + (group.stop - group.start) * held
+    elements = summaries + (group.stop - group.start) * held
     return Cost(
         matmul_flops=4 * work.rows * (work.queries + work.keys) * count * work.dim,
         other_flops=5 * work.rows * (work.queries + work.keys) * count + other_flops,
-        peak_bytes=output + kept * max(4, work.element_bytes),
+        peak_bytes=output + elements * max(4, work.element_bytes),
         params=params,
     )

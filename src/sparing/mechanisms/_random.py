@@ -1,4 +1,4 @@
-"""Random directions: drawn from a private generator that is saved with them."""
+"""Random directions from a private generator that is saved with them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 class Directions(nn.Module):
-    """``count`` random vectors of ``dim`` numbers, and how to draw the next ones.
+    """``count`` random vectors of ``dim`` numbers, and the generator of the next ones.
 
-    Alone, each is normal with variance one. ``orthogonal`` makes each ``dim`` of them orthogonal to
-    each other, with the lengths of normal vectors still; ``equal`` gives all the length sqrt(dim).
-    The generator's state is a buffer too: a restored copy draws the same next ones.
+    By default each is normal with variance one. ``orthogonal`` makes each group of ``dim`` vectors
+    orthogonal, with the lengths of normal vectors. ``equal`` gives all of them the length
+    sqrt(dim). The generator's state is a buffer too: a restored model draws the same next vectors.
     """
 
     def __init__(self, count: int, dim: int, *, seed: int, orthogonal: bool, equal: bool) -> None:
@@ -50,7 +50,7 @@ def _normal(count: int, dim: int, generator: torch.Generator) -> Float[Tensor, "
 
 
 def _rotation(dim: int, generator: torch.Generator) -> Float[Tensor, "dim dim"]:
-    """Uniform over all rotations and reflections: the signs of QR alone would favour some."""
+    """Uniform over all rotations and reflections: QR's signs alone would favour some."""
     turn, upper = torch.linalg.qr(_normal(dim, dim, generator))
     uniform: Tensor = turn * upper.diagonal().sign()
     return uniform

@@ -1,4 +1,4 @@
-"""Gradients of feature attention by hand: fewer passes through memory than PyTorch derives."""
+"""Explicit gradients of feature attention: fewer passes over memory than PyTorch's derived ones."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sparing.mechanisms.shared.arithmetic import dots
 
 
 def by_hand(*tensors: Tensor | None) -> bool:
-    """Whether gradients are recorded where those by hand are worth it and may be used.
+    """Whether gradients are recorded and the explicit ones can be used and save time.
 
-    Where memory is what costs, on CPU and CUDA devices; not under autocast, which would mix types
-    in them, and not in tracing, where the compiler does better.
+    They save time where memory is the bottleneck, on CPU and CUDA devices. They are not used under
+    autocast, which would mix types in them, nor in tracing, where the compiler does better.
     """
-    found = [tensor for tensor in tensors if tensor is not None]
-    place = found[0].device.type
-    if is_traced() or place not in ("cpu", "cuda"):
+    present = [tensor for tensor in tensors if tensor is not None]
+    device = present[0].device.type
+    if is_traced() or device not in ("cpu", "cuda"):
         return False
-    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
-    return recorded and not torch.is_autocast_enabled(place)
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present)
+    return recorded and not torch.is_autocast_enabled(device)
 
 
 def recorded_attend(
@@ -36,9 +36,9 @@ def recorded_attend(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """``_kernel.attend`` without causality; it can be differentiated once.
 
-    With S = sum_j w_j k_j v_j^T, z = sum_j w_j k_j, t_i = q_i . z, out_i = q_i^T S / t_i and g_i
-    the gradient of out_i: g'_i = g_i / t_i and s_i = -g'_i . out_i give the gradients
-    S g'_i + s_i z of q_i, G = sum_i q_i g'_i^T of S and y = sum_i s_i q_i of z; from these
+    Let S = sum_j w_j k_j v_j^T, z = sum_j w_j k_j, t_i = q_i . z and out_i = q_i^T S / t_i. With
+    g_i the gradient of out_i, let g'_i = g_i / t_i and s_i = -g'_i . out_i. The gradients are S
+    g'_i + s_i z of q_i, G = sum_i q_i g'_i^T of S, and y = sum_i s_i q_i of z. From these follow
     w_j (G v_j + y) of k_j, w_j G^T k_j of v_j, and k_j . (G v_j + y) of w_j.
     """
     mixed: Tensor = _Attend.apply(queries, keys, v, weights)[0]  # type: ignore[no-untyped-call]
@@ -50,9 +50,9 @@ def mapped(
     slopes: Callable[[Tensor], Tensor],
     x: Float[Tensor, "*shape"],
 ) -> Float[Tensor, "*shape"]:
-    """``values(x)``, element by element, where ``slopes`` tells the slope from the value alone.
+    """``values(x)``, element by element; ``slopes`` computes the slope from the value alone.
 
-    ``slopes`` returns a new tensor. Recorded by hand where that is possible.
+    ``slopes`` returns a new tensor. The gradient is explicit where ``by_hand`` allows it.
     """
     if not by_hand(x):
         return values(x)
@@ -70,19 +70,19 @@ class _Mapped(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the values and how slopes follow from them."""
+        """Keep the values and the slope function."""
         ctx.slopes = inputs[2]
         ctx.save_for_backward(output)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor, None, None]:
-        """The slopes, each times its own."""
+        """The slopes times the incoming gradients."""
         return ctx.slopes(ctx.saved_tensors[0]).mul_(slopes), None, None
 
 
 class _Attend(torch.autograd.Function):
-    """See ``recorded_attend``; beside the result it gives S, z and t, which the gradient needs."""
+    """See ``recorded_attend``; it also returns S, z and t, which the gradient needs."""
 
     @staticmethod
     def forward(
@@ -111,12 +111,12 @@ class _Attend(torch.autograd.Function):
         """Gradients of queries, keys, v and weights."""
         queries, keys, v, weights, mixed, sums, features, totals = ctx.saved_tensors
         slopes = slopes / totals[..., None]
-        own = -(slopes * mixed).sum(-1)
-        own = own.where(totals > torch.finfo(totals.dtype).tiny, 0)
+        of_totals = -(slopes * mixed).sum(-1)
+        of_totals = of_totals.where(totals > torch.finfo(totals.dtype).tiny, 0)
         of_queries = slopes @ sums.transpose(-1, -2)
-        of_queries.addcmul_(own[..., None], features[..., None, :])
+        of_queries.addcmul_(of_totals[..., None], features[..., None, :])
         of_sums = queries.transpose(-1, -2) @ slopes
-        of_keys = (v @ of_sums.transpose(-1, -2)).add_(own[..., None, :] @ queries)
+        of_keys = (v @ of_sums.transpose(-1, -2)).add_(of_totals[..., None, :] @ queries)
         of_values = keys @ of_sums
         of_weights = None
         if weights is not None:

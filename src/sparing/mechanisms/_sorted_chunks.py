@@ -11,12 +11,12 @@ from sparing.mechanisms.shared.arithmetic import stable_order
 
 
 class Chunks:
-    """The places of sorted tokens in chunks, each row's own tokens first.
+    """The positions of sorted tokens in chunks, each row's own tokens first.
 
-    ``size`` tokens make a chunk. ``own`` are the places of each chunk, (chunks, size); ``windows``
-    those that it sees, (batch or 1, chunks, window): the chunk before it (for the first one, the
-    last that holds a token of the row), then its own. ``filled`` says which of these hold a token,
-    one seen twice not counted again; None if all do.
+    ``size`` tokens make a chunk. ``positions`` (chunks, size) are those of each chunk. ``windows``
+    (batch or 1, chunks, window) are those that it sees: the chunk before it, then its own. For the
+    first chunk the one before is the last that holds a token of the row. ``filled`` marks the
+    positions that hold a token, counting a token seen twice once; None if all do.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class Chunks:
         if keep is not None:
             lengths = keep.sum(1, keepdim=True)
         last = (lengths - 1).clamp(min=0) // self.size
-        self.own = chunks.unsqueeze(1) * self.size + inside
+        self.positions = chunks.unsqueeze(1) * self.size + inside
         self.before = (chunks - 1).where(chunks > 0, last)
-        self.windows = self.own.unsqueeze(0)
+        self.windows = self.positions.unsqueeze(0)
         if count > 1:
             earlier = self.before.unsqueeze(2) * self.size + inside
             self.windows = torch.cat([earlier, self.windows.expand_as(earlier)], 2)
@@ -54,11 +54,11 @@ class Chunks:
 
 
 class Order:
-    """Tokens by (code, position): which ones a chunk holds and sees, and where each one stands.
+    """Tokens by (code, position): which ones a chunk holds and sees, and the position of each.
 
     ``queries`` (batch, heads, chunks, size), ``keys`` (batch, heads, chunks, window) and ``places``
-    (batch, heads, tokens) number the tokens, or the queries, of all rows through, for ``taken``.
-    Where there is no token, they name another.
+    (batch, heads, tokens) are token numbers, or query numbers, counted through all rows, for
+    ``taken``. Where there is no token, they name another.
     """
 
     def __init__(self, codes: Int[Tensor, "batch heads tokens"], chunks: Chunks) -> None:
@@ -69,9 +69,9 @@ class Order:
         order = stable_order(codes)
         places = torch.arange(tokens, device=codes.device).expand_as(order)
         self._places = torch.empty_like(order).scatter_(-1, order, places)
-        self.places = self._places + rows * (chunks.own.shape[0] * chunks.size)
+        self.places = self._places + rows * (chunks.positions.shape[0] * chunks.size)
         order = order + rows * tokens
-        self.queries = order[:, :, chunks.own.clamp(max=tokens - 1)]
+        self.queries = order[:, :, chunks.positions.clamp(max=tokens - 1)]
         windows = chunks.windows.clamp(max=tokens - 1)
         if windows.shape[0] == 1:
             self.keys = order[:, :, windows[0]]
@@ -81,17 +81,17 @@ class Order:
     def at_queries(
         self, values: Int[Tensor, "batch heads tokens"]
     ) -> Int[Tensor, "batch heads chunks size 1"]:
-        """What each token has, in the order of the queries."""
+        """The values of each token, in the order of the queries."""
         return taken(values, self.queries).unsqueeze(-1)
 
     def at_keys(
         self, values: Int[Tensor, "batch heads tokens"]
     ) -> Int[Tensor, "batch heads chunks 1 window"]:
-        """What each token has, in the order of the keys."""
+        """The values of each token, in the order of the keys."""
         return taken(values, self.keys).unsqueeze(-2)
 
     def undone(self, parts: Shaped[Tensor, "batch heads chunks size dim"]) -> Tensor:
-        """What was computed for the queries, back in the order of the tokens."""
+        """Results for the queries, back in the order of the tokens."""
         return taken(parts.flatten(2, 3), self.places)
 
     def meets(
@@ -112,8 +112,8 @@ def taken(
 ) -> Tensor:
     """The tokens with these numbers, counted through all rows: the index's shape, then a token's.
 
-    Whole rows of memory are copied, in less than half the time that indexing takes. Export cannot
-    see that the shapes fit then, and indexes.
+    Whole rows of memory are copied, in less than half the time of indexing. Export cannot see that
+    the shapes fit then, so it indexes.
     """
     rows = stream.flatten(0, 2)
     if is_traced():

@@ -1,4 +1,4 @@
-"""Attention over chosen key blocks: each query block gathers its own, nothing square is built."""
+"""Attention over chosen key blocks: each query block gathers its own; no square is built."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _HEAD_ELEMENTS = 1 << 17
 
 @dataclass(frozen=True)
 class Run:
-    """Queries ``start`` to ``stop``: consecutive blocks that meet equally many keys.
+    """Queries ``start`` to ``stop``: consecutive blocks with equally many keys.
 
-    ``slots`` is how many key blocks each of the ``blocks`` query blocks gathers; with 0 slots they
-    meet the row's first ``keys`` keys as they stand. ``ragged`` says that some gathered blocks
+    ``slots`` is how many key blocks each of the ``blocks`` query blocks gathers. With 0 slots they
+    see the row's first ``keys`` keys without gathering. ``ragged`` says that some gathered blocks
     may be the row's last, which is not full, and others not.
     """
 
@@ -38,11 +38,11 @@ class Run:
 
     @property
     def pairs(self) -> int:
-        """Scores that are computed for one head, those that a mask hides included."""
+        """Scores that are computed for one head, masked ones included."""
         return (self.stop - self.start) * self.keys
 
     def joins(self, later: Run) -> bool:
-        """Whether one more block, right after, can be gathered and computed together with it."""
+        """Whether the next block can be gathered and computed together with this run."""
         size = (self.stop - self.start) // self.blocks
         kinds = [(run.slots, run.keys, run.ragged) for run in (self, later)]
         return self.slots > 0 and kinds[0] == kinds[1] and size == later.stop - later.start
@@ -50,10 +50,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Gathering:
-    """Which key blocks each query block meets: ``chosen`` in ascending order, per head.
+    """The key blocks of each query block: ``chosen`` in ascending order, per head.
 
-    Only the first ``slots`` of a run are looked at. ``runs`` cover the queries in order, which are
-    the last tokens of the row. With ``causal`` a query's own block is the last it meets.
+    A run uses only the first ``slots`` of them. ``runs`` cover the queries in order, which are the
+    last tokens of the row. With ``causal`` a query's own block is its last one.
     """
 
     block: int
@@ -67,8 +67,8 @@ def gathered_attention(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Exact softmax attention of every query block over the kept keys of its chosen blocks.
 
-    A few heads and blocks at a time, so that what is gathered stays in the cache; into ``out``
-    where that is given. With gradients, or not on CPU, all at once.
+    It takes a few heads and blocks at a time, so that gathered blocks stay in the cache, and writes
+    into ``out`` where that is given. With gradients, or not on CPU, it takes all at once.
     """
     q, k, v, keep = row.q, row.k, row.v, row.keep
     batch, heads, keys, dim = k.shape
@@ -83,13 +83,13 @@ def gathered_attention(
     offset, step = keys - q.shape[2], max(1, _HEAD_ELEMENTS // (keys * dim))
     for sample in range(batch):
         for head in range(0, heads, step):
-            own = sample, slice(head, head + step)
-            chosen = gathering.chosen[own[1]]
+            index = sample, slice(head, head + step)
+            chosen = gathering.chosen[index[1]]
             real = None if keep is None else keep[sample].expand(len(chosen), -1)
             tokens = CACHED_ELEMENTS // (len(chosen) * dim)
-            streams = q[own], k[own], v[own], real
+            streams = q[index], k[index], v[index], real
             for start, stop, part in _pieces(*streams, gathering, chosen, tokens, dropout):
-                out[own][:, start - offset : stop - offset] = part
+                out[index][:, start - offset : stop - offset] = part
     return out
 
 
@@ -108,8 +108,8 @@ def _pieces(
     blocked = None
     for run in gathering.runs:
         if not run.slots:
-            own = q[:, run.start - offset : run.stop - offset]
-            yield run.start, run.stop, _whole(own, k, v, keep, run, gathering, dropout)
+            queries = q[:, run.start - offset : run.stop - offset]
+            yield run.start, run.stop, _whole(queries, k, v, keep, run, gathering, dropout)
             continue
         blocked = blocked or _Blocked(
             k,
@@ -125,9 +125,9 @@ def _pieces(
             stop, row = min(run.stop, start + count * size), start // block
             blocks = (stop - start) // size
             keys, values, real = blocked.take(chosen[:, row : row + blocks, : run.slots], run)
-            own = q[:, start - offset : stop - offset].reshape(len(q), blocks, size, -1)
+            queries = q[:, start - offset : stop - offset].reshape(len(q), blocks, size, -1)
             allowed = _allowed(run, gathering, real, q)
-            part = fused_softmax(own, keys, values, allowed, dropout=dropout)
+            part = fused_softmax(queries, keys, values, allowed, dropout=dropout)
             yield start, stop, part.flatten(1, 2)
 
 
@@ -140,7 +140,7 @@ def _whole(
     gathering: Gathering,
     dropout: float,
 ) -> Tensor:
-    """The queries of a run against all keys that it reaches; PyTorch's kernel wants four axes."""
+    """The queries of a run against all keys that it reaches; PyTorch's kernel needs four axes."""
     real = None if keep is None else keep[:, : run.keys]
     q, k, v = q[None], k[None, :, : run.keys], v[None, :, : run.keys]
     if real is None and gathering.causal and q.shape[2] == run.keys:
@@ -150,7 +150,7 @@ def _whole(
 
 
 def _allowed(run: Run, gathering: Gathering, real: Tensor | None, q: Tensor) -> Tensor | None:
-    """What a query of the run may see of its keys: the past and the real, (..., queries, keys)."""
+    """The keys of a run that a query may see, past and real ones, (..., queries, keys)."""
     allowed = None if real is None else real.unsqueeze(-2)
     if gathering.causal:
         size = (run.stop - run.start) // run.blocks
@@ -163,9 +163,10 @@ def _allowed(run: Run, gathering: Gathering, real: Tensor | None, q: Tensor) -> 
 
 
 class _Blocked:
-    """Keys, values and what is real as blocks in one piece of memory, ready to be gathered.
+    """Keys, values and the keep mask as blocks in contiguous memory, ready to be gathered.
 
-    ``recorded`` says that gradients of q, k or v are: then all that is gathered is kept for them.
+    ``recorded`` says that gradients of q, k or v are recorded: then everything gathered is kept for
+    them.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class _Blocked:
         self._spare: dict[str, Tensor] = {}
 
     def take(self, chosen: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys and values (lines, blocks, keys, dim) and what of them is real, if it matters."""
+        """Keys and values (lines, blocks, keys, dim) and their keep mask, if it matters."""
         lines, blocks, _ = chosen.shape
         starts = torch.arange(lines, device=chosen.device)[:, None, None] * self.blocks
         places = (chosen + starts).flatten()
@@ -196,7 +197,7 @@ class _Blocked:
         return keys[:, :, : run.keys], values[:, :, : run.keys], real
 
     def _gather(self, name: str, stream: Tensor, places: Tensor) -> Tensor:
-        """Into memory used before, where autograd does not need it kept."""
+        """Gather into reused memory, where autograd does not need it kept."""
         if self._recorded:
             return stream.index_select(0, places)
         if name not in self._spare or len(self._spare[name]) < len(places):

@@ -1,4 +1,4 @@
-"""Blocks of tokens whose last ones sum them up: for their own block, and for all others."""
+"""Blocks of tokens whose last ones serve as summaries, for their own block and for all others."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CACHED_ELEMENTS = 1 << 19
 class Fixed:
     """Blocks of ``size`` tokens, of which the last ``summary`` are seen from outside.
 
-    A query sees its own block (``own``), the summaries of all blocks (``others``), or both.
+    A query sees its own block (``own_block``), the summaries of all blocks (``others``), or both.
     """
 
     size: int
     summary: int
-    own: bool
+    own_block: bool
     others: bool
     causal: bool
 
@@ -40,7 +40,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Queries from ``start`` to ``stop``: so many whole blocks, or a part of one."""
+    """Queries from ``start`` to ``stop``: ``blocks`` whole blocks, or a part of one."""
 
     start: int
     stop: int
@@ -62,9 +62,9 @@ def stretches(queries: int, keys: int, size: int) -> Iterator[Stretch]:
 def fixed_attention(
     row: Row, fixed: Fixed, dropout: float, out: Tensor | None = None
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """Exact softmax attention of one row over what ``fixed`` shows; itself where that is nothing.
+    """Exact softmax attention of one row over the keys of ``fixed``; itself if there are none.
 
-    On CPU without gradients some heads and blocks at a time: what is copied stays in the cache.
+    On CPU without gradients it takes some heads and blocks at a time: the copies stay in the cache.
     """
     if is_traced():
         return _without_loops(row, fixed, dropout)
@@ -75,9 +75,9 @@ def fixed_attention(
         return torch.cat([part for _, _, part in _pieces(row, fixed, keys * keys, dropout)], 2)
     heads = max(1, _CACHED_ELEMENTS // (keys * dim))
     for head in range(0, row.q.shape[1], heads):
-        own = row.heads(head, head + heads)
-        step = max(1, _CACHED_ELEMENTS // (own.q.shape[1] * dim))
-        for start, stop, part in _pieces(own, fixed, step, dropout):
+        group = row.heads(head, head + heads)
+        step = max(1, _CACHED_ELEMENTS // (group.q.shape[1] * dim))
+        for start, stop, part in _pieces(group, fixed, step, dropout):
             shift = keys - queries
             out[:, head : head + heads, start - shift : stop - shift] = part
     return out
@@ -91,7 +91,7 @@ def _pieces(row: Row, fixed: Fixed, step: int, dropout: float) -> Iterator[tuple
     marked = _Marked(row.k[0, :, places], row.v[0, :, places], places)
     for stretch in stretches(row.q.shape[2], keys, size):
         length = (stretch.stop - stretch.start) // stretch.blocks
-        count = max(1, step // max(1, size * fixed.own + len(places)))
+        count = max(1, step // max(1, size * fixed.own_block + len(places)))
         for start in range(stretch.start, stretch.stop, count * length):
             stop = min(stretch.stop, start + count * length)
             part = Stretch(start, stop, (stop - start) // length)
@@ -100,7 +100,7 @@ def _pieces(row: Row, fixed: Fixed, step: int, dropout: float) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class _Marked:
-    """The summaries of a row, (heads, summaries, dim), and where they stand in it."""
+    """The summaries of a row, (heads, summaries, dim), and their positions in it."""
 
     k: Tensor
     v: Tensor
@@ -114,9 +114,9 @@ class _Marked:
 def _piece(
     row: Row, fixed: Fixed, marked: _Marked, part: Stretch, dropout: float
 ) -> Float[Tensor, "1 heads queries dim"]:
-    """Some whole blocks, or a part of one, against what each of them sees."""
+    """Some whole blocks, or a part of one, against the keys that each of them sees."""
     keys, size = row.k.shape[2], fixed.size
-    if not fixed.own:
+    if not fixed.own_block:
         marked = marked.before(fixed.summaries(part.stop)) if fixed.causal else marked
         return _summaries_only(row, fixed, marked, part, dropout)
     first = part.start // size * size
@@ -124,7 +124,7 @@ def _piece(
     length = (part.stop - part.start) // part.blocks
     q = _in_blocks(row.q[0, :, part.start - shift : part.stop - shift], length)
     stop = first + (part.blocks - 1) * size + whole
-    # Summaries of the own block are seen as such: the rest of it is without them.
+    # Summaries of the block itself are seen as summaries; the rest excludes them.
     own_size = whole if fixed.causal or not fixed.others else min(whole, size - fixed.summary)
     k, v = (
         _in_blocks(stream[0, :, first:stop], whole)[:, :, :own_size] for stream in (row.k, row.v)
@@ -138,22 +138,22 @@ def _piece(
     allowed = _allowed(row, fixed, marked, part, (first, whole, own_size))
     if marked.k.shape[1]:
         k, v = (
-            torch.cat([seen.unsqueeze(1).expand(-1, part.blocks, -1, -1), own], 2)
-            for seen, own in ((marked.k, k), (marked.v, v))
+            torch.cat([seen.unsqueeze(1).expand(-1, part.blocks, -1, -1), inner], 2)
+            for seen, inner in ((marked.k, k), (marked.v, v))
         )
     return fused_softmax(q, k, v, allowed, dropout=dropout).flatten(1, 2)[None]
 
 
 def _allowed(
-    row: Row, fixed: Fixed, marked: _Marked, part: Stretch, own: tuple[int, int, int]
+    row: Row, fixed: Fixed, marked: _Marked, part: Stretch, block_part: tuple[int, int, int]
 ) -> Bool[Tensor, "1 blocks queries keys"] | None:
-    """Which of the summaries and then of the own block's keys a query may see; None for all.
+    """Which of the summaries and then of the block's own keys a query may see; None for all.
 
-    ``own`` says where the first block starts, its length, and how many of its keys are looked at.
+    ``block_part`` is the start of the first block, its length, and how many of its keys are used.
     """
     if not fixed.causal and row.keep is None:
         return None
-    first, whole, own_size = own
+    first, whole, own_size = block_part
     blocks = torch.arange(first, part.stop, fixed.size, device=row.k.device)[:, None, None]
     length = (part.stop - part.start) // part.blocks
     seen = marked.places < blocks if fixed.causal else marked.places >= 0 * blocks
@@ -173,7 +173,7 @@ def _allowed(
 def _summaries_only(
     row: Row, fixed: Fixed, marked: _Marked, part: Stretch, dropout: float
 ) -> Float[Tensor, "1 heads queries dim"]:
-    """Queries against summaries alone; those that see none keep their own value."""
+    """Queries against summaries alone; a query that sees none keeps its own value."""
     shift = row.k.shape[2] - row.q.shape[2]
     q = row.q[:, :, part.start - shift : part.stop - shift]
     value = row.v[:, :, part.start : part.stop]
@@ -184,8 +184,8 @@ def _summaries_only(
         return fused_softmax(q, k, v, dropout=dropout)
     allowed = torch.ones_like(marked.places, dtype=torch.bool)[None]
     if fixed.causal:
-        own = torch.arange(part.start, part.stop, device=q.device)[:, None]
-        allowed = marked.places <= own
+        positions = torch.arange(part.start, part.stop, device=q.device)[:, None]
+        allowed = marked.places <= positions
     if row.keep is not None:
         allowed = allowed & row.keep[0, marked.places]
     mixed = fused_softmax(q, k, v, allowed, dropout=dropout)
@@ -197,8 +197,8 @@ def _without_loops(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """The same for a whole batch and any length in one formula, for export.
 
-    Rows are turned so that their own first tokens stand at 0, and there are two blocks or more:
-    export takes a size that happens to be one for a constant.
+    Rows are rotated so that their first real tokens are at 0. There are two blocks or more: export
+    treats a size of one as a constant.
     """
     tokens, queries, size = row.k.shape[2], row.q.shape[2], fixed.size
     q, k, v = F.pad(row.q, (0, 0, tokens - queries, 0)), row.k, row.v
@@ -233,12 +233,12 @@ def _all_blocks(
             seen = stream[:, :, :, tail].flatten(2, 3)
             parts.append(seen.unsqueeze(2).expand(-1, -1, blocks, -1, -1))
         places = (number[:, None] * size + order[tail]).flatten()
-        own = (number[:, None] * size + order)[..., None]
+        positions = (number[:, None] * size + order)[..., None]
         within = places // size == number[:, None, None]
-        seen = places <= own if fixed.causal else places >= 0 * own
-        seen = seen & ~within if fixed.own else seen
+        seen = places <= positions if fixed.causal else places >= 0 * positions
+        seen = seen & ~within if fixed.own_block else seen
         allowed.append(seen & real[..., tail].flatten(2, 3)[:, :, None, None])
-    if fixed.own:
+    if fixed.own_block:
         keys.append(k)
         values.append(v)
         near = order <= order[:, None] if fixed.causal else order >= 0 * order[:, None]

@@ -1,4 +1,4 @@
-"""AdaAttention: a small network decides how many coordinates each head compares, input by input."""
+"""AdaAttention: a small network chooses how many coordinates each head compares, per input."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class Adaptive(Mechanism):
     none; s = mean over i of sigmoid(MLP(x_i))_h.
 
     Symbols: x is the layer's input, h the head, MLP two hidden layers of ``scorer_share`` times the
-    width. ``scores`` says where s comes from: "token" as above, "pooled" sigmoid(MLP(mean of x)),
-    "global" one learned number for each head, "random" one drawn for each head, "fixed" ``score``
-    for all; learned ones start about ``score``. ``levels`` widths dim, dim/2, dim/4, ... (0: every
-    width); ``reduce`` "qkv" cuts the values too; ``scale`` "reduced" divides by sqrt(w).
+    width. ``scores`` names the source of s: "token" as above, "pooled" sigmoid(MLP(mean of x)),
+    "global" one learned number for each head, "random" one random number for each head, "fixed"
+    ``score`` for all; learned ones start about ``score``. ``levels`` widths dim, dim/2, dim/4, ...
+    (0: every width); ``reduce`` "qkv" cuts the values too; ``scale`` "reduced" divides by sqrt(w).
     ``per_query`` cuts each query by its own s, which the future does not enter. Training fades the
     coordinates by clamp(dim s - c, 0, 1); ``temperature`` is that of the straight-through
-    threshold. An open ``sparing.record`` hears ``score``, ``token_score`` and ``auxiliary_loss``:
+    threshold. An open ``sparing.record`` logs ``score``, ``token_score`` and ``auxiliary_loss``:
     mean s, or (mean s / budget - 1)^2.
 
     Cost: 2 (w + dim) flops for each pair, or 4 w with ``reduce="qkv"``. For each token ("pooled":
-    for each row) 2 width (width/4 + ...) for the scorer, which in BERT-base is more than the cut
+    for each row) 2 width (width/4 + ...) for the scorer. In BERT-base that is more than the cut
     saves below about 690 tokens. Where w depends on the input, ``cost`` is an upper bound: all
     coordinates. Per query nothing is saved. With scores of 1 it equals ``softmax``.
 
     Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models", sections II.B
-    and II.C. What differs: widths count a head's coordinates, not the model's; nothing is
-    interpolated back, since cutting q and k leaves the result whole, and with "qkv" zeros stand for
-    what was cut (an output projection in a rotated basis makes that exact). The printed method
+    and II.C. What differs: widths count a head's coordinates, not the model's. Nothing is
+    interpolated back, since cutting q and k leaves the result whole. With "qkv" zeros replace the
+    cut coordinates; an output projection in a rotated basis makes that exact. The printed method
     passes no gradient from the task to the scores, and its loss mean(1 - s) / heads rewards high
-    ones; both are mended, and ``literal_loss`` shows what the printed loss does. The mean is over
-    real tokens and would let the future leak, so that learned scores are causal per query only.
+    ones. Both are corrected here; ``literal_loss`` uses the printed loss. The mean is over real
+    tokens and would leak the future, so learned scores are causal per query only.
     """
 
     drawn: Tensor
@@ -113,7 +113,7 @@ class Adaptive(Mechanism):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """Sliced where nothing is recorded; otherwise masked, so that gradients find the scores."""
+        """Sliced without gradients; otherwise masked, so that gradients reach the scores."""
         if self.per_query and x.shape[1] != q.shape[2]:
             raise UsageError(
                 f"adaptive: x must have a token for each query, {q.shape[2]}; got {x.shape[1]}"
@@ -121,7 +121,7 @@ class Adaptive(Mechanism):
         score = self._score(x, mask)
         looks = q.device.type == "cpu" and not is_traced()
         if looks and not bool(score.isfinite().all()):
-            return q * score.sum()  # the caller then looks for the culprit in x
+            return q * score.sum()  # the caller then looks for the non-finite value in x
         causal = mask.causal and mask.keep is None and q.shape[2] == k.shape[2]
         reach = Reach(None if causal else mask.opened(q.shape[2], k.shape[2], q.device), causal)
         if self.per_query or self._is_recorded(q, k, v, score):
@@ -131,7 +131,7 @@ class Adaptive(Mechanism):
         return attend_by_width(q, k, v, widths, reach, values=values, rescale=rescale)
 
     def cost(self, work: Workload) -> Cost:
-        """The products at the heads' widths; at full width, a bound, where inputs decide."""
+        """The products at the heads' widths; if the input decides on them, at full width."""
         values = self.reduce == "qkv"
         pairs, dim = work.batch * work.visible_pairs, work.dim
         if self.per_query or self._from_input:
@@ -159,7 +159,7 @@ class Adaptive(Mechanism):
         )
 
     def _create_scores(self) -> None:
-        """The scorer, the learned numbers or the drawn ones, and the traits that follow."""
+        """The scorer, the learned or the random scores, and the traits that follow."""
         self.traits = dataclasses.replace(
             type(self).traits,
             causal=self.per_query or not self._from_input,
@@ -179,7 +179,7 @@ class Adaptive(Mechanism):
             self.register_buffer("drawn", drawn.bfloat16().float())
 
     def _own_scores(self) -> Float[Tensor, " heads"]:
-        """The heads' scores where no input enters."""
+        """The heads' scores that do not depend on the input."""
         if self.scores == "fixed":
             return torch.full((self.heads.count,), self.score, dtype=torch.float64)
         return wide(self.drawn if self.scores == "random" else self.logits.sigmoid())
@@ -196,14 +196,14 @@ class Adaptive(Mechanism):
             by_token = self.scorer(x)
             score = mean_of_real(by_token, mask.keep).mT
         else:
-            own = self._own_scores().to(wide(x))
-            score = own[None, :, None].expand(x.shape[0], -1, 1)
+            scores = self._own_scores().to(wide(x))
+            score = scores[None, :, None].expand(x.shape[0], -1, 1)
         if is_heard(self):
             self._report(score[:, :, 0], by_token)
         return by_token.mT if self.per_query and by_token is not None else score
 
     def _report(self, score: Float[Tensor, "batch heads"], by_token: Tensor | None) -> None:
-        """What a listener wants: scores, and the loss where there is something to learn."""
+        """Report scores to an open log, and the loss where scores are learned."""
         report(self, "score", score)
         if by_token is not None:
             report(self, "token_score", by_token)
@@ -218,7 +218,7 @@ class Adaptive(Mechanism):
         report(self, "auxiliary_loss", loss)
 
     def _is_recorded(self, *tensors: Tensor) -> bool:
-        """Whether one path without looking at the widths is needed: for gradients, or to trace."""
+        """Whether one path that ignores the widths is needed: for gradients, or to trace."""
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         return self.training or recorded or is_traced()
 
@@ -230,7 +230,7 @@ class Adaptive(Mechanism):
         score: Float[Tensor, "batch heads queries_or_1"],
         reach: Reach,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """The same with zeros for what is cut: soft in training, else hard with soft gradients."""
+        """The same with zeros for cut coordinates: soft in training, else with soft gradients."""
         shares = self._cut.soft(score) if self.training else self._cut.hard(score)
         if score.requires_grad and not self.training:
             soft = self._cut.soft(score)
@@ -265,7 +265,7 @@ class Adaptive(Mechanism):
         if self.budget is not None and not 0 < self.budget <= 1:
             raise UsageError(f"adaptive: budget must be in (0, 1] or None, got {self.budget}")
         if self.budget is not None and self.literal_loss:
-            raise UsageError("adaptive: budget and literal_loss are two losses; choose one")
+            raise UsageError("adaptive: budget and literal_loss exclude each other: choose one")
         if self.per_query and (self.scores == "pooled" or self.reduce == "qkv"):
             raise UsageError(
                 "adaptive: per_query needs a score for each query (not scores='pooled') and leaves "

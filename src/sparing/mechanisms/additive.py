@@ -32,8 +32,8 @@ class Additive(Mechanism):
 
     Source: Bahdanau, Cho and Bengio, 2014, arXiv 1409.0473, section 3.1 and appendix A.1.2. What
     differs: queries are the tokens', not a decoder's state; each head has a network of its own; a
-    few queries are done at a time, so that queries x keys x hidden numbers never stand together.
-    Pooling with one learned query is a layer's, not a mechanism's.
+    few queries run at a time, so queries x keys x hidden numbers are never stored at once. Pooling
+    with one learned query is a layer's, not a mechanism's.
     """
 
     traits = Traits(
@@ -104,6 +104,6 @@ class Additive(Mechanism):
 
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator) -> nn.Parameter:
-    """Drawn between -1/sqrt(inputs) and 1/sqrt(inputs)."""
+    """Uniform random numbers between -1/sqrt(inputs) and 1/sqrt(inputs)."""
     drawn = torch.rand(shape, generator=generator, device="cpu") * 2 - 1
     return nn.Parameter(torch.empty(shape).copy_(drawn / math.sqrt(inputs)))

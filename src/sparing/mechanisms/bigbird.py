@@ -34,7 +34,7 @@ class Bigbird(Mechanism):
     """Blocks of tokens attend to their neighbours, to global blocks and to a few random blocks.
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over the keys j
-    whose block lies in window(I) + global + random(I), taken as one set, I being the block of i;
+    whose block is in window(I) + global + random(I), taken as one set, I being the block of i;
     every j where I itself is global. Causal: only j <= i of these.
 
     Symbols: blocks of ``block`` tokens count from a row's first token, and the last may be short;
@@ -45,14 +45,14 @@ class Bigbird(Mechanism):
 
     Cost: 4 dim block (window_blocks + globals + random_blocks) flops for each query, and all keys
     for the few global blocks; linear in the tokens. Up to window_blocks + random_blocks + 2 blocks
-    nearly everything is seen and nothing is saved. With a window over all it equals ``softmax``.
+    nearly all blocks are seen and nothing is saved. With a window over all it equals ``softmax``.
 
     Source: Zaheer et al., 2020, arXiv 2007.14062, section 2 and appendix D (internal transformer
-    construction). What differs: any length, with blocks and draws that follow each row's own
-    tokens; global blocks can be chosen; random blocks differ from each other and from all that is
-    seen anyway, also in evaluation, where the transformers library sees block 0 several times
-    instead. The causal form is ours: blocks counted from the end are not global there, for a
-    token must not depend on how many will follow.
+    construction). What differs: any length, with blocks and random choices that follow each row's
+    own tokens; global blocks can be chosen; random blocks differ from each other and from all other
+    seen blocks, in evaluation too. (There the transformers library sees block 0 several times
+    instead.) The causal form is not in the paper. In it, blocks counted from the end are not
+    global: a token must not depend on how many follow.
     """
 
     traits = Traits(
@@ -123,7 +123,7 @@ class Bigbird(Mechanism):
         return _Seen(self.block, self.window_blocks // 2, self.global_blocks, self.random_blocks)
 
     def cost(self, work: Workload) -> Cost:
-        """Two products over the pairs in the blocks; beside the output live gathered blocks."""
+        """Two products over the pairs in the blocks; gathered blocks are stored besides."""
         runs = _runs(self._seen, work.queries, work.keys, work.causal)
         pairs = work.rows * sum(run.pairs for run in runs)
         output = work.rows * work.queries * work.dim
@@ -135,7 +135,7 @@ class Bigbird(Mechanism):
         )
 
     def _gathering(self, queries: int, keys: int, causal: bool) -> Gathering:
-        """The blocks that each block of a row sees, and which of them can be done together."""
+        """The blocks that each block of a row sees, and which of them run together."""
         blocks = -(-keys // self.block)
         rows = torch.arange(blocks, device=self.draws.device)
         chosen = self._chosen(rows, rows.new_full((1,), blocks), causal)
@@ -170,7 +170,7 @@ class Bigbird(Mechanism):
     ) -> Int[Tensor, "batch heads rows random"]:
         """Different numbers below ``eligible`` for each row, ``_NONE`` where these run out.
 
-        A function of the draws, the row's number and ``eligible`` only, at any length.
+        They depend on the random numbers, the row's number and ``eligible`` only, at any length.
         """
         noise = _scrambled(self.draws[:, None] ^ _scrambled(rows + 1)[:, None])
         taken = eligible.new_empty(eligible.shape[0], self.heads.count, rows.shape[0], 0)
@@ -182,10 +182,9 @@ class Bigbird(Mechanism):
         return taken
 
     def _without_loops(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """The same for any length in one formula, for export: all blocks gathered and masked.
+        """The same for any length in one formula, for export: blocks gathered and masked.
 
-        There are always two blocks or more: export takes a size that happens to be one for a
-        constant.
+        There are always two blocks or more: export treats a size of one as a constant.
         """
         batch, _, keys, _ = k.shape
         first, span = q.new_zeros(batch).long(), torch.full((batch,), keys, device=q.device)
@@ -196,12 +195,12 @@ class Bigbird(Mechanism):
             torch.arange(self.block).to(q.device),
         )
         rows = torch.arange(keys // self.block + 2, device=q.device)
-        own = first[:, None, None] + rows[:, None] * self.block + within
+        positions = first[:, None, None] + rows[:, None] * self.block + within
         chosen = self._chosen(rows, blocks, mask.causal)
         places = chosen[..., None] * self.block + within
         places = (first[:, None, None, None, None] + places).flatten(3)
         allowed = (places < (first + span)[:, None, None, None])[:, :, :, None]
-        mixed = self._at_places(q, k, v, mask, own, (places.clamp(max=keys - 1), allowed))
+        mixed = self._at_places(q, k, v, mask, positions, (places.clamp(max=keys - 1), allowed))
         everywhere = torch.arange(keys, device=q.device).expand(batch, 1, 1, -1)
         for number in self.global_blocks:
             if number >= 0 or not mask.causal:
@@ -209,8 +208,8 @@ class Bigbird(Mechanism):
                 tokens = (first + row * self.block)[:, None, None] + within
                 whole = self._at_places(q, k, v, mask, tokens, (everywhere, None))
                 mixed = whole.where((rows == row[:, None])[:, None, :, None, None], mixed)
-        wanted = torch.arange(keys - q.shape[2], keys, device=q.device) - first[:, None]
-        return _at(mixed.flatten(2, 3), wanted.clamp(min=0)[:, None])
+        index = torch.arange(keys - q.shape[2], keys, device=q.device) - first[:, None]
+        return _at(mixed.flatten(2, 3), index.clamp(min=0)[:, None])
 
     def _at_places(
         self,
@@ -218,12 +217,12 @@ class Bigbird(Mechanism):
         k: Tensor,
         v: Tensor,
         mask: Mask,
-        own: Int[Tensor, "batch rows block"],
+        positions: Int[Tensor, "batch rows block"],
         seen: tuple[Tensor, Tensor | None],
     ) -> Tensor:
-        """Queries at positions ``own`` against the keys at places (batch, heads or 1, rows, keys).
+        """Queries at ``positions`` against keys at places (batch, heads or 1, rows, keys).
 
-        Of these only the allowed ones are seen, kept ones, and causal ones of the past.
+        A query sees the allowed keys that are kept and, causal, not later than itself.
         """
         places, allowed = seen
         allowed = (
@@ -232,9 +231,9 @@ class Bigbird(Mechanism):
         if mask.keep is not None:
             allowed = allowed & _at(mask.keep[:, None, :, None], places)[:, :, :, None, :, 0]
         if mask.causal:
-            allowed = allowed & (places[:, :, :, None] <= own[:, None, ..., None])
+            allowed = allowed & (places[:, :, :, None] <= positions[:, None, ..., None])
         offset = k.shape[2] - q.shape[2]
-        queries = _at(q, (own - offset).clamp(0, q.shape[2] - 1)[:, None])
+        queries = _at(q, (positions - offset).clamp(0, q.shape[2] - 1)[:, None])
         k, v = _at(k, places), _at(v, places)
         return fused_softmax(queries, k, v, allowed, dropout=self._dropped)
 
@@ -248,7 +247,7 @@ def _at(stream: Tensor, places: Tensor) -> Tensor:
 
 
 def _as_set(numbers: Tensor, limit: Tensor) -> Tensor:
-    """Ascending along the last axis and each once; what is outside 0 to ``limit`` is ``_NONE``."""
+    """Sort along the last axis without duplicates; values outside 0 to ``limit`` are ``_NONE``."""
     numbers = numbers.where((numbers >= 0) & (numbers < limit), _NONE).sort(-1).values
     again = torch.zeros_like(numbers, dtype=torch.bool)
     again[..., 1:] = numbers[..., 1:] == numbers[..., :-1]
@@ -300,7 +299,7 @@ class _Seen:
 
 @functools.lru_cache(maxsize=64)
 def _runs(seen: _Seen, queries: int, keys: int, causal: bool) -> tuple[Run, ...]:
-    """All blocks of a row in order; neighbours that meet equally many keys are one run."""
+    """All blocks of a row in order; neighbours with equally many keys are one run."""
     runs: list[Run] = []
     for row in range((keys - queries) // seen.block, -(-keys // seen.block)):
         run = seen.run(row, queries, keys, causal)

@@ -46,9 +46,9 @@ class Cosformer(Mechanism):
 
     Source: Qin et al., 2022, arXiv 2202.08791, equations 9 to 13: cos(a - b) = cos a cos b + sin a
     sin b makes two sums over the keys. What differs: the authors' code takes the padded length of
-    the batch for L, so that a row's answer changes with its neighbours; here L is the row's own.
-    Causal, a row's own length would tell of its future, and cached keys would change with every
-    token: L is fixed, and rows longer than L are refused, since their weights would be negative.
+    the batch for L, so a row's output changes with its neighbours; here L is the row's own. Causal,
+    a row's own length would leak its future, and cached keys would change with every token. There L
+    is fixed, and rows longer than L are refused, since their weights would be negative.
     Denominators are not clamped at 1e-6, which would bend rows of small features.
     """
 
@@ -100,20 +100,20 @@ class Cosformer(Mechanism):
     def cost(self, work: Workload) -> Cost:
         """Two products with each of two dim x dim states; the features and their weights."""
         dim, queries, keys = work.dim, work.queries, work.keys
-        own = 4 * dim * (keys * dim + queries * dim + queries)
+        flops = 4 * dim * (keys * dim + queries * dim + queries)
         other = dim * (5 * keys + 5 * queries)
         held = dim * (3 * keys + 4 * queries)
         if work.causal:
             size = min(BLOCK, queries)
             blocks = -(-queries // size)
-            own += 4 * dim * (2 * dim + 1) * (blocks * size - queries)  # the last block is whole
-            own += 6 * dim * size * size * blocks
+            flops += 4 * dim * (2 * dim + 1) * (blocks * size - queries)  # the last block is whole
+            flops += 6 * dim * size * size * blocks
             other += 4 * dim * dim * blocks
             held = dim * (5 * keys + 6 * queries) + blocks * (4 * dim * dim + size * size)
         rows = min(work.rows, rows_at_once(max(queries, keys), dim))
         output = work.rows * queries * dim * work.element_bytes
         return Cost(
-            matmul_flops=work.rows * own,
+            matmul_flops=work.rows * flops,
             other_flops=work.rows * other,
             peak_bytes=output + rows * held * max(4, work.element_bytes),
         )
@@ -149,8 +149,8 @@ def _turns(
     if keep is None:
         shares = shares / (length or tokens)
     else:
-        own = Mask(keep).span().clamp(min=1)[:, None]
-        shares = (shares - Mask(keep).first()[:, None]) / (length or own)
+        span = Mask(keep).span().clamp(min=1)[:, None]
+        shares = (shares - Mask(keep).first()[:, None]) / (length or span)
     angles = shares.clamp(0, 1) * (math.pi / 2)
     return angles.cos(), angles.sin()
 

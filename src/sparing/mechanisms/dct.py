@@ -34,12 +34,12 @@ class Dct(Mechanism):
     softmax runs over frequencies. With one frequency every token gets the mean of the values.
 
     Source: Scribano et al., 2022, arXiv 2203.01178, section 3. What differs: C is that of each
-    row's own length, where the authors' code takes the padded one, so that pads would stretch the
-    waves; a row with fewer tokens than ``frequencies`` has as many frequencies as tokens; sums run
-    in float32 under half precision. The paper transforms the layer's input and projects the
-    frequencies; here projected tokens are transformed. Without biases the two are the same. With
-    one, C (x W + 1 b^T) has a part in the lowest frequency alone, (C x) W + 1 b^T in each: only
-    the first keeps the meaning of pretrained weights.
+    row's own length, where the authors' code takes the padded one and pads stretch the waves; a row
+    with fewer tokens than ``frequencies`` has as many frequencies as tokens; sums run in float32
+    under half precision. The paper transforms the layer's input and projects the frequencies; here
+    projected tokens are transformed. Without biases the two are the same. With a bias b they
+    differ. C (x W + 1 b^T) has the bias in the lowest frequency alone, (C x) W + 1 b^T in every
+    frequency. Only the first keeps the meaning of pretrained weights.
     """
 
     spreads_nan = True
@@ -66,7 +66,7 @@ class Dct(Mechanism):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """Rows of one length share a matrix; padded rows are cropped, or have a matrix each."""
+        """Rows of one length share a matrix; padded rows are cropped, or have a matrix per row."""
         keep = mask.keep
         on_cpu, compiling = q.device.type == "cpu", is_traced()
         unpadded = keep is None or (
@@ -84,20 +84,22 @@ class Dct(Mechanism):
         ):
             if span:
                 row, real = slice(sample, sample + 1), slice(first, first + span)
-                asked = (row, slice(None), real if own_queries else slice(None))
-                mixed[asked] = self._mix_equal(q[asked], k[row, :, real], v[row, :, real])
+                index = (row, slice(None), real if own_queries else slice(None))
+                mixed[index] = self._mix_equal(q[index], k[row, :, real], v[row, :, real])
         return mixed
 
     def cost(self, work: Workload) -> Cost:
-        """Into frequencies three times, attention among them, back once."""
-        asked, seen = (min(self.frequencies, tokens) for tokens in (work.queries, work.keys))
-        transforms = 4 * work.dim * (asked * work.queries + seen * work.keys)
+        """Three transforms to frequencies, attention among them, one transform back."""
+        query_waves, key_waves = (
+            min(self.frequencies, tokens) for tokens in (work.queries, work.keys)
+        )
+        transforms = 4 * work.dim * (query_waves * work.queries + key_waves * work.keys)
         tokens = work.queries if work.dtype.itemsize >= 4 else 2 * work.queries + 2 * work.keys
-        numbers = (tokens + 2 * asked + 2 * seen) * work.dim
-        tables = asked * work.queries + seen * work.keys
+        numbers = (tokens + 2 * query_waves + 2 * key_waves) * work.dim
+        tables = query_waves * work.queries + key_waves * work.keys
         return Cost(
-            matmul_flops=work.rows * (transforms + 4 * asked * seen * work.dim),
-            other_flops=work.rows * 4 * asked * seen,
+            matmul_flops=work.rows * (transforms + 4 * query_waves * key_waves * work.dim),
+            other_flops=work.rows * 4 * query_waves * key_waves,
             peak_bytes=(work.rows * numbers + tables) * max(4, work.element_bytes),
         )
 
@@ -109,27 +111,27 @@ class Dct(Mechanism):
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Rows without pads."""
         dtype, (q, k, v) = q.dtype, (wide(q), wide(k), wide(v))
-        asked, seen = (_waves(part, self.frequencies) for part in (q, k))
-        slots = _attention(_product(asked, q), _product(seen, k), _product(seen, v))
+        query_waves, key_waves = (_waves(part, self.frequencies) for part in (q, k))
+        slots = _attention(_product(query_waves, q), _product(key_waves, k), _product(key_waves, v))
         if _token_major(q):
             slots = slots.transpose(1, 2)
-            mixed = (asked.mT @ slots.flatten(2)).view(*q.transpose(1, 2).shape)
+            mixed = (query_waves.mT @ slots.flatten(2)).view(*q.transpose(1, 2).shape)
             return mixed.transpose(1, 2).to(dtype)
-        return (asked.mT @ slots).to(dtype)
+        return (query_waves.mT @ slots).to(dtype)
 
     def _mix_ragged(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """One matrix for each row in one formula: for gradients, export and other devices."""
         dtype, (q, k, v) = q.dtype, (wide(q), wide(k), wide(v))
         first, span = _own_span(k, mask, whole=mask.keep is None)
-        seen = _waves_of_rows(k, self.frequencies, first, span)
-        asked = seen
+        key_waves = _waves_of_rows(k, self.frequencies, first, span)
+        query_waves = key_waves
         if mask.is_cross(q.shape[2], k.shape[2]):
-            asked = _waves_of_rows(q, self.frequencies, *_own_span(q, mask, whole=True))
+            query_waves = _waves_of_rows(q, self.frequencies, *_own_span(q, mask, whole=True))
         filled = torch.arange(self.frequencies, device=k.device) < span.unsqueeze(1)
-        streams = ((asked, q), (seen, k), (seen, v))
+        streams = ((query_waves, q), (key_waves, k), (key_waves, v))
         q, k, v = (torch.einsum("but,bhtd->bhud", waves, part) for waves, part in streams)
         mixed = _attention(q, k, v, filled[:, None, None])
-        return torch.einsum("but,bhud->bhtd", asked, mixed).to(dtype)
+        return torch.einsum("but,bhud->bhtd", query_waves, mixed).to(dtype)
 
 
 def _attention(
@@ -145,7 +147,7 @@ def _attention(
 def _own_span(
     stream: Float[Tensor, "batch heads tokens dim"], mask: Mask, *, whole: bool
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
-    """Where each row starts and how long it is."""
+    """The start and the length of each row."""
     if not whole:
         return mask.first(), mask.span()
     zeros = torch.zeros(stream.shape[0], dtype=torch.long, device=stream.device)
@@ -157,7 +159,7 @@ def _waves(
 ) -> Float[Tensor, "frequencies tokens"]:
     """C for rows without pads, kept for the next call at this length."""
     sizes = stream.shape[2], min(frequencies, stream.shape[2]), stream.dtype, stream.device
-    # Tensors of another kind belong to a trace, and must not outlive it.
+    # Tensors of another kind belong to a trace and must not outlive it.
     return _kept_waves(*sizes) if type(stream) is Tensor else _cosines(*sizes)
 
 
@@ -165,7 +167,7 @@ def _waves(
 def _kept_waves(
     tokens: int, frequencies: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "frequencies tokens"]:
-    # What is made in inference mode could never take part in training later.
+    # A tensor made in inference mode cannot be used in training later.
     with torch.inference_mode(False):
         return _cosines(tokens, frequencies, dtype, device)
 
@@ -188,17 +190,17 @@ def _waves_of_rows(
 ) -> Float[Tensor, "batch frequencies tokens"]:
     """C for each row's own length and start; zero at its pads and above its highest frequency."""
     length = span.clamp(min=1).double()[:, None, None]
-    place = torch.arange(stream.shape[2], device=stream.device) - first.unsqueeze(1)
+    position = torch.arange(stream.shape[2], device=stream.device) - first.unsqueeze(1)
     frequency = torch.arange(frequencies, device=stream.device).unsqueeze(1)
-    inside = ((place >= 0) & (place < span.unsqueeze(1))).unsqueeze(1)
+    inside = ((position >= 0) & (position < span.unsqueeze(1))).unsqueeze(1)
     inside = inside & (frequency < span[:, None, None])
-    angles = (frequency * (2 * place + 1).unsqueeze(1)).double() * (math.pi / 2) / length
+    angles = (frequency * (2 * position + 1).unsqueeze(1)).double() * (math.pi / 2) / length
     size = torch.where(frequency == 0, 1, 2) / length
     return (angles.cos() * size.sqrt()).where(inside, 0).to(stream.dtype)
 
 
 def _token_major(stream: Tensor) -> bool:
-    """Whether a token's heads lie side by side: one product then serves all heads."""
+    """Whether a token's heads are adjacent in memory: one product then serves all heads."""
     return stream.stride(1) < stream.stride(2) and stream.stride(2) == stream[0, :, 0].numel()
 
 

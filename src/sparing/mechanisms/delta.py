@@ -28,19 +28,19 @@ class Delta(Mechanism):
 
     Symbols: t runs over the real tokens of a row, from its own first one. While a log is open
     (``sparing.record``) the share of the differences that are 0 is reported under
-    ``delta_sparsity``, (batch, heads): what hardware that skips zeros need not multiply. It is a
-    modelled saving and never one here. Causal, only the keys are sent so: in decoding the queries
-    before the last are not at hand.
+    ``delta_sparsity``, (batch, heads). Hardware that skips zeros would save those products; this
+    saving is modelled, not real, here. Causal, only the keys are sent as differences: in decoding
+    the earlier queries are not available.
 
     Cost: as softmax, and a pass over the tokens one by one; it is never cheaper on hardware that
     multiplies zeros too. With threshold=0 it equals softmax. No x' is further than ``threshold``
     from its x.
 
     Source: a reading of DiViT (Li et al., 2022, doi 10.1016/j.sysarc.2022.102520), whose text was
-    not at hand: neighbouring patches as differences, lossless. What differs: differences are taken
-    from what was sent, not from the neighbour itself, so that what is left out never adds up (as
-    in delta networks: Neil et al., 2016, arXiv 1612.05571); the threshold, which is theirs too.
-    Values are not touched. Gradients go to the token that was sent; where the choice of tokens
+    not available: neighbouring patches as differences, lossless. What differs: differences are
+    taken from what was sent, not from the neighbour itself, so omitted differences never add up (as
+    in delta networks: Neil et al., 2016, arXiv 1612.05571). The threshold comes from delta networks
+    too. Values are not touched. Gradients go to the token that was sent; where the choice of tokens
     would change, there is none.
     """
 
@@ -78,7 +78,7 @@ class Delta(Mechanism):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """Queries and keys as they arrive, then exact attention."""
+        """Queries and keys as received, then exact attention."""
         queries, keys = q.shape[2], k.shape[2]
         if self.threshold > 0 or is_heard(self):
             streams = [k] if mask.causal else [k, q]
@@ -120,7 +120,7 @@ def _sent(
     keep: Bool[Tensor, "batch tokens"] | None,
     threshold: float,
 ) -> Bool[Tensor, "batch heads tokens dim"]:
-    """Which numbers are sent: those of a row's first token, then those that moved far enough.
+    """Which numbers are sent: those of a row's first token, then those that changed enough.
 
     A difference of zero is never sent, nor is anything of a pad.
     """
@@ -128,11 +128,11 @@ def _sent(
     last = tokens[0]
     sent = []
     started = torch.zeros_like(last, dtype=torch.bool)
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         moved = token - last
         sends = (moved.abs() >= threshold) & (moved != 0) | ~started
         if keep is not None:
-            sends = sends & keep[:, place, None, None]
+            sends = sends & keep[:, position, None, None]
         last = token.where(sends, last)
         started = started | sends
         sent.append(sends)
@@ -142,6 +142,6 @@ def _sent(
 def _received(
     stream: Float[Tensor, "batch heads tokens dim"], sent: Bool[Tensor, "batch heads tokens dim"]
 ) -> Float[Tensor, "batch heads tokens dim"]:
-    """Each number as it was last sent; before the first token as it stands."""
+    """Each number as last sent; unchanged before the first token."""
     places = torch.arange(stream.shape[2], device=stream.device)[:, None]
     return stream.gather(2, places.where(sent, 0).cummax(2).values)

@@ -1,4 +1,4 @@
-"""Exact attention with its weights written out: the slow, obvious twin of ``softmax``."""
+"""Exact attention with its weights written out: the slow, plain form of ``softmax``."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from sparing.mechanisms.shared.arithmetic import wide
 
 
 class Eager(Mechanism):
-    """Scaled dot-product attention, unfused: the square of weights is stored and can be looked at.
+    """Scaled dot-product attention, unfused: the square of weights is stored and can be read.
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q_i . k_j / sqrt(dim).
 
     Symbols: as in ``softmax``. While a log is open (``sparing.record``) the weights are reported
     under ``weights``, (batch, heads, queries, keys). With ``penalise_entropy`` training reports an
     ``auxiliary_loss``: the mean over queries of -sum_j w_ij log w_ij / log of the keys that i may
-    see, from 0, all weight on one key, to 1; ``Recipe.auxiliary`` says how much it counts.
+    see. It runs from 0, all weight on one key, to 1. ``Recipe.auxiliary`` is its weight.
 
     Cost: 4 dim flops for each pair, hidden ones included; memory grows with the square of the
     tokens. It equals ``softmax`` always.
 
-    Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1; the penalty is what HuggingGreen
-    (2023) names a sparsity-inducing regularisation and does not spell out. What differs: scores
-    and softmax run in float32 under half precision; a query that may see no key returns zeros.
+    Source: Vaswani et al., 2017, arXiv 1706.03762, equation 1. The penalty is named in HuggingGreen
+    (2023) as a sparsity-inducing regularisation, without a formula. What differs: scores and
+    softmax run in float32 under half precision; a query that may see no key returns zeros.
     """
 
     ignores_pads = True
@@ -87,13 +87,13 @@ class Eager(Mechanism):
 def _entropy(
     weights: Float[Tensor, "batch heads queries keys"], mask: Mask
 ) -> Float[Tensor, "batch heads"]:
-    """The mean entropy of a row as a share of what it could be; padded rows do not count."""
+    """The mean entropy of a row as a share of its maximum; padded rows do not count."""
     rows, queries, keys = weights.shape[0], weights.shape[2], weights.shape[3]
     allowed = mask.dense(queries, keys, weights.device)
     seen = weights.new_full((rows, 1, queries), float(keys))
     if allowed is not None:
         seen = allowed.sum(-1).to(weights.dtype).expand(rows, 1, queries)
-    # a row of one key has no entropy to lose; entr has no gradient at 0
+    # a row of one key has no entropy; entr has no gradient at 0
     entropy = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(-1)
     share = entropy / seen.clamp_min(2).log() * (seen > 1)
     real = mask.keep_queries(queries)

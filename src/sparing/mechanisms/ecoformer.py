@@ -36,16 +36,16 @@ class Ecoformer(Mechanism):
 
     Cost: 2 dim anchors + 2 anchors bits + 4 dim (bits + 1) flops for each token and no square,
     causal or not. There is no setting in which it equals softmax; it equals its own square form.
-    The paper's saving of energy is modelled there: products with signs would be additions. PyTorch
-    multiplies, and what a measurement shows here is those products.
+    The paper models its saving of energy: products with signs would be additions. PyTorch
+    multiplies, and a measurement here shows those products.
 
-    Source: Liu et al., 2022, arXiv 2209.09004, section 4; queries and keys share a projection,
-    which is why there is no k. What differs: the authors' code adds (bits + 1) v_i to the sum in
-    place of (bits + 1) sum_j v_j, so that rows do not sum to 1. It takes sigma from each batch as
-    it comes, pads included; here it stays as fitted. Bits are fitted by ascent in steps of one
-    length, from the leading eigenvector, and rounded to eight bits of precision, so that a model
-    cast to half precision hashes as before. Gradients go straight through the sign where its
-    argument lies in [-1, 1]. Decoding from cached keys is refused: the keys are made of queries.
+    Source: Liu et al., 2022, arXiv 2209.09004, section 4; queries and keys share a projection, so
+    there is no k. What differs: the authors' code adds (bits + 1) v_i to the sum in place of (bits
+    + 1) sum_j v_j, so rows do not sum to 1. It takes sigma from each batch as it comes, pads
+    included; here it stays as fitted. Bits are fitted by ascent in steps of one length, from the
+    leading eigenvector. They are rounded to eight bits of precision: a model cast to half precision
+    hashes as before. Gradients go straight through the sign where its argument lies in [-1, 1].
+    Decoding from cached keys is refused: the keys are computed from queries.
     """
 
     centres: Tensor
@@ -93,13 +93,13 @@ class Ecoformer(Mechanism):
         """Codes of all tokens, then sums over them."""
         if q.shape[2] != v.shape[2]:
             raise Unsupported(
-                "ecoformer: keys are made of queries, so that all tokens need their queries; got "
+                "ecoformer: keys are computed from queries, so every token needs its query; got "
                 f"{q.shape[2]} queries and {v.shape[2]} values"
             )
         beta = self.bits + 1
 
-        def mix_rows(q: Tensor, v: Tensor, keep: Tensor | None, own: Tensor) -> Tensor:
-            codes = _codes(wide(q), own.to(wide(q).dtype), self.bits)
+        def mix_rows(q: Tensor, v: Tensor, keep: Tensor | None, parameters: Tensor) -> Tensor:
+            codes = _codes(wide(q), parameters.to(wide(q).dtype), self.bits)
             ones = torch.ones_like(codes[..., :1])
             queries, keys = torch.cat([codes, ones * beta], -1), torch.cat([codes, ones], -1)
             weights = None if keep is None else keep[:, None].to(codes.dtype)
@@ -107,26 +107,26 @@ class Ecoformer(Mechanism):
             return mixed / totals.clamp_min(1)[..., None]  # each weight is at least 1
 
         parts = (self.centres, self.directions.mT, self.means[..., None])
-        own = torch.cat([*parts, self.sigmas[:, None, None].expand_as(parts[2])], -1)
-        return by_heads(mix_rows, (q, v), mask.keep, own)
+        parameters = torch.cat([*parts, self.sigmas[:, None, None].expand_as(parts[2])], -1)
+        return by_heads(mix_rows, (q, v), mask.keep, parameters)
 
     def cost(self, work: Workload) -> Cost:
         """Distances to the anchors, bits, and two products with a (bits + 1) x dim state."""
         tokens, dim, features = work.keys, work.dim, self.bits + 1
-        own = 2 * tokens * self.anchors * (dim + self.bits)
-        own += 2 * features * (2 * tokens * dim + tokens)
+        flops = 2 * tokens * self.anchors * (dim + self.bits)
+        flops += 2 * features * (2 * tokens * dim + tokens)
         other = tokens * (4 * dim + 6 * self.anchors + 3 * features)
         held = tokens * (3 * dim + 3 * self.anchors + 5 * features)
         if work.causal:
             size = min(BLOCK, tokens)
             blocks = -(-tokens // size)
-            own += 2 * features * (2 * dim + 1) * (blocks * size - tokens)  # the last is whole
-            own += 2 * size * size * blocks * (features + dim)
+            flops += 2 * features * (2 * dim + 1) * (blocks * size - tokens)  # the last is whole
+            flops += 2 * size * size * blocks * (features + dim)
             held += blocks * (2 * features * dim + size * size)
         rows = min(work.rows, rows_at_once(tokens, dim))
         output = work.rows * tokens * dim * work.element_bytes
         return Cost(
-            matmul_flops=work.rows * own,
+            matmul_flops=work.rows * flops,
             other_flops=work.rows * other,
             peak_bytes=output + rows * held * max(4, work.element_bytes),
         )
@@ -140,9 +140,9 @@ class Ecoformer(Mechanism):
         neighbours: int = 10,
         steps: int = 100,
     ) -> None:
-        """Learn anchors, sigma, means and bits from what the layer gives as queries.
+        """Learn anchors, sigma, means and bits from the queries that the layer computes.
 
-        Up to 256 real tokens, drawn with ``seed``, are labelled: each with its nearest and
+        Up to 256 real tokens, sampled with ``seed``, are labelled: each with its nearest and
         farthest ``neighbours``. The same tokens always give the same hashes.
         """
         if tokens.ndim != 4 or (tokens.shape[1], tokens.shape[3]) != self.centres.shape[::2]:
@@ -206,11 +206,11 @@ def _kernels(
 
 def _codes(
     q: Float[Tensor, "batch heads tokens dim"],
-    own: Float[Tensor, "heads anchors packed"],
+    parameters: Float[Tensor, "heads anchors packed"],
     bits: int,
 ) -> Float[Tensor, "batch heads tokens {bits}"]:
     """h: signs, whose gradient is that of their argument while it lies in [-1, 1]."""
-    centres, directions, means, sigmas = torch.split(own, [q.shape[-1], bits, 1, 1], -1)
+    centres, directions, means, sigmas = torch.split(parameters, [q.shape[-1], bits, 1, 1], -1)
     kernels = _kernels(_unit(q), centres, sigmas[:, 0, 0])
     arguments = (kernels - means[:, None, :, 0]) @ directions
     soft = arguments.clamp(-1, 1)

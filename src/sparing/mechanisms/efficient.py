@@ -29,7 +29,7 @@ from sparing.mechanisms.shared.arithmetic import dots, largest_until, wide
 
 NORMALISATIONS = ("softmax", "scaling")
 
-# Keys are taken relative to the largest so far; this lifts them, so that float32 has as much room
+# Keys are taken relative to the largest so far; this lifts them, so that float32 has as much range
 # below the largest as above: a spread of 135 within a block instead of 75.
 _HEADROOM = 60.0
 # Logarithms that sums may not fall below, so that gradients, their inverses times others, are
@@ -58,12 +58,12 @@ class Efficient(Mechanism):
     bidirectional one.
 
     Source: Shen et al., 2021, arXiv 1812.01243, section 3 (both normalisations; no 1/sqrt(dim)).
-    What differs: the causal form, which the paper does not have and its authors call impossible:
-    each feature has a denominator of its own, summed up to i, so that g_c becomes g_ic. (Dividing
-    once by q_i . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64
-    tokens, keys relative to the largest so far in their feature. Where a key lies more than about
-    130 above the largest one until then, and so float32 could not hold both, sums go token by token
-    on CPU; in graphs and on other devices the queries in between become NaN.
+    What differs: the causal form, which the paper does not have and its authors call impossible.
+    Each feature has its own denominator, summed up to i, so g_c becomes g_ic. (Dividing once by q_i
+    . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64 tokens, keys
+    relative to the largest so far in their feature. If a key is more than about 130 above the
+    largest one before it, float32 cannot hold both. Sums then go token by token on CPU; in graphs
+    and on other devices the queries in between become NaN.
     """
 
     traits = Traits(
@@ -108,22 +108,22 @@ class Efficient(Mechanism):
     def cost(self, work: Workload) -> Cost:
         """Two products with a dim x dim state, and an exponential for each number in q and k."""
         dim, queries, keys = work.dim, work.queries, work.keys
-        own = 2 * dim * dim * (queries + keys)
+        flops = 2 * dim * dim * (queries + keys)
         other = 4 * dim * (queries + keys)
         held = dim * max(keys, 2 * queries)
         if work.causal:
             size = min(BLOCK, queries)
             blocks = -(-queries // size)
-            own += 4 * dim * dim * (blocks * size - queries)  # the last block is computed whole
+            flops += 4 * dim * dim * (blocks * size - queries)  # the last block is computed whole
             if self.normalisation == "scaling":
-                own += 2 * dim * blocks * size
-            own += 4 * dim * size * size * blocks
+                flops += 2 * dim * blocks * size
+            flops += 4 * dim * size * size * blocks
             other += dim * (4 * queries + 6 * dim * blocks)
             held = dim * (2 * keys + 8 * queries) + blocks * (7 * dim * dim + size * size)
         rows = min(work.rows, rows_at_once(max(queries, keys), dim))
         output = work.rows * queries * dim * work.element_bytes
         return Cost(
-            matmul_flops=work.rows * own,
+            matmul_flops=work.rows * flops,
             other_flops=work.rows * other,
             peak_bytes=output + rows * held * max(4, work.element_bytes),
         )
@@ -150,9 +150,9 @@ def _past(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """The causal form: weights inside a block written out, earlier blocks as a state.
 
-    With e_jc = exp(k_jc - r_c), r_c one reference for the block, the weight of j for i is
-    sum_c (q_ic / z_ic) e_jc, z_ic being the sum of e_jc up to i. Hidden keys are the least number
-    there is, and give e = 0.
+    Let e_jc = exp(k_jc - r_c), with r_c one reference for the block. The weight of j for i is sum_c
+    (q_ic / z_ic) e_jc, with z_ic the sum of e_jc up to i. Hidden keys are the least number there
+    is, which gives e = 0.
     """
     count, least = q.shape[2], torch.finfo(k.dtype).min
     early = k.shape[2] - count
@@ -169,7 +169,7 @@ def _past(
         mixed = _token_by_token(q.softmax(-1), k, v, (old_k, old_v))
         return first_tokens(mixed.flatten(2, 3), count)
     queries = _shares(q, totals.clamp_min(smallest))
-    if lost is not None:  # a share too small to show may stand on anything
+    if lost is not None:  # a share too small to matter may have any denominator
         queries = queries.masked_fill(lost & (q.softmax(-1) > _LEAST_SHARE), torch.nan)
     # Weights of the future may be infinite: they are selected away, not multiplied.
     weights = (queries @ keys.transpose(-1, -2)).tril()
@@ -184,8 +184,8 @@ def _lost(
 ) -> Bool[Tensor, "batch heads blocks size dim"] | None:
     """Features whose keys so far vanish beside a later one of their block; None if there are none.
 
-    Whether there are any is looked at on CPU, and not while tracing. Before the first real key
-    nothing can vanish.
+    They are looked for on CPU only, and not while tracing. Before the first real key nothing can
+    vanish.
     """
     looks = totals.device.type == "cpu" and not is_traced()
     last = references[:, :, -1:]
@@ -207,20 +207,20 @@ def _token_by_token(
     v: Float[Tensor, "batch heads blocks size dim"],
     old: tuple[Float[Tensor, "batch heads early dim"], Float[Tensor, "batch heads early dim"]],
 ) -> Float[Tensor, "batch heads blocks size dim"]:
-    """The causal form for keys of any spread: sums relative to the largest key so far, always.
+    """The causal form for keys of any spread: sums relative to the largest key so far.
 
     The sums before each block come from one loop over the blocks, those inside from one loop over
-    the places in a block: far slower than one reference for a block, and never wrong.
+    the positions in a block. This is far slower than one reference for a block, and always exact.
     """
     before = [_absorbed(_nothing(k[:, :, 0, 0], v[:, :, 0, 0]), *old)]
     for block in range(k.shape[2] - 1):
         before.append(_absorbed(before[-1], k[:, :, block], v[:, :, block]))
     reference, total, values = (torch.stack(parts, 2) for parts in zip(*before, strict=True))
     state, mixed = (reference, total, values), []
-    for place in range(k.shape[3]):
-        own = slice(place, place + 1)
-        state = _absorbed(state, k[:, :, :, own], v[:, :, :, own])
-        quotients = shares[:, :, :, place] / state[1].masked_fill(state[1] == 0, 1)
+    for position in range(k.shape[3]):
+        token = slice(position, position + 1)
+        state = _absorbed(state, k[:, :, :, token], v[:, :, :, token])
+        quotients = shares[:, :, :, position] / state[1].masked_fill(state[1] == 0, 1)
         mixed.append(dots(state[2].mT, quotients))
     return torch.stack(mixed, 3)
 
@@ -259,7 +259,7 @@ def _shares(q: Tensor, totals: Tensor) -> Tensor:
 def _references(old: Tensor, blocks: Tensor) -> Float[Tensor, "batch heads groups dim"]:
     """The largest key so far in each feature, for the old keys and each block, less the headroom.
 
-    The result does not depend on them, so that no gradient runs through them.
+    The result does not depend on them, so no gradient runs through them.
     """
     old, blocks = old.detach(), blocks.detach()
     least = torch.finfo(old.dtype).min

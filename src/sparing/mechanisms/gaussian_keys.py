@@ -22,7 +22,7 @@ MIXTURE = ("soft", "hard")
 
 
 class GaussianKeys(Mechanism):
-    """A query weighs each token by a few Gaussians, which stand around the token's key.
+    """A query weighs each token by a few Gaussians, centred around the token's key.
 
     Formula: w_ij proportional over j to, with g_ijr = exp(-|q_i - k_j + m_r|^2 / (2 s_r)),
     ``mixture="soft"``: sum over r of p_r g_ijr;
@@ -39,14 +39,14 @@ class GaussianKeys(Mechanism):
     halving them. With one component it is probabilistic attention with a uniform prior, that is
     softmax for keys of equal norm.
 
-    Source: Nguyen et al., 2022, arXiv 2110.08678, sections 2.2 to 2.4, with shifted keys. Their
-    code has the variance sqrt(dim) for all components on the Long Range Arena, and for language
-    models a third of it for the second (``narrowing=3``), which far queries then hardly feel. What
-    differs: weights are taken in log space, where theirs are exponentials that all become zero far
-    from every key, and are then divided by each other; shares belong to a head, where theirs may
-    belong to positions up to a longest length, so that here every length works and order does not
-    matter; they are learned by gradients, not by a step of EM inside each call. The form with a
-    second key projection is left out: a mechanism is given one key for each token.
+    Source: Nguyen et al., 2022, arXiv 2110.08678, sections 2.2 to 2.4, with shifted keys. On the
+    Long Range Arena their code has the variance sqrt(dim) for all components. For language models
+    it has a third of it for the second component (``narrowing=3``), which far queries then hardly
+    see. What differs: weights are taken in log space. Theirs are exponentials that all become zero
+    far from every key and are then divided by each other. Shares belong to a head, where theirs may
+    belong to positions up to a longest length: here every length works and order does not matter.
+    Shares are learned by gradients, not by a step of EM inside each call. The form with a second
+    key projection is left out: a mechanism gets one key for each token.
     """
 
     traits = Traits(
@@ -120,7 +120,7 @@ class GaussianKeys(Mechanism):
         return [self.narrowing**r / math.sqrt(self.heads.dim) for r in range(self.components)]
 
     def _for_pairs(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys with what each component's score has for one of them alone."""
+        """Queries and keys with the terms of the scores that depend on one of them."""
         shifts, precisions = self.shifts.to(q.dtype), q.new_tensor(self._precisions)
         for_queries = q @ shifts.permute(1, 2, 0) + q.square().sum(-1, keepdim=True) / 2
         distances = [(k - shift[:, None]).square().sum(-1) / 2 for shift in shifts]

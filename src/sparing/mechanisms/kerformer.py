@@ -45,27 +45,26 @@ class Kerformer(Mechanism):
     se="fixed": w_j = sigmoid((B A z)_p + b_p), B (tokens, hidden), p the position of key j;
     se="none": w_j = 1.
 
-    Symbols: i runs over queries, j over the keys that i may see; A (hidden, dim) squeezes,
-    hidden = dim / ``reduction`` but at least 4. ``axis="token"`` takes the softmax over the tokens
-    instead; z_p is then the mean over the features of key p and A is (hidden, tokens).
+    Symbols: i runs over queries, j over the keys that i may see; A (hidden, dim) squeezes, hidden =
+    dim / ``reduction`` but at least 4. ``axis="token"`` takes the softmax over the tokens instead;
+    z_p is then the mean over the features of key p and A is (hidden, tokens).
     ``query_map="softmax"`` takes it over the features of a query. ``temperature`` divides queries
-    and keys first. A and B are shared by all heads and drawn with ``seed``; b starts at 2, so that
-    all weights start out near 0.88 and nearly cancel. ``query_map="none"`` and ``key_map="none"``
-    take queries and keys as they are; s_ij then has either sign, its sum may be 0, and what is
-    divided by is the sum of w_j alone.
+    and keys first. A and B are shared by all heads and sampled with ``seed``. b starts at 2: all
+    weights start near 0.88 and nearly cancel. ``query_map="none"`` and ``key_map="none"`` take
+    queries and keys as they are; s_ij then has either sign and its sum may be 0, so the sum of w_j
+    alone divides.
 
     Cost: 4 dim^2 flops for each token and no square, causal or not. With se="none", axis="token"
     and query_map="softmax" it equals Efficient Attention (arXiv 1812.01243).
 
-    Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, equations 6 to 9 and section 3.5.
-    What differs: w, which section 3.5 gives to the keys of equation 9, stands in both its sums (in
-    the numerator alone rows would not sum to 1). The paper weights positions, so that its length is
-    fixed: that is se="fixed"; the default weights keys by their content and takes any length. The
-    bias b, and ``reduction``, are ours:
-    the paper names none. Causal, z is the mean up to key j, and w_j is taken then and there: a z
-    for each query would cost a square. Sigmoid features lie in (0, 1) and key features sum to 1,
-    so weights are close to uniform unless queries and keys are large. Queries are cut off at -40
-    (for a softmax: below their largest feature), so that no denominator underflows.
+    Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, equations 6 to 9 and section 3.5. What
+    differs: w, which section 3.5 gives to the keys of equation 9, is in both its sums; in the
+    numerator alone rows would not sum to 1. The paper weights positions, so its length is fixed:
+    that is se="fixed". The default weights keys by their content and takes any length. The paper
+    has no bias b and names no ``reduction``. Causal, z is the mean up to key j, and w_j uses that
+    z: a z for each query would cost a square. Sigmoid features lie in (0, 1) and key features sum
+    to 1, so weights are close to uniform unless queries and keys are large. Queries are clamped at
+    -40 (for a softmax: below their largest feature), so no denominator underflows.
     """
 
     traits = Traits(

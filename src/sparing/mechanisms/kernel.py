@@ -35,17 +35,17 @@ class Kernel(Mechanism):
 
     Symbols: i runs over queries, j over the keys that i may see, f over features; c = ``scale``
     (None is 1/sqrt(dim)); g = softplus of a learned number, one for each head, starts at 1. The
-    Gaussian and the inverse quadratic lie between 0 and 1, so that no weight is more than e times
-    another: attention is close to uniform.
+    Gaussian and the inverse quadratic are between 0 and 1. No weight is more than e times another:
+    attention is close to uniform.
 
     Cost: 4 dim flops for each pair, or 2 dim and 3 dim elementwise with "laplace" and "module";
     quadratic in time, piece by piece in memory. kernel="dot" equals softmax.
 
-    Source: Rymarczyk et al., 2021, arXiv 2005.12991, section 3. What differs: the authors' code
-    has c = 1 (their heads are narrow; ``scale=1`` is theirs), passes g through a relu, which never
-    comes back from 0, and leaves the Laplace kernel in a comment, so that asking for it gives the
-    dot product. The residual with its learned factor and the pooling of a bag are parts of a layer,
-    not of its mixing. "module" has their sign: it is largest where query and key differ in sign.
+    Source: Rymarczyk et al., 2021, arXiv 2005.12991, section 3. What differs: the authors' code has
+    c = 1 (their heads are narrow; use ``scale=1``) and passes g through a relu, which never leaves
+    0. It has the Laplace kernel in a comment only, so choosing it gives the dot product. The
+    residual with its learned factor and the pooling of a bag are parts of a layer, not of its
+    mixing. "module" has their sign: it is largest where query and key differ in sign.
     """
 
     traits = Traits(
@@ -115,13 +115,13 @@ class Kernel(Mechanism):
         distances = torch.cdist(q, k, p=1.0) * self._factor
         if self.kernel == "laplace":
             return -distances
-        # |q| is the same for all keys: no softmax over them sees it
+        # |q| is the same for all keys: it cancels in the softmax
         return distances - k.abs().sum(-1)[:, :, None] * self._factor
 
 
 def _squared_distances(
     q: Float[Tensor, "batch heads queries dim"], k: Float[Tensor, "batch heads keys dim"]
 ) -> Float[Tensor, "batch heads queries keys"]:
-    """|q - k|^2 by one product; rounding may not carry it below 0, where a kernel could burst."""
+    """|q - k|^2 by one product, at least 0: a negative distance would make kernels explode."""
     norms = q.square().sum(-1)[..., None] + k.square().sum(-1)[:, :, None]
     return (norms - 2 * (q @ k.transpose(-1, -2))).clamp_min(0)

@@ -21,14 +21,14 @@ class Linear(Mechanism):
 
     Symbols: i runs over queries, j over the keys that i may see; phi works on each element.
 
-    Cost: 4 dim^2 flops for each token and no square, causal or not. There is no setting in which
-    it equals softmax; it equals its own square form, s written out.
+    Cost: 4 dim^2 flops for each token and no square, causal or not. There is no setting in which it
+    equals softmax; it equals its own square form, with s written out.
 
     Source: Katharopoulos et al., 2020, arXiv 2006.16236, equations 5 to 7 (causal: 8 to 12). What
-    differs: phi is max(x, 0) + exp(min(x, 0)), since expm1(x) + 1 rounds small features away, and
-    ends at exp(-40), so that no denominator underflows; the paper's 1e-6 in the denominator is
-    therefore not needed, and rows sum to 1. Causality works in blocks of 64 tokens instead of
-    token by token: the same sums, without a dim x dim state for each token.
+    differs: phi is max(x, 0) + exp(min(x, 0)), since expm1(x) + 1 rounds small features away. It
+    ends at exp(-40), so no denominator underflows; the paper's 1e-6 in the denominator is not
+    needed, and rows sum to 1. Causality works in blocks of 64 tokens instead of token by token: the
+    same sums, without a dim x dim state for each token.
     """
 
     traits = Traits(

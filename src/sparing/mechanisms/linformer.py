@@ -28,22 +28,23 @@ class Linformer(Mechanism):
 
     Formula: out = softmax over slots of (q (E k)^T / sqrt(dim)) (F v).
 
-    Symbols: E and F are (slots, tokens), learned or drawn once (``projection``). ``sharing`` as
-    in the paper: "none" has E and F for every head, "headwise" one E and one F for the layer, "kv"
-    one matrix for both, "layerwise" one for both and for all layers (``share_projections``).
-    "mean_pool" averages each ``stride`` tokens into a slot; "convolution" learns the weights inside
-    a slot for each feature; both serve any length with ceil(tokens / stride) slots.
+    Symbols: E and F are (slots, tokens), learned or fixed random (``projection``). ``sharing`` is
+    as in the paper. "none" has E and F for every head, "headwise" one E and one F for the layer.
+    "kv" has one matrix for both, "layerwise" one for both and for all layers
+    (``share_projections``). "mean_pool" averages each ``stride`` tokens into a slot; "convolution"
+    learns the weights inside a slot for each feature; both serve any length with ceil(tokens /
+    stride) slots.
 
     Cost: 8 slots dim flops for each token. Below about twice the slots it is slower than exact
     attention; the two pooled forms keep the square, divided by ``stride``. With slots = tokens and
     identities for E and F, or with mean_pool and stride 1, it equals ``softmax``.
 
     Source: Wang et al., 2020, arXiv 2006.04768, section 4. What differs: keys and values are
-    projected after their own linear maps, so that pretrained biases stay what they are. Column 0
-    of E belongs to a row's own first token: left pads shift nothing, pads between have no part, and
-    every length up to ``Heads.tokens`` works. A row shorter than ``slots`` uses the first slots,
-    as many as it has tokens (the paper's rows are longer). All matrices start as the paper's
-    theorem 1 draws them, normal with variance 1 / slots; the convolution starts as the mean.
+    projected after their own linear maps, so pretrained biases keep their meaning. Column 0 of E
+    belongs to a row's own first token: left pads shift nothing, inner pads do not count, and every
+    length up to ``Heads.tokens`` works. A row shorter than ``slots`` uses the first slots, as many
+    as it has tokens (the paper's rows are longer). All matrices start as the paper's theorem 1
+    draws them, normal with variance 1 / slots; the convolution starts as the mean.
     """
 
     key_projection: Tensor | None
@@ -88,11 +89,11 @@ class Linformer(Mechanism):
                 self.register_parameter(name, None if start is None else nn.Parameter(start))
 
     def share_projections(self, first: Linformer) -> None:
-        """Use the projection of ``first``, another layer's, instead of an own one.
+        """Use the projection of ``first``, another layer's, instead of a projection of its own.
 
         For "layerwise": call it on every layer but one. The matrix then belongs to ``first`` alone
-        (it is registered, saved and trained once; safetensors refuses shared tensors), so that
-        both must be part of one model. Raises ``UsageError`` when the two do not fit.
+        (it is registered, saved and trained once; safetensors refuses shared tensors), so both must
+        be part of one model. Raises ``UsageError`` when the two do not fit.
         """
         if self.sharing != "layerwise" or first.options() != self.options():
             raise UsageError(
@@ -189,7 +190,7 @@ class Linformer(Mechanism):
     def _as_many_as_tokens(
         self, tokens: int, span: Int[Tensor, " batch"] | None, device: torch.device
     ) -> Bool[Tensor, "#batch 1 1 slots"] | None:
-        """No more slots than a row has tokens; None where ``_project`` sees to that alone."""
+        """No more slots than a row has tokens; None where ``_project`` ensures that alone."""
         compiling = is_traced()
         if span is None and not compiling:
             return None
@@ -205,20 +206,20 @@ class Linformer(Mechanism):
     def _project(
         self, stream: Float[Tensor, "batch heads tokens dim"], matrix: Tensor | None
     ) -> Float[Tensor, "batch heads slots dim"]:
-        """The slots of one stream, in whichever way copies neither the stream nor the matrix.
+        """The slots of one stream, in the way that copies neither the stream nor the matrix.
 
-        At least in float32, as half precision would round what thousands of tokens add up to.
+        At least in float32: half precision would round sums over thousands of tokens.
         """
         assert matrix is not None
         batch, heads, tokens, dim = stream.shape
         stream = wide(stream)
         matrix = matrix.to(stream.dtype)
         if is_traced():
-            # Taken by index: export cannot prove that a slice fits.
+            # Selected by index: export cannot prove that a slice fits.
             return matrix[..., torch.arange(tokens, device=stream.device)] @ stream
         matrix = matrix[..., : min(self.slots, tokens), :tokens]
         if not torch.is_grad_enabled():
-            matrix = matrix.detach()  # matmul copies the stream for one that could get gradients
+            matrix = matrix.detach()  # matmul copies the stream if the matrix could get gradients
         if matrix.ndim == 3:
             return torch.einsum("hst,bhtd->bhsd", matrix, stream)
         if stream.stride(1) > stream.stride(2):

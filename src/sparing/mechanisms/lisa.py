@@ -24,8 +24,8 @@ class Lisa(Mechanism):
     s_w = query_bu . key_bw / sqrt(dim), where u = argmax_w x_t . c_bw is the code of token t.
 
     Symbols: x is the layer's input, c_bw codeword w of book b, as wide as x; query, key and value
-    are its projections, which start as the layer's own. n_t[b,w] counts the tokens with code w that
-    t may see: all, or causally those up to t. There are ``books`` of ``codewords`` each, drawn with
+    are its projections and start as the layer's own. n_t[b,w] counts the tokens with code w that t
+    may see: all, or causally those up to t. There are ``books`` of ``codewords`` each, sampled with
     ``seed``. ``temperature`` divides x . c / sqrt(width) where gradients treat the code as soft.
 
     Cost: 2 books codewords (width + heads dim) flops for each token, causal or not. With one book
@@ -33,11 +33,11 @@ class Lisa(Mechanism):
     codewords that the tokens are replaced by, book by book.
 
     Source: Wu et al., 2021, arXiv 2105.14068, section 4. What differs: there the quantised input is
-    a table of items, here it is whatever the layer gets, so that this is self-attention only and
-    the layer's queries, keys and values go unused. Similarity is the dot product (the authors'
-    Euclidean one adds up coordinates instead of their squares). Pads count for nothing. Codes are
-    hard, with straight-through gradients: finite, not true ones. They are taken from codewords
-    rounded to eight bits of precision, so that casts to half precision keep them.
+    a table of items, here it is the layer's input. So this is self-attention only, and the layer's
+    queries, keys and values are not used. Similarity is the dot product (the authors' Euclidean one
+    adds up coordinates instead of their squares). Pads count for nothing. Codes are hard, with
+    straight-through gradients: finite, not true ones. They are taken from codewords rounded to
+    eight bits of precision, which casts to half precision keep.
     """
 
     streams = ("q", "x")
@@ -130,7 +130,7 @@ class Lisa(Mechanism):
     def _codes(
         self, x: Float[Tensor, "batch tokens width"]
     ) -> Float[Tensor, "batch tokens books codewords"]:
-        """One at each token's code and zero elsewhere; to gradients a softmax over the book."""
+        """One at each token's code, zero elsewhere; in backward passes a softmax over the book."""
         books = self.codebooks.to(x.dtype)
         books = books + (self.codebooks.detach().bfloat16().to(x.dtype) - books.detach())
         scores = x @ books.flatten(0, 1).mT / math.sqrt(self._width)

@@ -32,7 +32,7 @@ class Local(Mechanism):
     ``shifts``, of the block (I + s_h) mod blocks instead. Causal: only over the j <= i of these.
 
     Symbols: blocks of ``block`` tokens are counted from each row's own first token, and ``blocks``
-    is as many as the row itself has, the last one shorter; h is the head and s_h its entry in
+    is the number of the row's own blocks, the last one shorter; h is the head and s_h its entry in
     ``shifts``, which is repeated as often as there are heads. (0,) keeps every head in its block,
     (0, 0, 0, 0, 0, 1) sends each sixth head to the next one. ``dropout`` is the share of weights
     dropped while training.
@@ -43,9 +43,8 @@ class Local(Mechanism):
     Source: blocks as in the Long Range Arena, Tay et al., 2020, arXiv 2011.04006; permuted blocks
     by head, Qiu et al., 2019, arXiv 1911.02972, section 3 (their 10:2 heads are ten zeros and two
     ones). What differs: any length, and blocks that follow each row's own tokens instead of its
-    pads. The paper gives the number of blocks, here their size is fixed, so that the cost stays
-    linear. A head that looks at another block alone cannot be causal: its first block would see
-    nothing.
+    pads. The paper gives the number of blocks, here their size is fixed, so the cost stays linear.
+    A head that looks only at another block cannot be causal: its first block would see nothing.
     """
 
     traits = Traits(
@@ -100,7 +99,7 @@ class Local(Mechanism):
         return row_by_row(mix_row, rows, alike=self._cuts_alike(rows))
 
     def cost(self, work: Workload) -> Cost:
-        """Two products over the pairs in the blocks; one small piece lives beside the result."""
+        """Two products over the pairs in the blocks; one small piece is stored besides."""
         if self._shifted:
             shifts = self._shift_of_heads()
             plans = [_shifted(work.keys, self.block, shift) for shift in shifts]
@@ -134,7 +133,7 @@ class Local(Mechanism):
             raise UsageError("local: look_back and look_ahead must be 0 where shifts are given")
 
     def _cuts_alike(self, rows: Row) -> bool:
-        """Whether blocks are the same in all rows; pads are looked at only where that matters."""
+        """Whether blocks are the same in all rows; pads are read only where that matters."""
         if rows.keep is None or self._shifted:
             return rows.keep is None
         return at_once(rows) and bool(rows.keep[:, 0].all())
@@ -143,16 +142,16 @@ class Local(Mechanism):
         return [self.shifts[head % len(self.shifts)] for head in range(self.heads.count)]
 
     def _mix_shifted(self, row: Row, out: Tensor | None, band: Band, dropout: float) -> Tensor:
-        """Heads next to each other that look at the same block are done together."""
+        """Adjacent heads that look at the same block run together."""
         tokens = row.q.shape[2]
         blocks = -(-tokens // self.block)
         out = row.room() if out is None else out
         mixed, head = [], 0
         for shift, group in groupby(shift % blocks for shift in self._shift_of_heads()):
             stop = head + len(list(group))
-            own = None if out is None else out[:, head:stop]
+            group_out = None if out is None else out[:, head:stop]
             pieces = _shifted(tokens, self.block, shift)
-            mixed.append(mix_pieces(row.heads(head, stop), pieces, band, dropout, own))
+            mixed.append(mix_pieces(row.heads(head, stop), pieces, band, dropout, group_out))
             head = stop
         return torch.cat(mixed, 1) if out is None else out
 
@@ -169,9 +168,13 @@ class Local(Mechanism):
             return Piece(*rows, *reach, end - first)
 
         if stop <= start:
-            return [piece(own, own + 1) for own in range(offset // block, last)]
-        before = [piece(own, own + 1) for own in range(offset // block, start)]
-        behind = [piece(own, own + 1) for own in range(stop, last)]
+            return [
+                piece(block_index, block_index + 1) for block_index in range(offset // block, last)
+            ]
+        before = [
+            piece(block_index, block_index + 1) for block_index in range(offset // block, start)
+        ]
+        behind = [piece(block_index, block_index + 1) for block_index in range(stop, last)]
         return [*before, piece(start, stop), *behind]
 
     def _without_loops(
@@ -181,12 +184,12 @@ class Local(Mechanism):
         v: Float[Tensor, "batch heads keys dim"],
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """The same for any length in one formula, for export: each row's blocks are gathered."""
+        """The same for any length in one formula, for export: blocks are gathered."""
         batch, heads, keys = q.shape[0], q.shape[1], k.shape[2]
         block, offset = self.block, keys - q.shape[2]
         keep = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool) if mask.keep is None else mask.keep
         first, span = (part.view(-1, 1, 1, 1) for part in (Mask(keep).first(), Mask(keep).span()))
-        # Two blocks or more: export takes a size that happens to be one for a constant.
+        # Two blocks or more: export treats a size of one as a constant.
         numbers = torch.arange(keys // block + 2, device=q.device).view(1, 1, -1, 1)
         inner = torch.arange(block, device=q.device)
         rows = numbers * block + inner
@@ -221,7 +224,7 @@ def _shifted(tokens: int, block: int, shift: int) -> list[Piece]:
     blocks, full = -(-tokens // block), tokens // block
     shift %= blocks
     borders = {0, blocks - shift, blocks}
-    if full < blocks:  # it stands alone, and so does the block that looks at it
+    if full < blocks:  # it runs alone, and so does the block that looks at it
         looking = (full - shift) % blocks
         borders |= {full, looking, looking + 1}
     cuts = sorted(borders)

@@ -32,12 +32,12 @@ class Longformer(Mechanism):
     the j <= i of these.
 
     Symbols: x is the layer's input; Q, K, V are (heads dim, width), a and b biases. They start as
-    the layer's own projections where those are known, and are drawn with ``seed`` otherwise;
+    the layer's own projections where those are known, and are sampled with ``seed`` otherwise;
     ``own_projections=False`` does without them and reads no x. ``global_tokens`` counts from each
     row's own first token, or, if negative, from behind its last: (0, -1) are the first and the
-    last. One that a row is too short for, or that is a pad, is left out there; causal, so are those
-    from behind, which depend on what is still to come. ``dropout`` is the
-    share of weights dropped while training.
+    last. A global token is left out where the row is too short or it is a pad. Causal, those
+    counted from behind are left out too: they depend on the future. ``dropout`` is the share of
+    weights dropped while training.
 
     Cost: 4 dim (2 radius + 1 + globals) flops for each query and 4 width for each token, head and
     global token; linear in the tokens. Without global tokens it equals ``window``; with radius >=
@@ -45,11 +45,11 @@ class Longformer(Mechanism):
 
     Source: Beltagy, Peters and Cohan, 2020, arXiv 2004.05150, section 3.1 (one-sided window of
     ``radius``, half of their w; no dilation). What differs: any length, and a window that is exact
-    there. K has no bias: it would add the same number to all scores of a token, which a softmax
-    does not see. Keys and values of the global projections are never built: scores are taken
-    between K^T q_i and x_j, and V is applied to the mixed x_j, which costs globals / dim of what
-    projecting every token costs. Which tokens are global is fixed by their place: a choice for
-    each input would need a stream that layers do not give.
+    there. K has no bias: it would add the same number to all scores of a token, which cancels in a
+    softmax. Keys and values of the global projections are never built: scores are taken between K^T
+    q_i and x_j, and V is applied to the mixed x_j. That costs globals / dim of the cost of
+    projecting every token. Global tokens are fixed by position: a choice per input would need a
+    stream that layers do not provide.
     """
 
     global_q: Tensor
@@ -92,10 +92,10 @@ class Longformer(Mechanism):
     def init_from(self, weights: dict[str, Tensor]) -> None:
         """Start the global projections as copies of the layer's own."""
         with torch.no_grad():
-            for name, own in self.named_parameters():
+            for name, parameter in self.named_parameters():
                 source = name.removeprefix("global_")
                 if source in weights:
-                    own.copy_(weights[source])
+                    parameter.copy_(weights[source])
 
     def mix(  # type: ignore[override]  # takes the layer's input as well
         self,
@@ -119,8 +119,8 @@ class Longformer(Mechanism):
         if self.own_projections:
             rows = self._attend_globally(x, places, allowed, dropout)
         else:
-            own = _picked(q, (places - offset).clamp(min=0))
-            rows = fused_softmax(own, k, v, allowed, dropout=dropout)
+            queries = _picked(q, (places - offset).clamp(min=0))
+            rows = fused_softmax(queries, k, v, allowed, dropout=dropout)
         return _placed(mixed, rows, places - offset, real)
 
     def cost(self, work: Workload) -> Cost:
@@ -144,7 +144,7 @@ class Longformer(Mechanism):
         )
 
     def _create_projections(self) -> None:
-        """Drawn as PyTorch draws linear layers, but with biases of zero."""
+        """Initialised as PyTorch initialises linear layers, but with biases of zero."""
         inner, width = self.heads.count * self.heads.dim, self.heads.width or 0
         generator = torch.Generator().manual_seed(self.seed)
         for name in ("q", "k", "v"):
@@ -160,7 +160,7 @@ class Longformer(Mechanism):
     def _places(
         self, k: Tensor, mask: Mask
     ) -> tuple[Int[Tensor, "batch globals"], Bool[Tensor, "batch globals"]]:
-        """Where each row's global tokens stand, and whether they are there, each counted once."""
+        """The positions of each row's global tokens, and whether they exist, each counted once."""
         batch, keys = k.shape[0], k.shape[2]
         chosen = self._chosen(mask.causal)
         tokens = torch.tensor(chosen, device=k.device)
@@ -182,7 +182,7 @@ class Longformer(Mechanism):
         real: Bool[Tensor, "batch globals"],
         span: Int[Tensor, " batch"],
     ) -> None:
-        """On CPU only: elsewhere the look would stall the device."""
+        """On CPU only: elsewhere the check would stall the device."""
         if is_traced() or real.device.type != "cpu" or bool(real.any(0).all()):
             return
         longest = int(span.max())
@@ -201,23 +201,25 @@ class Longformer(Mechanism):
         allowed: Bool[Tensor, "batch 1 #globals keys"] | None,
         dropout: float,
     ) -> Float[Tensor, "batch heads globals dim"]:
-        """Rows of the global tokens through their own projections, which meet x just at its sums.
+        """Rows of the global tokens through their own projections, applied to sums of x only.
 
         q . (K x_j) = (K^T q) . x_j, and sum_j w_j (V x_j + b) = V (sum_j w_j x_j) + b.
         """
         heads, dim, width = self.heads.count, self.heads.dim, x.shape[2]
-        own = x.gather(1, places.unsqueeze(2).expand(-1, -1, width))
-        weights = {name: each.to(x.dtype) for name, each in self.named_parameters()}  # autocast
-        q = F.linear(own, weights["global_q"], weights["global_q_bias"])
+        inputs = x.gather(1, places.unsqueeze(2).expand(-1, -1, width))
+        weights = {
+            name: parameter.to(x.dtype) for name, parameter in self.named_parameters()
+        }  # autocast
+        q = F.linear(inputs, weights["global_q"], weights["global_q_bias"])
         q = q.view(*places.shape, heads, dim)
         sought = torch.einsum("bghd,hdw->bghw", q, weights["global_k"].view(heads, dim, width))
         sought = sought.flatten(1, 2).unsqueeze(1) * math.sqrt(width / dim)
         if allowed is not None and allowed.shape[2] > 1:
             allowed = allowed.repeat_interleave(heads, 2)
         tokens = x.unsqueeze(1)
-        found = fused_softmax(sought, tokens, tokens, allowed, dropout=dropout)
-        found = found.view(*places.shape, heads, width)
-        mixed = torch.einsum("bghw,hdw->bhgd", found, weights["global_v"].view(heads, dim, width))
+        seen = fused_softmax(sought, tokens, tokens, allowed, dropout=dropout)
+        seen = seen.view(*places.shape, heads, width)
+        mixed = torch.einsum("bghw,hdw->bhgd", seen, weights["global_v"].view(heads, dim, width))
         return mixed + weights["global_v_bias"].view(heads, 1, dim)
 
 
@@ -252,7 +254,7 @@ def _columns(
     real: Bool[Tensor, "batch globals"],
     causal: bool,
 ) -> Columns:
-    """The global keys, for the queries whose window does not have them anyway."""
+    """The global keys, for the queries whose window does not contain them."""
     offset = k.shape[2] - q.shape[2]
     positions = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + offset
     ahead = places.unsqueeze(1) - positions
@@ -262,7 +264,7 @@ def _columns(
 
 
 def _picked(stream: Tensor, places: Int[Tensor, "batch globals"]) -> Tensor:
-    """The tokens at each row's own places, (batch, heads, globals, dim)."""
+    """The tokens at each row's own positions, (batch, heads, globals, dim)."""
     index = places[:, None, :, None].expand(-1, stream.shape[1], -1, stream.shape[3])
     return stream.gather(2, index)
 
@@ -273,7 +275,7 @@ def _placed(
     places: Int[Tensor, "batch globals"],
     real: Bool[Tensor, "batch globals"],
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """Put the global tokens' rows where they stand among the queries."""
+    """Write the global tokens' rows to their positions among the queries."""
     real = real & (places >= 0)
     recorded = mixed.requires_grad or rows.requires_grad
     if not (is_traced() or recorded or mixed.device.type != "cpu"):

@@ -12,16 +12,17 @@ from sparing.core.workload import Cost, Workload
 
 
 class NoAttention(Mechanism):
-    """Every token gets its own value: what a model can do when its tokens never meet.
+    """Every token gets its own value: a model in which tokens never exchange information.
 
     Formula: out_i = v_i.
 
-    Symbols: i is a position; queries and keys are taken, since every layer has them, and not used.
+    Symbols: i is a position; queries and keys are accepted, since every layer has them, and not
+    used.
 
     Cost: one copy. It equals ``window`` with radius 0.
 
-    Source: a control of this library. What differs: there is nothing to differ from. A padded token
-    has no value of its own and gets zeros.
+    Source: a control of this library. What differs: nothing. A padded token has no value of its own
+    and gets zeros.
     """
 
     traits = Traits(
@@ -44,6 +45,6 @@ class NoAttention(Mechanism):
         return v[:, :, v.shape[2] - q.shape[2] :].clone()
 
     def cost(self, work: Workload) -> Cost:
-        """No arithmetic; the copy is all that is held."""
+        """No FLOPs; memory for the copy only."""
         outputs = work.rows * work.queries * work.dim
         return Cost(matmul_flops=0, other_flops=0, peak_bytes=outputs * work.element_bytes)

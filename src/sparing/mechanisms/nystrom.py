@@ -29,20 +29,20 @@ class Nystrom(Mechanism):
     Formula: out = S(q, k~) S(q~, k~)^+ S(q~, k) v + C(v) with S(a, b) = softmax(a b^T / sqrt(dim)).
 
     Symbols: q~ and k~ are the means of ``landmarks`` segments of queries and keys; ^+ is the
-    pseudo-inverse, by ``iterations`` steps Z <- Z (13 - A Z (15 - A Z (7 - A Z))) / 4 from
-    Z = A^T / (|A|_1 |A|_inf), or by singular values (``pinv="exact"``); C is a convolution over
-    the tokens, one kernel of odd size ``conv_kernel`` for each head, or nothing. While a log is
-    open, |A Z A - A| / |A| of each head is reported under ``residual``.
+    pseudo-inverse. ``iterations`` steps Z <- Z (13 - A Z (15 - A Z (7 - A Z))) / 4 from Z = A^T /
+    (|A|_1 |A|_inf) compute it, or singular values (``pinv="exact"``). C is a convolution over the
+    tokens, one kernel of odd size ``conv_kernel`` for each head, or nothing. While a log is open,
+    |A Z A - A| / |A| of each head is reported under ``residual``.
 
     Cost: 8 landmarks dim flops for each token and 8 iterations landmarks^3 for each head. With
     landmarks >= tokens and the exact inverse it equals ``softmax``. Six steps leave a residual of
     some thousandths; rows do not sum to one exactly.
 
     Source: Xiong et al., 2021, arXiv 2102.03902, section 3. What differs: the first Z is scaled for
-    each matrix alone, where the original takes maxima over the whole batch, so that a sample's
-    result would depend on its neighbours; segments divide each row's own length, which need not be
-    a multiple of ``landmarks``, and pads never enter a mean; the convolution starts at zero,
-    because it has no part in a pretrained model; sums run in float32 under half precision.
+    each matrix alone, where the original takes maxima over the whole batch and a sample's result
+    depends on its neighbours. Segments divide each row's own length, which need not be a multiple
+    of ``landmarks``, and pads never enter a mean. The convolution starts at zero, because it has no
+    part in a pretrained model; sums run in float32 under half precision.
     """
 
     traits = Traits(
@@ -105,7 +105,7 @@ class Nystrom(Mechanism):
         square = q_means * k_means
         flops = 4 * pairs * work.dim + 4 * square * work.dim
         if self.pinv == "exact":
-            other = 20 * square * min(q_means, k_means)  # LAPACK's, which no counter sees
+            other = 20 * square * min(q_means, k_means)  # LAPACK's steps, which no counter sees
         else:
             flops += 4 * self.iterations * (square * q_means + q_means**3)
             other = 2 * self.iterations * (square + 2 * q_means**2)
@@ -141,9 +141,9 @@ class Nystrom(Mechanism):
     ) -> Float[Tensor, "batch heads columns rows"]:
         """The pseudo-inverse; zero rows and columns stay zero."""
         if self.pinv == "exact":
-            # Singular values that are rounding errors would come out as large as they are small.
+            # The inverse of a singular value that is a rounding error would be huge.
             cut = 64 * self.landmarks * torch.finfo(between.dtype).eps
-            # NaN makes LAPACK fail before anybody could say where it came from.
+            # NaN makes LAPACK fail without saying where it came from.
             inverse: Tensor = torch.linalg.pinv(between.nan_to_num(), rtol=cut)
             return inverse
         sizes = between.abs()
@@ -152,7 +152,7 @@ class Nystrom(Mechanism):
         guess = (between.mT / largest.clamp(min=smallest)[..., None, None]).flatten(0, 1)
         flat = between.flatten(0, 1)
         for _ in range(self.iterations):
-            # The formula multiplied out, so that no identity is built and each step is one product.
+            # The formula is multiplied out: no identity is built and each step is one product.
             product = flat @ guess
             step = torch.baddbmm(product, product, product, beta=7, alpha=-1)
             step = torch.baddbmm(product, product, step, beta=15, alpha=-1)

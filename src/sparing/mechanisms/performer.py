@@ -37,22 +37,22 @@ class Performer(Mechanism):
     feature_map="relu": phi(x)_r = max(w_r . y, 0) + 0.001.
 
     Symbols: i runs over queries, j over the keys that i may see, r over ``features`` random
-    directions w_r, drawn with ``seed``, the same for all heads; by default int(dim ln dim) of them
-    (266 for dim 64). ``orthogonal`` draws them orthogonal in groups of dim; ``scaling`` gives them
-    "random" lengths, those of normal vectors, or the "fixed" length sqrt(dim). ``redraw`` takes the
-    next ones.
+    directions w_r, sampled with ``seed``, the same for all heads; by default int(dim ln dim) of
+    them (266 for dim 64). ``orthogonal`` makes them orthogonal in groups of dim; ``scaling`` gives
+    them "random" lengths, those of normal vectors, or the "fixed" length sqrt(dim). ``redraw``
+    takes the next ones.
 
     Cost: 8 features x dim flops for each token and no square. With positive features the result
     tends to softmax as features grows, the error as 1 / sqrt(features); the variance of a weight
-    grows as exp(|q + k|^2 / sqrt(dim)), so that large queries and keys need many more.
+    grows as exp(|q + k|^2 / sqrt(dim)), so large queries and keys need many more.
 
     Source: Choromanski et al., 2020, arXiv 2009.14794, lemma 1 and sections 2.2 to 2.4. What
-    differs: no 1e-4 is added to features. It is not needed: without causality the sum is worked
-    out as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish;
-    and it is wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier
-    ones below it, which leaks the future. Causality works in blocks of 64 tokens whose references
-    only look back; there a feature of a key ends at exp(-80) times its largest. The features stay
-    as drawn: call ``redraw`` in training if they should not.
+    differs: no 1e-4 is added to features. It is not needed: without causality the sum is computed
+    as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish. It
+    is also wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier ones
+    below it, which leaks the future. Causality works in blocks of 64 tokens whose references only
+    look back; there a feature of a key ends at exp(-80) times its largest. The features are fixed:
+    call ``redraw`` in training to change them.
     """
 
     traits = Traits(

@@ -23,14 +23,14 @@ from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 @dataclass(frozen=True)
 class Known:
-    """Values that are given: ``positions`` says where, ``values`` what (None: the own v there)."""
+    """Values that are given at ``positions``; ``values`` None means each position's own v."""
 
     positions: Bool[Tensor, "batch queries"]
     values: Float[Tensor, "batch heads queries dim"] | None = None
 
 
 class Probabilistic(Mechanism):
-    """Each key and value is a Gaussian of a mixture; the output is the value that a query implies.
+    """Each key and value is a Gaussian of a mixture; the output is a query's most probable value.
 
     Formula: w_ij proportional to pi_j exp(-a |q_i - z_j|^2 / 2) exp(-b |o_i - m_j|^2 / 2) over j,
     out_i = o_i = sum_j w_ij m_j, with z = k and m = v unless they are adapted:
@@ -50,10 +50,10 @@ class Probabilistic(Mechanism):
 
     Source: Movellan and Gabbur, 2020, arXiv 2010.15583; value propagation also arXiv 2106.15338.
     What differs: everything runs in log space, with no constant in a denominator. The prior pi
-    stays that of the given keys and values while z and m are adapted, and the means are drawn to
-    the given k and v, so that each step is one of EM; the authors' code recomputes both from the
-    adapted ones, and its magnitude prior cancels the norm of m too. Adapting keys mixes all
-    queries: then it is not causal, and padded queries do not count.
+    stays that of the given keys and values while z and m are adapted. The means are drawn to the
+    given k and v, so each step is one of EM. The authors' code recomputes both from the adapted
+    ones, and its magnitude prior cancels the norm of m too. Adapting keys mixes all queries: then
+    it is not causal, and padded queries do not count.
     """
 
     traits = Traits(
@@ -105,7 +105,7 @@ class Probabilistic(Mechanism):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """One fused call where no EM is asked, else the steps with their weights written out."""
+        """One fused call where no EM is needed, else the steps with their weights written out."""
         if self.value_precision == 0 and self.key_adaptation == 0 and self.known is None:
             return self._mix_fused(q, k, v, mask)
         known = self._checked_known(v, mask, q.shape[2])
@@ -153,7 +153,7 @@ class Probabilistic(Mechanism):
             )
 
     def _mix_fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Fused attention; a uniform prior rides along as one more feature.
+        """Fused attention; a uniform prior is added as one more feature.
 
         As an additive mask it would cost a square of scores where gradients are recorded.
         """
@@ -210,7 +210,7 @@ class Probabilistic(Mechanism):
         return means
 
     def _propagated(self, scores: Tensor, v: Tensor, known: Known) -> Tensor:
-        """The means of the values after ``value_propagation`` steps, drawn to the known ones."""
+        """The means of the values after ``value_propagation`` steps towards the known ones."""
         assert known.values is not None
         given = known.positions[:, None, :, None]
         outputs = known.values.to(v.dtype).where(given, 0)
@@ -230,7 +230,7 @@ class Probabilistic(Mechanism):
         if self.value_precision == 0:
             raise UsageError("probabilistic: known values need value_precision above 0")
         if mask.causal:
-            raise Unsupported("probabilistic: known values cannot be causal: all keys learn them")
+            raise Unsupported("probabilistic: known values cannot be causal: they change all keys")
         if tuple(known.positions.shape) != (batch, queries):
             raise UsageError(
                 f"probabilistic: known positions must be (batch, queries) = ({batch}, {queries}); "
@@ -255,28 +255,28 @@ def values_known(
     positions: Bool[Tensor, "batch queries"],
     values: Float[Tensor, "batch heads queries dim"] | None = None,
 ) -> Iterator[None]:
-    """Value propagation: inside the block the outputs at ``positions`` are known (clicks, say).
+    """Value propagation: inside the block the outputs at ``positions`` are known.
 
-    Holds for every probabilistic mechanism in ``model``, which may be one itself. Without
-    ``values`` the known output of a position is its own v. The other values are drawn towards
-    them, and the known positions return what is known. Needs ``value_precision`` above 0; raises
-    ``UsageError`` where the model has no such mechanism.
+    They may be clicks, for example. It applies to every probabilistic mechanism in ``model``, which
+    may be one itself. Without ``values`` the known output of a position is its own v. The other
+    values are pulled towards the known ones, and known positions return their known values. Needs
+    ``value_precision`` above 0; raises ``UsageError`` where the model has no such mechanism.
     """
-    found = [module for module in model.modules() if isinstance(module, Probabilistic)]
-    if not found:
+    modules = [module for module in model.modules() if isinstance(module, Probabilistic)]
+    if not modules:
         raise UsageError("values_known: the model has no probabilistic mechanism")
-    before = [module.known for module in found]
-    for module in found:
+    before = [module.known for module in modules]
+    for module in modules:
         module.known = Known(positions, values)
     try:
         yield
     finally:
-        for module, known in zip(found, before, strict=True):
+        for module, known in zip(modules, before, strict=True):
             module.known = known
 
 
 def _gaussian_scores(points: Tensor, means: Tensor, precision: float) -> Tensor:
-    """-precision/2 |point - mean|^2 without |point|^2, which no softmax over the means sees."""
+    """-precision/2 |point - mean|^2 without |point|^2, which cancels in a softmax."""
     products = points @ means.transpose(-1, -2)
     return (products - means.square().sum(-1)[:, :, None] / 2) * precision
 

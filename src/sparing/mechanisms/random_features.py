@@ -41,24 +41,24 @@ class RandomFeatures(Mechanism):
     g_j = sigmoid(u . k_j + b), the sums of the recurrence S_j = g_j S_(j-1) + (1 - g_j) phi(k_j).
 
     Symbols: i runs over queries, j over the keys that i may see, r over ``features`` normal
-    directions n_r, drawn with ``seed``, the same for all heads (``orthogonal`` in groups of dim, if
-    asked); sigma, learned, is a vector for each head that starts at 1; u and b, learned for each
-    head, start at 0 and 3, which is g = 0.95. ``feature_map="positive"`` takes
+    directions n_r. They are sampled with ``seed``, the same for all heads, and ``orthogonal`` in
+    groups of dim on request; sigma, learned, is a vector for each head that starts at 1; u and b,
+    learned for each head, start at 0 and 3, which is g = 0.95. ``feature_map="positive"`` takes
     phi(x)_r = exp(n_r . y - |y|^2 / 2). ``redraw`` takes the next directions.
 
-    Cost: 12 features x dim flops and 4 x features sines and cosines for each token (positive:
-    8 features x dim flops and 2 x features exponentials); no square. As features grows it tends to
-    ``softmax`` of y, unscaled.
+    Cost: 12 features x dim flops and 4 x features sines and cosines for each token (positive
+    features: 8 features x dim flops and 2 x features exponentials); no square. As features grows it
+    tends to ``softmax`` of y, unscaled.
 
-    Source: Peng et al., 2021, arXiv 2103.02143, sections 2.2, 3.1 and 3.2. What differs:
-    sines may cancel, so that a denominator may come out as 0 or negative, though its mean is not.
-    It is kept ``floor`` times the sum of a_ij away from zero, with its sign; the mean is at least
-    exp(-2 / temperature^2) times that sum where sigma is 1. (The authors' code raises it to 1,
-    which shrinks outputs of short rows and flips those of negative sums, and scales features by
-    0.1.) The gate looks at a head's key instead of the layer's input: like the input it is the
-    token's own, but a head sees only its part of it. Without causality, which the paper leaves
-    open, all queries read the sums after the last key: what the last query sees, causal. The paper
-    takes one of 500 draws for each batch: call ``redraw`` in training to do so.
+    Source: Peng et al., 2021, arXiv 2103.02143, sections 2.2, 3.1 and 3.2. What differs: sines may
+    cancel, so a denominator may be 0 or negative, though its mean is not. It is kept ``floor``
+    times the sum of a_ij away from zero, with its sign; the mean is at least exp(-2 /
+    temperature^2) times that sum where sigma is 1. The authors' code raises it to 1, which shrinks
+    outputs of short rows and flips those of negative sums. It also scales features by 0.1. The gate
+    reads a head's key instead of the layer's input: both belong to the token, but a head sees only
+    its part of the input. The paper leaves the form without causality open. Here all queries then
+    read the sums after the last key, as the last query does in the causal form. The paper takes one
+    of 500 samples for each batch: call ``redraw`` in training to do so.
     """
 
     traits = Traits(
@@ -154,7 +154,10 @@ class RandomFeatures(Mechanism):
         )
 
     def _maps(self, rows: Tensor) -> FeatureMap:
-        """Without the factor 1 / sqrt(features), which cancels; the floor makes up for it."""
+        """Feature maps without the factor 1 / sqrt(features), which cancels.
+
+        The floor includes the factor.
+        """
         if self.feature_map == "positive":
             maps = Positive(rows, 1.0)
             return FeatureMap(
@@ -173,15 +176,15 @@ class RandomFeatures(Mechanism):
         return F.normalize(x, dim=-1) * (self.sigma[heads].to(x.dtype) / self.temperature)
 
     def _gate_logs(self, k: Tensor, logs: Tensor) -> Tensor:
-        """log((1 - g_j) / (g_1 ... g_j)): a_ij up to a factor of i's own. Pads have g = 1.
+        """log((1 - g_j) / (g_1 ... g_j)): a_ij up to a factor that depends on i.
 
-        In float64, for differences of long sums are taken.
+        Pads have g = 1. In float64, because differences of long sums are taken.
         """
         weight = self.gate_weight.to(k.dtype).expand(k.shape[0], -1, -1)
         scores = (dots(k, weight) + self.gate_bias.to(k.dtype)).double()
         hidden = logs < 0
-        kept = F.logsigmoid(scores).masked_fill(hidden, 0).cumsum(-1)
-        return (F.logsigmoid(-scores) - kept).masked_fill(hidden, HIDDEN)
+        retained = F.logsigmoid(scores).masked_fill(hidden, 0).cumsum(-1)
+        return (F.logsigmoid(-scores) - retained).masked_fill(hidden, HIDDEN)
 
 
 def _waves(x: Tensor, rows: Tensor) -> Tensor:

@@ -33,23 +33,23 @@ class Reformer(Mechanism):
     chunk before it. A round sorts the tokens by (bucket, position) and cuts them into chunks;
     bucket = argmax of [q R, -q R].
 
-    Symbols: R (dim, buckets / 2) is random, another for each head and round, drawn with ``seed``.
+    Symbols: R (dim, buckets / 2) is random, another for each head and round, sampled with ``seed``.
     ``chunk`` is the number of tokens in a chunk. A row has as many buckets as chunks (one more if
     that is odd), at most ``buckets``; a row of one chunk has one. ``same_bucket`` hides keys of
     other buckets. A pair that meets in several rounds counts as often; with ``count_once`` once.
 
-    Cost: 8 rounds chunk dim flops for each token, and dim rounds buckets for its hashes. One chunk
-    is done once, not in rounds. With buckets=1 and chunk >= tokens it equals dense attention with
-    these scores.
+    Cost: 8 rounds chunk dim flops for each token, and dim rounds buckets for its hashes. A row of
+    one chunk is computed once, not in rounds. With buckets=1 and chunk >= tokens it equals dense
+    attention with these scores.
 
-    Source: Kitaev, Kaiser and Levskaya, 2020, arXiv 2001.04451, section 2; scores without
-    1 / sqrt(dim), as in their code. What differs: any length (the last chunk may be shorter), and
-    each row's own: pads stand behind the last token and in no window. Before the first chunk comes
-    the last one of the same row and round, where known implementations take another round's. It is
-    not causal: later tokens decide which earlier ones share a chunk, so that masking by position,
-    as the paper does, lets the future through. Gradients are those of the given buckets; what a
-    token would gain in another bucket is never learned. Rotations are rounded to eight bits of
-    precision, so that a model cast to half precision hashes as before.
+    Source: Kitaev, Kaiser and Levskaya, 2020, arXiv 2001.04451, section 2; scores without 1 /
+    sqrt(dim), as in their code. What differs: any length (the last chunk may be shorter), and each
+    row's own: pads come after the last token and are in no window. Before the first chunk comes the
+    last one of the same row and round, where known implementations take another round's. It is not
+    causal: later tokens change which earlier ones share a chunk, so masking by position, as the
+    paper does, leaks the future. Gradients are those of the given buckets: the choice of buckets is
+    never learned. Rotations are rounded to eight bits of precision: a model cast to half precision
+    hashes as before.
     """
 
     rotations: Tensor
@@ -96,7 +96,7 @@ class Reformer(Mechanism):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads tokens dim"]:
-        """A few heads at a time, so that what is sorted and scored stays in the cache."""
+        """A few heads at a time, so that sorted tokens and scores stay in the cache."""
         return by_heads(self._mix_rows, (q, v), mask.keep, self.rotations)
 
     def cost(self, work: Workload) -> Cost:
@@ -120,7 +120,7 @@ class Reformer(Mechanism):
     def _mix_rows(
         self, q: Tensor, v: Tensor, keep: Tensor | None, rotations: Tensor
     ) -> Float[Tensor, "batch heads tokens dim"]:
-        """Each round by itself, then their sums together, at least in float32."""
+        """Each round separately, then their sums together, at least in float32."""
         q, v = wide(q).contiguous(), wide(v).contiguous()
         norms = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
         k = q / norms.masked_fill(norms == 0, 1)
@@ -141,7 +141,7 @@ class Reformer(Mechanism):
     ) -> Int[Tensor, "rounds batch heads tokens"]:
         """The bucket of each token in each round, one round where there is one bucket."""
         tokens, ragged = q.shape[2], keep is not None or is_traced()
-        # While exporting, the length is not known: all rotations are tried, for all rows.
+        # In export the length is not known: all rotations are computed, for all rows.
         columns = self.buckets // 2 if is_traced() else self._columns(tokens)
         codes = torch.zeros_like(q[..., :1], dtype=torch.long)
         if columns:
@@ -161,7 +161,7 @@ class Reformer(Mechanism):
         return codes.permute(3, 0, 1, 2)
 
     def _columns(self, tokens: int) -> int:
-        """Half the buckets of a row of so many tokens; 0 where it has one bucket."""
+        """Half the buckets of a row of ``tokens`` tokens; 0 where it has one bucket."""
         return int(self._halves(torch.tensor(tokens)))
 
     def _halves(self, lengths: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
@@ -185,11 +185,11 @@ class Reformer(Mechanism):
             scores = scores.masked_fill_(apart, -math.inf)
         if chunks.filled is not None:
             scores = scores.masked_fill_(~chunks.filled[:, None, :, None], -math.inf)
-        if is_traced():  # a graph for ONNX knows no view that is written to
+        if is_traced():  # an ONNX graph cannot write to a view
             size, window = scores.shape[-2:]
-            own = torch.ones(size, window, dtype=torch.bool, device=scores.device)
-            own = own.triu(window - size).tril(window - size)
-            scores = scores.masked_fill(own, _SELF_SCORE)
+            diagonal = torch.ones(size, window, dtype=torch.bool, device=scores.device)
+            diagonal = diagonal.triu(window - size).tril(window - size)
+            scores = scores.masked_fill(diagonal, _SELF_SCORE)
         else:
             scores[..., -chunks.size :].diagonal(dim1=-2, dim2=-1).fill_(_SELF_SCORE)
         largest = scores.detach().amax(-1, keepdim=True)

@@ -30,20 +30,20 @@ class Skyformer(Mechanism):
     G(a, b)_ij = exp(-|a_i - b_j|^2 / (2 sqrt(dim))).
 
     Symbols: s is a sample of ``landmarks`` rows of the queries and keys together, the same
-    positions in all heads; ``inverse="exact"`` solves the system, ``"iterative"`` takes
-    ``iterations`` steps Z <- Z (13 - A Z (15 - A Z (7 - A Z))) / 4 from Z = 1, A being the matrix
-    with rows and columns divided by the square roots of its row sums.
+    positions in all heads; ``inverse="exact"`` solves the system; ``"iterative"`` takes
+    ``iterations`` steps Z <- Z (13 - A Z (15 - A Z (7 - A Z))) / 4 from Z = 1. A is the matrix with
+    rows and columns divided by the square roots of its row sums.
 
     Cost: 8 landmarks dim flops for each token and landmarks^3 for each head. Weights are not
-    divided by their sum: values of one do not come out as one. With landmarks = queries + keys and
-    a vanishing ridge it equals G(q, k) v; there is no setting in which it equals softmax.
+    divided by their sum: for values of one the output is not one. With landmarks = queries + keys
+    and a vanishing ridge it equals G(q, k) v; there is no setting in which it equals softmax.
 
     Source: Chen et al., 2021, arXiv 2111.00035, section 4. What differs: queries and keys are
-    divided by dim^(1/4), where the authors' code has the number that is right for heads of 32; the
-    system is solved, where it takes six steps (``inverse="iterative"``); the sample is drawn once
-    by ``seed``, one row from each of ``landmarks`` equal parts of a row's own tokens, queries
-    before keys, so that pads change nothing and no row is drawn twice. A row with fewer queries
-    and keys than ``landmarks`` uses them all.
+    divided by dim^(1/4), where the authors' code has the number that is right for heads of 32. The
+    system is solved, where theirs takes six steps (``inverse="iterative"``). The sample is taken
+    once with ``seed``: one row from each of ``landmarks`` equal parts of a row's own tokens,
+    queries before keys. So pads change nothing and no row is sampled twice. A row with fewer
+    queries and keys than ``landmarks`` uses them all.
     """
 
     places: Tensor
@@ -76,7 +76,7 @@ class Skyformer(Mechanism):
         self.iterations = iterations
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
-        # Whole numbers: a fraction would be another one in half precision.
+        # Whole numbers: half precision would change a fraction.
         places = torch.randint(2**_PLACE_BITS, (landmarks,), generator=generator, device="cpu")
         self.register_buffer("places", places)
 
@@ -95,7 +95,7 @@ class Skyformer(Mechanism):
             q, k, v = wide(q), wide(k), wide(v)
             sample, filled = self._sample(q, k, None if cross else keep, keep)
             between = _gaussian(sample, sample)
-            # Pads have values of zero: what they weigh is nothing.
+            # Pads have values of zero, so they add nothing.
             seen = _gaussian(sample, k) @ v
             diagonal = torch.full_like(between[..., 0], self.ridge)
             if filled is not None:
@@ -171,7 +171,7 @@ class Skyformer(Mechanism):
 def _gaussian(
     a: Float[Tensor, "batch heads rows dim"], b: Float[Tensor, "batch heads columns dim"]
 ) -> Float[Tensor, "batch heads rows columns"]:
-    """exp(-|a - b|^2 / (2 sqrt(dim))); rounding may not carry it above one."""
+    """exp(-|a - b|^2 / (2 sqrt(dim))), at most one: rounding must not exceed it."""
     norms = a.square().sum(-1)[..., None] + b.square().sum(-1)[:, :, None]
     exponents = (a @ b.mT - norms / 2) / math.sqrt(a.shape[-1])
     return exponents.clamp_max(0).exp()
@@ -191,11 +191,11 @@ def _at_rank(
     rank: Int[Tensor, "batch sample"],
     keep: Bool[Tensor, "batch tokens"] | None,
 ) -> Float[Tensor, "batch heads sample dim"]:
-    """The real tokens at these places of their order; any other where there is none."""
-    place = rank.clamp(0, stream.shape[2] - 1)
+    """The real tokens at these positions of their order; any other where there is none."""
+    position = rank.clamp(0, stream.shape[2] - 1)
     if keep is not None:
-        place = stable_order((~keep).int()).gather(1, place)
-    index = place[:, None, :, None].expand(-1, stream.shape[1], -1, stream.shape[3])
+        position = stable_order((~keep).int()).gather(1, position)
+    index = position[:, None, :, None].expand(-1, stream.shape[1], -1, stream.shape[3])
     return stream.gather(2, index)
 
 

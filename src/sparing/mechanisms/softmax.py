@@ -1,4 +1,4 @@
-"""Exact attention through PyTorch's fused kernel: the baseline everything is held against."""
+"""Exact attention through PyTorch's fused kernel: the baseline of all comparisons."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sparing.core.workload import Cost, Workload
 class Softmax(Mechanism):
     """Scaled dot-product attention, fused: no square of scores is ever stored.
 
-    A square of what may be seen is, one byte a pair, where causality comes with pads or with
-    queries that are not the first ones: the kernel takes either a mask or causality.
+    The kernel takes either a mask or causality. Where causality comes with pads, or with queries
+    that are not the first ones, a square mask is stored, one byte for each pair.
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of q_i . k_j / sqrt(dim).
 

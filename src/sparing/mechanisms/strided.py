@@ -35,9 +35,9 @@ class Strided(Mechanism):
     j mod stride >= stride - summary. Causal: those of them with j <= i. A query whose set is empty
     sees itself.
 
-    Symbols: positions count from a row's first token; ``combine`` is merged (one softmax over the
-    union of both sets), heads (the first half of the heads has the first set, the rest the
-    second), first or second (one set for all heads, so that a plan can alternate by layer);
+    Symbols: positions count from a row's first token; ``combine`` is "merged" (one softmax over the
+    union of both sets), "heads" (the first half of the heads has the first set, the rest the
+    second), or "first" or "second" (one set for all heads, which lets a plan alternate by layer).
     ``dropout`` is the share of weights dropped while training.
 
     Cost: strided merged, 4 dim (3 stride + tokens / stride) flops for each query; fixed, 4 dim
@@ -175,11 +175,11 @@ class Strided(Mechanism):
         for stretch in stretches(queries, keys, fixed.size):
             length = (stretch.stop - stretch.start) // stretch.blocks
             whole = min(fixed.size, keys - stretch.start // fixed.size * fixed.size)
-            own = whole if fixed.own else 0
-            if fixed.own and fixed.others and not fixed.causal:
-                own = min(whole, fixed.size - fixed.summary)
+            inner = whole if fixed.own_block else 0
+            if fixed.own_block and fixed.others and not fixed.causal:
+                inner = min(whole, fixed.size - fixed.summary)
             seen = fixed.summaries(keys) if fixed.others else 0
-            pairs += stretch.blocks * length * (own + seen)
+            pairs += stretch.blocks * length * (inner + seen)
         return pairs
 
 

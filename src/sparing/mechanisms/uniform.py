@@ -13,12 +13,12 @@ from sparing.mechanisms.shared.arithmetic import wide
 
 
 class Uniform(Mechanism):
-    """The mean of all visible values: what a model can do when its tokens meet but cannot choose.
+    """The mean of all visible values: a model in which tokens mix but cannot choose.
 
     Formula: out_i = sum_j v_j / sum_j 1.
 
-    Symbols: j runs over the keys that query i may see: all of them, or, causal, those up to i;
-    queries and keys are taken, since every layer has them, and not used.
+    Symbols: j runs over the keys that query i may see: all of them or, causal, those up to i.
+    Queries and keys are accepted, since every layer has them, and not used.
 
     Cost: one sum over the values, causal or not. It equals ``softmax`` for queries of zero.
 

@@ -20,12 +20,12 @@ class Window(Mechanism):
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over the keys j
     with |i - j| <= radius; causal: i - radius <= j <= i.
 
-    Symbols: i and j are positions in the row, so that pads between tokens keep their distances;
+    Symbols: i and j are positions in the row, so pads between tokens keep their distances;
     ``dropout`` is the share of weights dropped while training.
 
     Cost: 4 dim (2 radius + 1) flops for each query and some tenths more for the corners of the
     blocks; linear in the tokens. With radius >= tokens it equals ``softmax``. Below about three
-    times the radius the window is computed as one masked square: there is nothing to save.
+    times the radius the window is computed as one masked square, which costs no more.
 
     Source: Beltagy, Peters and Cohan, 2020, arXiv 2004.05150, section 3.1 (one sided window of
     ``radius``, half of their w; no global tokens, no dilation). What differs: the window is exact
@@ -62,7 +62,7 @@ class Window(Mechanism):
         return band_attention(q, k, v, mask.keep, band, dropout)
 
     def cost(self, work: Workload) -> Cost:
-        """Two products over the pairs in the blocks; one small piece lives beside the result."""
+        """Two products over the pairs in the blocks; one small piece is stored with the result."""
         band = Band(self.radius, 0 if work.causal else self.radius)
         pieces = plan(work.queries, work.keys, band)
         pairs = work.rows * sum(piece.pairs() for piece in pieces)

@@ -1,4 +1,4 @@
-"""YOSO: weights are chances that two tokens hash alike, taken exactly or by hashing."""
+"""YOSO: weights are probabilities that two tokens hash alike, computed exactly or by hashing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _BLOCK = 256
 
 
 class Yoso(Mechanism):
-    """Attention without softmax: a pair weighs as much as its chance to fall into one bucket.
+    """Attention without softmax: a pair's weight is its probability to share a hash bucket.
 
     Formula: out_i = l2(sum_j e_ij v_j) + C(v)_i with e_ij = (1 - angle(q_i, k_j) / pi)^bits and
     l2(x) = x / |x|; expectation=False: e_ij is the share of ``hashes`` hashes, ``bits`` random
     signs each, in which i and j are equal.
 
-    Symbols: i runs over queries, j over the keys that i may see. The sampled form draws planes for
-    each head with ``seed``. C is a convolution over the tokens, one kernel of odd size
+    Symbols: i runs over queries, j over the keys that i may see. The sampled form takes random
+    planes for each head with ``seed``. C is a convolution over the tokens, one kernel of odd size
     ``conv_kernel`` for each head, or nothing.
 
     Cost: 4 keys dim flops for each query; sampled 2 bits hashes dim for each query and key, and no
@@ -45,12 +45,12 @@ class Yoso(Mechanism):
     hashes the sampled form tends to the expectation, its error as 1 / sqrt(hashes).
 
     Source: Zeng et al., 2021, arXiv 2111.09714, sections 3 and 4. What differs: gradients of the
-    expectation are the true ones, cosines being cut at 1 - 1e-6; the paper takes bits e_ij / 2 for
-    the slope. The sampled form takes that slope (its own is zero) with e_ij of the expectation, in
-    blocks of queries: less noise, and memory stays linear, but the backward pass takes quadratic
-    time. Pads count for nothing, and queries are hashed as queries: a known implementation ignores
-    the one and confuses the other. The convolution starts at zero, because it has no part in a
-    pretrained model. Planes are rounded to eight bits of precision, so that a model cast to half
+    expectation are the true ones, with cosines clamped at 1 - 1e-6; the paper takes bits e_ij / 2
+    for the slope. The sampled form takes that slope (its own is zero) with e_ij of the expectation,
+    in blocks of queries. That has less noise and linear memory, but the backward pass takes
+    quadratic time. Pads have no weight, and queries are hashed as queries: a known implementation
+    ignores pads and confuses queries with keys. The convolution starts at zero, because it has no
+    part in a pretrained model. Planes are rounded to eight bits of precision: a model cast to half
     precision hashes as before.
     """
 
@@ -106,7 +106,7 @@ class Yoso(Mechanism):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """Pads hold no value, so that nothing else need be masked."""
+        """Pads have values of zero, so no other mask is needed."""
         if self.expectation:
             mixed = in_cache(self._expected, q, k, v, mask.keep)
         else:
@@ -165,13 +165,13 @@ def _unit(x: Tensor) -> Tensor:
 def _chances(
     q: Float[Tensor, "*rows queries dim"], k: Float[Tensor, "*rows keys dim"], bits: int
 ) -> Float[Tensor, "*rows queries keys"]:
-    """How likely unit vectors agree in so many random signs."""
+    """The probability that unit vectors agree in ``bits`` random signs."""
     cosines = (q @ k.mT).clamp(-_NEAREST, _NEAREST)
     return (1 - cosines.acos() / math.pi) ** bits
 
 
 class _Sampled(torch.autograd.Function):
-    """sum_j e_ij v_j with sampled e_ij; its gradients are those that the docstring above says."""
+    """sum_j e_ij v_j with sampled e_ij; its gradients are those of ``Yoso``'s docstring."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, planes: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class _Sampled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Values get theirs by the same hashes, the other way round."""
+        """Gradients of values use the same hashes, with queries and keys exchanged."""
         q, k, v, planes = ctx.saved_tensors
         (gradient,) = gradients
         bits = planes.shape[-1]
@@ -202,7 +202,7 @@ def _looked_up(
     v: Float[Tensor, "batch heads keys dim"],
     planes: Float[Tensor, "heads hashes dim bits"],
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """Values added up in their keys' buckets, found again in the queries', mean over the hashes."""
+    """Values summed in their keys' buckets and read from the queries' buckets; mean over hashes."""
     batch, heads, queries, dim = q.shape
     hashes, buckets = planes.shape[1], 2 ** planes.shape[3]
     flat = v.reshape(-1, dim)
@@ -211,10 +211,10 @@ def _looked_up(
     for start in range(0, hashes, _AT_ONCE):
         some = planes[:, start : start + _AT_ONCE]
         q_codes, k_codes = (_codes(stream, some) for stream in (q, k))
-        for own, other in zip(q_codes.unbind(-1), k_codes.unbind(-1), strict=True):
+        for q_code, k_code in zip(q_codes.unbind(-1), k_codes.unbind(-1), strict=True):
             table = flat.new_zeros(batch * heads * buckets, dim)
-            table = table.index_add(0, (rows + other).flatten(), flat)
-            total = total + table.index_select(0, (rows + own).flatten())
+            table = table.index_add(0, (rows + k_code).flatten(), flat)
+            total = total + table.index_select(0, (rows + q_code).flatten())
     return total.view(q.shape) / hashes
 
 
@@ -222,7 +222,7 @@ def _codes(
     stream: Float[Tensor, "batch heads tokens dim"],
     planes: Float[Tensor, "heads hashes dim bits"],
 ) -> Int[Tensor, "batch heads tokens hashes"]:
-    """The bucket of each token in each hash: on which side of each plane it lies, as a number."""
+    """The bucket of each token in each hash: its side of each plane, as a number."""
     hashes, dim, bits = planes.shape[1:]
     side = stream @ planes.transpose(1, 2).reshape(-1, dim, hashes * bits)
     powers = 2 ** torch.arange(bits, device=stream.device)

@@ -1,1 +1,1 @@
-"""What mechanisms and their users share: products, softmax, scores and widths."""
+"""Shared by mechanisms and their users: products, softmax, scores and widths."""

@@ -1,4 +1,4 @@
-"""What several mechanisms need: exact attention over a set of keys, feature sums, alignment."""
+"""Shared by several mechanisms: exact attention over a set of keys, feature sums, alignment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def fused_softmax(
 ) -> Float[Tensor, "... queries dim"]:
     """softmax(q k^T / sqrt(dim)) v by PyTorch's fused kernel, over the allowed keys.
 
-    A query that is allowed no key gets a finite value, with finite gradients: kernels disagree
-    there (zeros or NaN), so such rows are opened to every key. ``causal`` is for as many queries
-    as keys and no other mask.
+    A query without an allowed key gets a finite value, with finite gradients. Kernels disagree
+    there (zeros or NaN), so such rows may see every key. ``causal`` needs as many queries as keys
+    and no other mask.
     """
     if allowed is not None:
         allowed = allowed | ~allowed.any(-1, keepdim=True)
-        if 2 < allowed.ndim < q.ndim:  # on CPU other masks than of two or all axes are not fused
+        if 2 < allowed.ndim < q.ndim:  # on CPU only masks of two or of all axes are fused
             allowed = allowed.reshape((1,) * (q.ndim - allowed.ndim) + allowed.shape)
     if q.ndim == 5 and torch.onnx.is_in_onnx_export():
         return _as_four(q, k, v, allowed, dropout)
@@ -41,7 +41,7 @@ def _as_four(
     allowed: Bool[Tensor, "#batch #heads #blocks queries keys"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads blocks queries dim"]:
-    """``fused_softmax`` over blocks for ONNX, which knows attention over four axes alone."""
+    """``fused_softmax`` over blocks for ONNX, whose attention takes four axes only."""
     batch, blocks = q.shape[0], q.shape[2]
     q, k, v = (part.transpose(1, 2).flatten(0, 1) for part in (q, k, v))
     if allowed is not None:
@@ -64,7 +64,10 @@ def largest_until(
 
 
 def stable_order(codes: Int[Tensor, "*rows tokens"]) -> Int[Tensor, "*rows tokens"]:
-    """Tokens by code and then by position; ONNX has no stable sort, but needs none without ties."""
+    """Tokens by code and then by position.
+
+    ONNX has no stable sort, but needs none without ties.
+    """
     if not torch.onnx.is_in_onnx_export():
         return codes.sort(dim=-1, stable=True).indices
     tokens = codes.shape[-1]
@@ -79,5 +82,5 @@ def wide(tensor: Tensor) -> Tensor:
 def dots(
     rows: Float[Tensor, "*#batch count features"], vector: Float[Tensor, "*#batch features"]
 ) -> Float[Tensor, "... count"]:
-    """Each row's dot product with one vector; the vector on the left is five times faster."""
+    """Each row's dot product with one vector, put on the left: that is five times faster."""
     return (vector[..., None, :] @ rows.transpose(-1, -2))[..., 0, :]

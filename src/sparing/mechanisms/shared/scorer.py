@@ -15,8 +15,9 @@ from sparing.mechanisms.shared.arithmetic import wide
 class Scorer(nn.Module):
     """A small network from a token's features to one number for each head, before the sigmoid.
 
-    Two hidden layers of ``hidden`` units with GELU. Weights are drawn from ``generator`` as PyTorch
-    draws linear layers; biases are 0 but for the last, so that scores start about ``start``.
+    Two hidden layers of ``hidden`` units with GELU. Weights come from ``generator``, distributed as
+    in PyTorch's linear layers. Biases are 0 except the last, which makes scores start about
+    ``start``.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Scorer(nn.Module):
         return hidden
 
     def flops(self, rows: int) -> int:
-        """What the products for so many rows take, a multiply-add as 2."""
+        """FLOPs of the products for ``rows`` rows; a multiply-add counts as 2."""
         numbers: int = sum(weight.numel() for weight in self.weights)
         return 2 * rows * numbers
 

@@ -1,4 +1,4 @@
-"""From a head's score to the coordinates it uses, and attention over just those."""
+"""From a head's score to the coordinates it uses, and attention over only those."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from torch import Tensor
 
 from sparing.mechanisms.shared.arithmetic import wide
 
-# A score that is a whole number of coordinates up to rounding counts as that number.
+# A score that is a whole number of coordinates, up to rounding, counts as that number.
 _ROUNDING = 1e-4
 _SCORES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How scores become widths of a head of ``dim`` coordinates.
+    """Maps scores to widths of a head of ``dim`` coordinates.
 
-    A score above ``threshold`` (None: there is none) gives all; another one dim x score of them, at
-    least 1: rounded up to one of ``levels`` halvings of dim, or, with 0 levels, down to a whole
-    number. ``temperature`` is that of the sigmoid through which gradients pass the threshold.
+    A score above ``threshold`` (if there is one) gives all coordinates. Any other score gives dim x
+    score of them, at least 1: rounded up to one of ``levels`` halvings of dim or, with 0 levels,
+    down to a whole number. ``temperature`` is that of the sigmoid that passes gradients through the
+    threshold.
     """
 
     dim: int
@@ -36,17 +37,17 @@ class Cut:
         return sorted({max(1, -(-self.dim // 2**step)) for step in range(self.levels)})
 
     def widths(self, score: Float[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
-        """How many coordinates are used: hard numbers, without gradients."""
-        wanted = self.dim * score.detach()
+        """How many coordinates are used: whole numbers, without gradients."""
+        exact = self.dim * score.detach()
         if self.levels:
             sizes = torch.tensor(self.sizes(), device=score.device)
-            place = (sizes < (wanted - _ROUNDING).unsqueeze(-1)).sum(-1)
-            found = sizes[place.clamp(max=len(sizes) - 1)]
+            index = (sizes < (exact - _ROUNDING).unsqueeze(-1)).sum(-1)
+            width = sizes[index.clamp(max=len(sizes) - 1)]
         else:
-            found = (wanted + _ROUNDING).floor().clamp(1, self.dim).long()
+            width = (exact + _ROUNDING).floor().clamp(1, self.dim).long()
         if self.threshold is None:
-            return found
-        return torch.where(score.detach() > self.threshold, self.dim, found)
+            return width
+        return torch.where(score.detach() > self.threshold, self.dim, width)
 
     def hard(self, score: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows dim"]:
         """1 for the coordinates that are used, 0 for the rest."""
@@ -56,13 +57,13 @@ class Cut:
     def soft(self, score: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows dim"]:
         """clamp(dim x score - c, 0, 1) for coordinate c, so that the last one fades out.
 
-        Above the threshold all are 1; gradients pass it as a sigmoid (straight-through), and pass
-        the least width of 1 as if it were not there.
+        Above the threshold all are 1; gradients pass it as a sigmoid (straight-through). Gradients
+        ignore the minimum width of 1.
         """
-        wanted = self.dim * score
-        wanted = wanted + (wanted.clamp(min=1) - wanted).detach()
+        width = self.dim * score
+        width = width + (width.clamp(min=1) - width).detach()
         places = torch.arange(self.dim, device=score.device, dtype=score.dtype)
-        shares = (wanted.unsqueeze(-1) - places).clamp(0, 1)
+        shares = (width.unsqueeze(-1) - places).clamp(0, 1)
         if self.threshold is None:
             return shares
         smooth = ((score - self.threshold) / self.temperature).sigmoid()
@@ -72,7 +73,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Reach:
-    """What the queries may see: ``allowed`` where it is not everything; ``causal`` alone."""
+    """The keys that the queries may see: ``allowed`` where it is not all of them, or ``causal``."""
 
     allowed: Bool[Tensor, "batch_or_1 1 queries_or_1 keys"] | None
     causal: bool
@@ -96,8 +97,8 @@ def attend_by_width(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Attention over each head's first coordinates; the heads of one width are one call.
 
-    ``values`` cuts the values too and leaves zeros behind; ``rescale`` divides by the root of the
-    width instead of that of dim. Looks at the widths, so that it cannot be traced.
+    ``values`` cuts the values too and leaves zeros behind. ``rescale`` divides by the root of the
+    width instead of that of dim. It reads the widths, so it cannot be traced.
     """
     dim, out = q.shape[3], None
     for width in sorted(set(widths.flatten().tolist())):
@@ -133,7 +134,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, reach: Reach, scale: float) -> Tens
             rows = torch.arange(queries, device=q.device)[part, None]
             scores.masked_fill_(torch.arange(keys, device=q.device) > rows, -torch.inf)
         if allowed is not None:
-            own = allowed if allowed.shape[2] == 1 else allowed[:, :, part]
-            scores.masked_fill_(~own, -torch.inf)
+            visible = allowed if allowed.shape[2] == 1 else allowed[:, :, part]
+            scores.masked_fill_(~visible, -torch.inf)
         out[:, :, part] = scores.softmax(-1).to(v.dtype) @ v
     return out
