@@ -154,10 +154,8 @@ def slim(
     task = _task_of(model) if isinstance(task, str) and not task else task
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(task)}"
     read = _read(task, model, tokenizer, folder, settings)
-    requirements: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
-    chosen = replace(
-        study.BUDGETS["quick" if quick else "standard"], **read, **requirements, **settings
-    )
+    needs: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
+    chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **needs, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
 

@@ -39,14 +39,13 @@ def attend_by_scores(
     samples, heads, rows = _sizes(q.shape[0], q.shape[1], queries, keys * numbers_per_pair)
 
     def piece(sample: int, head: int, start: int) -> Tensor:
-        batch_part, some = slice(sample, sample + samples), slice(head, head + heads)
+        these, some = slice(sample, sample + samples), slice(head, head + heads)
         stop = min(start + rows, queries)
         seen = keys - queries + stop if mask.causal else keys
-        part = k[batch_part, some, :seen]
-        allowed = _allowed(mask, batch_part, stop - start, seen, q.device)
-        return _weighted(
-            scores(q[batch_part, some, start:stop], part, some), v[batch_part, some, :seen], allowed
-        )
+        part = k[these, some, :seen]
+        allowed = _allowed(mask, these, stop - start, seen, q.device)
+        products = scores(q[these, some, start:stop], part, some)
+        return _weighted(products, v[these, some, :seen], allowed)
 
     mixed = [
         torch.cat(

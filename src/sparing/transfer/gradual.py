@@ -118,10 +118,8 @@ def prune_gradually(
             stage_folder = folder / f"stage-{number}"
             score = _remove_to(model, task, goal / total, batches, step, stage_folder)
             tell = _within(on_progress, number - 1, stages)
-            stage_recipe = replace(
-                recipe, seed=recipe.seed + number - 1
-            )  # another order of the same data
-            result = train(model, task, stage_recipe, output_dir=stage_folder, on_progress=tell)
+            shuffled = replace(recipe, seed=recipe.seed + number - 1)  # another order of the data
+            result = train(model, task, shuffled, output_dir=stage_folder, on_progress=tell)
             done.append(PruneStage(total - goal, score, result.validation_score, result))
     name, fewer = type(model).__name__, before - size_of(model)
     return GradualReport(name, pruned_layers(model), fewer, task.metric, dense_score, tuple(done))

@@ -72,16 +72,14 @@ def swap(
     options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
     layer cannot be served; the model is untouched then.
     """
-    all_layers = find_layers(model := unwrapped(model, changed=True))
+    attention = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
-    self_layers = [layer for layer in all_layers if layer.index is not None]
+    self_layers = [layer for layer in attention if layer.index is not None]
     if layers is not None or not isinstance(mechanism, str):
         _refuse_shared(model, self_layers)
     plan = read_plan(mechanism, layers, options, len(self_layers))
     placements, left = _place(model, self_layers, plan, tokens)
-    left += [
-        LeftLayer(None, layer.name, layer.obstacle) for layer in all_layers if layer.index is None
-    ]
+    left += [LeftLayer(None, one.name, one.obstacle) for one in attention if one.index is None]
     if not placements:
         reasons = "; ".join(sorted({layer.reason for layer in left}))
         raise Unsupported(f"no layer of this {type(model).__name__} can be swapped: {reasons}")
@@ -91,7 +89,7 @@ def swap(
         unswap(model)
     attach(model, placements)
     activate(model)
-    order = [layer.name for layer in all_layers]
+    order = [layer.name for layer in attention]
     left.sort(key=lambda layer: order.index(layer.name))
     return SwapReport(type(model).__name__, tuple(rows), tuple(left), model)
 
