@@ -75,7 +75,7 @@ def test_many_pictures_are_read_one_by_one(tmp_path, monkeypatch):
     assert part.lengths == [1, 1]
     (root / "train" / "a" / "0.png").write_bytes(b"no picture")
     # the task that is loaded already: the types of a new one are checked on a picture at random
-    with pytest.raises(DataError, match="no picture that can be read"):
+    with pytest.raises(DataError, match="is not a picture in a known format"):
         list(task.splits["train"].inputs) + list(task.splits["validation"].inputs)
 
 
@@ -105,10 +105,10 @@ def test_the_middle_is_kept_and_the_shorter_side_fitted():
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda root: (root / "train/a/x.txt").write_text("x"), "no picture by its name"),
+        (lambda root: (root / "train/a/x.txt").write_text("x"), "is not a picture by its name"),
         (lambda root: (root / "train/b/3.png").write_bytes(_torn()), r"3.png cannot be read: "),
         (lambda root: (root / "train/y").mkdir(), "y holds no picture"),
-        (lambda root: (root / "val/z").mkdir(), "z is no class of train"),
+        (lambda root: (root / "val/z").mkdir(), "z is not a class of train"),
         (lambda root: (root / "val").rename(root / "vals"), "has no folder val or test"),
         (lambda root: (root / "train").rename(root / "trains"), "has no folder train"),
     ],
@@ -161,7 +161,7 @@ def test_cifar_10_damaged(tmp_path):
     place = tmp_path / "cifar-10-batches-bin"
     place.mkdir()
     (place / "data_batch_1.bin").write_bytes(_rows(20)[:-1])
-    with pytest.raises(DataError, match="are no rows of 3073"):
+    with pytest.raises(DataError, match="are not rows of 3073 bytes"):
         load_task("cifar10", data=tmp_path)
     (place / "data_batch_1.bin").write_bytes(b"\x0b" + bytes(3072))
     with pytest.raises(DataError, match="holds the label 11"):
@@ -191,7 +191,7 @@ def test_cifar_100s_binary_version_gives_the_fine_labels(tmp_path):
     ("spoil", "message"),
     [
         ({"names": 99}, "names 99 classes, not 100"),
-        ({"train": bytes(3073)}, "3073 bytes are no rows of 3074"),
+        ({"train": bytes(3073)}, "3073 bytes are not rows of 3074 bytes"),
         ({"test": bytes([0, 100]) + bytes(3072)}, "holds the label 100: it is not CIFAR-100"),
     ],
 )
@@ -314,8 +314,8 @@ def test_tiny_imagenets_boxes(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"n01_0.JPEG\t0\t0\t9", "n01_boxes.txt, line 1: no box of four numbers"),
-        (b"n01_0.JPEG\t0\t0\t9\tx", "line 1: no box of four numbers"),
+        (b"n01_0.JPEG\t0\t0\t9", "n01_boxes.txt, line 1 is not a box of four numbers"),
+        (b"n01_0.JPEG\t0\t0\t9\tx", "line 1 is not a box of four numbers"),
         (b"\n\nn01_0.JPEG\t9\t0\t8\t5", "the box is not in the picture"),
         (b"n01_0.JPEG\t0\t0\t64\t5", "the box is not in the picture"),
         (b"n01_0.JPEG\t0\t0\t9\t9", "no box for 9 pictures, n01_1.JPEG for one"),
@@ -364,7 +364,7 @@ def test_sixteen_bits_become_eight():
     pixels = decoded(_saved(Image.fromarray(values)), "x")
     expected = torch.tensor(values.astype(np.float64) / 257).round()
     assert (pixels[0] - expected).abs().max() <= 1
-    with pytest.raises(DataError, match="x has fractions for pixels"):
+    with pytest.raises(DataError, match="x has fractional pixels"):
         decoded(_saved(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF"), "x")
     wide = Image.fromarray(np.full((4, 4), 2**20, np.int32))
     with pytest.raises(DataError, match="x has pixels of more than 16 bits"):
@@ -411,14 +411,14 @@ def test_one_class_teaches_nothing(tmp_path):
         place = tmp_path / split / "cats"
         place.mkdir(parents=True)
         (place / "1.png").write_bytes(_picture())
-    with pytest.raises(DataError, match="holds only cats; two classes and more"):
+    with pytest.raises(DataError, match="holds only cats; it needs two classes or more"):
         load_task("image-folder", source=str(tmp_path))
 
 
 def test_a_picture_in_no_class_is_named(tmp_path):
     root = _folder(tmp_path, count=2)
     (root / "train" / "loose.png").write_bytes(_picture())
-    with pytest.raises(DataError, match=r"loose\.png stands in no class"):
+    with pytest.raises(DataError, match=r"loose\.png is in no class"):
         load_task("image-folder", source=str(root))
 
 
@@ -428,7 +428,7 @@ def test_a_test_split_without_labels_is_left_out(tmp_path):
     (root / "test" / "1.png").write_bytes(_picture())
     task = load_task("image-folder", source=str(root), image_size=16, patch_size=4)
     assert len(task.test) == 14
-    assert any("stand in no class's folder" in note for note in task.notes)
+    assert any("are in no class's folder" in note for note in task.notes)
 
 
 def test_a_strip_is_cut_before_it_is_scaled():

@@ -185,7 +185,7 @@ def test_several_columns_of_flags_and_lists_are_named(tmp_path):
     [
         ("t.jsonl", "[" * 100_000, "line 1 is no JSON .*deep"),
         ("t.jsonl", '{"text": "a", "label"', "line 1 is no JSON"),
-        ("t.jsonl", '"text"\n3', "line 1 is no JSON object"),
+        ("t.jsonl", '"text"\n3', "line 1 is not a JSON object"),
         ("t.jsonl", "", "holds no rows"),
         ("t.jsonl", '{"text": "a"}', "there is no column 'label'"),
         ("t.jsonl", '{"text": "\\ud800", "label": 1}', "text is no valid Unicode"),

@@ -190,5 +190,5 @@ def test_what_cannot_be_drawn(given, message):
 
 @pytest.mark.parametrize("given", [{"dashes": -1}, {"distractors": -2}])
 def test_there_cannot_be_less_than_nothing(given):
-    with pytest.raises(UsageError, match="there cannot be -"):
+    with pytest.raises(UsageError, match="dashes and distractors cannot be negative"):
         load_task("pathfinder", **given)

@@ -44,7 +44,7 @@ def test_classes_are_mixed_within_a_part():
 
 
 def test_more_than_there_is_is_refused():
-    with pytest.raises(UsageError, match="120 examples asked for, but there are 100"):
+    with pytest.raises(UsageError, match="120 examples requested, but there are 100"):
         stratified(LABELS, KEYS, (60, 60), 0)
 
 

@@ -212,7 +212,7 @@ def test_without_a_first_line_columns_are_numbers(tmp_path):
         ({"header": "no"}, "header must be true or false, got 'no'"),
         ({"max_tokens": "abc"}, "max_tokens must be a whole number, got 'abc'"),
         ({"examples": 1.5}, r"examples must be a whole number or none, got 1\.5"),
-        ({"examples": -5}, "there cannot be -5 examples"),
+        ({"examples": -5}, "a split cannot have -5 examples"),
     ],
 )
 def test_options_of_another_type_are_refused(folder, options, message):

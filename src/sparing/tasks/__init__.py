@@ -1,7 +1,7 @@
 """One file is one task: its data, splits, metrics, chance level, licence and source.
 
-Listing the names imports nothing; torch and the data libraries come with the first task loaded.
-A path, or a name with a slash from the hub, is a task of one's own: a folder of pictures, or texts.
+Listing the names imports nothing; torch and the data libraries are imported with the first task. A
+path, or a hub name with a slash, is a user's own task: a folder of pictures, or texts.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def names() -> list[str]:
 
 
 def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
-    """Load a task by name, by a path of one's own data, or by the dotted path of a module.
+    """Load a task by name, by a path to your own data, or by the dotted path of a module.
 
     A folder whose ``train`` holds folders, or that holds folders of pictures, is the task
-    ``image-folder``; any other path, and ``owner/name`` for a data set of the hub, is the task
-    ``text``. What is taken of your own files is logged, see ``Task.source_note``. A module has a
-    ``load`` function.
+    ``image-folder``. Any other path, and ``owner/name`` for a data set of the hub, is the task
+    ``text``. The columns and files used of your own data are logged, see ``Task.source_note``. A
+    module has a ``load`` function.
 
-    ``data`` is the folder of the task's files, for those that need one (otherwise the environment
-    variable ``SPARING_DATA``); ``options`` are the keyword arguments of the task's ``load``. Raises
-    ``UsageError`` for an unknown name or option or a ``data`` that is no folder, and ``DataError``
-    for files that are missing, cut short, broken or of another format.
+    ``data`` is the folder of the task's files, for tasks that need one (otherwise the environment
+    variable ``SPARING_DATA``). ``options`` are the keyword arguments of the task's ``load``. Raises
+    ``UsageError`` for an unknown name or option or a ``data`` that is not a folder, and
+    ``DataError`` for files that are missing, cut short, broken or of another format.
     """
     if data is not None and not expanded(data).is_dir():
         raise UsageError(f"the data folder {data} does not exist")
@@ -78,7 +78,7 @@ def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
             raise UsageError(f"task {name} has no option {quoted(option)}{nearest(option, known)}")
         hint = hints.get(option, Any)
         if hint is str and type(value) is int:
-            value = str(value)  # a column that is called by its number
+            value = str(value)  # a column named by its number
         require_type(f"task {name}", option, value, hint)
         given[option] = value
     task: Task = module.load(data=data, **given)
@@ -88,21 +88,21 @@ def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
 
 
 def options_of(name: str, data: Path | None = None) -> list[str]:
-    """The options that a task takes, by whatever name ``load_task`` knows it."""
+    """The options that a task takes, for any name that ``load_task`` accepts."""
     load = _home(name, data)[0].load
     return [option for option in inspect.signature(load).parameters if option != "data"]
 
 
 def facts(name: str) -> Facts:
-    """What is known of a task before its data is read."""
+    """The facts of a task that are known before its data is read."""
     known: Facts = _home(name)[0].FACTS
     return known
 
 
 def is_safe(name: str) -> bool:
-    """Whether a task that a file names is one of ours, a path, or a module imported already.
+    """Whether a task named in a file is built in, a path, or a module that is already imported.
 
-    ``load_task`` imports the module that a person names.
+    ``load_task`` imports any module that the user names.
     """
     try:
         _home(name, typed=False)
@@ -114,7 +114,7 @@ def is_safe(name: str) -> bool:
 def _home(
     name: str, data: Path | None = None, *, typed: bool = True
 ) -> tuple[ModuleType, dict[str, Any]]:
-    """The module of a task, and the options that its name stands for."""
+    """The module of a task, and the options that its name implies."""
     if name.replace("-", "_") in TASKS.names():
         return TASKS.load(name.replace("-", "_")), {}
     path = expanded(name)

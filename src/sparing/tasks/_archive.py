@@ -34,7 +34,7 @@ _Read = Callable[[], bytes]
 def find_archive(task: str, folder: Path, stems: Sequence[str], needed: str) -> Path:
     """The first folder, else archive, whose name begins with one of ``stems``.
 
-    Names that go on (``aclImdb_v1.tar.gz``) serve too. ``needed`` says in words what belongs there.
+    Longer names (``aclImdb_v1.tar.gz``) match too. ``needed`` names the files for the error.
     """
     for stem in stems:
         if (folder / stem).is_dir():
@@ -67,7 +67,7 @@ def files_in(path: Path, pattern_text: str, most: int) -> Iterator[tuple[re.Matc
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Whatever a damaged archive raises becomes ``DataError``, in one line."""
+    """Turn any error of a damaged archive into ``DataError``, in one line."""
     try:
         yield
     except (SparingError, MemoryError):
@@ -127,9 +127,9 @@ def _open_plain(path: Path) -> io.BufferedIOBase:
 
 
 class _Bounded(io.RawIOBase):
-    """An unpacked stream that gives so many bytes at most, in all and at once.
+    """An unpacked stream with a limit on its bytes, in all and at once.
 
-    tarfile reads a header of any size that the archive names into memory.
+    tarfile reads a header of any size that the archive states into memory.
     """
 
     def __init__(self, path: Path, stream: io.BufferedIOBase, total: int, at_once: int) -> None:
@@ -145,7 +145,7 @@ class _Bounded(io.RawIOBase):
         return content
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, which unpacks all up to it."""
+        """Move to a position, unpacking everything before it."""
         if whence == io.SEEK_SET:
             self._require(offset)
         return self.stream.seek(offset, whence)
@@ -160,14 +160,14 @@ class _Bounded(io.RawIOBase):
 
 
 def _require_end(tar: tarfile.TarFile) -> None:
-    """Raise ``TarError`` unless the archive ends where reading did, and its checksum is right.
+    """Raise ``TarError`` unless the archive ends where reading did and its checksum is right.
 
-    A damaged header in the middle looks like the end to tarfile: the rest would be left out.
+    A damaged header in the middle looks like the end to tarfile, which would skip the rest.
     """
     file = tar.fileobj
     assert file is not None
     file.seek(tar.offset)
-    while content := file.read(CHUNK_BYTES):  # to its end: there is the checksum of a gzip file
+    while content := file.read(CHUNK_BYTES):  # a gzip file has its checksum at its end
         if content.strip(b"\0"):
             raise tarfile.ReadError(f"no sound header at byte {tar.offset:,}")
 

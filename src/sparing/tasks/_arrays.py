@@ -1,4 +1,4 @@
-"""Pictures and labels of an npz file, whose arrays are checked by their headers before reading."""
+"""Pictures and labels of an npz file; headers are checked before arrays are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = "class_names"
 
 
 def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Part, tuple[str, ...]]:
-    """Training and test parts and class names of an npz file: pixels and labels of both by name.
+    """Training and test parts and class names of an npz file, by the names of its arrays.
 
     Pixels are (count, height, width, 3) of one byte, labels whole numbers, class names a list of
     texts. Nothing is unpickled. Raises ``DataError``, naming the array, for anything else.
@@ -45,7 +45,7 @@ def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Par
 
 
 def _array(path: Path, file: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """One array; its header is held against the bytes that there are."""
+    """One array, whose header must agree with the number of bytes."""
     member = f"{name}.npy"
     if member not in file.namelist():
         there = listed(entry.removesuffix(".npy") for entry in file.namelist())
@@ -57,7 +57,7 @@ def _array(path: Path, file: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with file.open(member) as content:
         version = np.lib.format.read_magic(content)
         if version not in ((1, 0), (2, 0)):
-            raise DataError(f"{path}: {name} is no plain array")
+            raise DataError(f"{path}: {name} is not a plain array")
         read = (
             np.lib.format.read_array_header_1_0
             if version == (1, 0)
@@ -92,7 +92,7 @@ def _class_names(path: Path, names: NDArray[Any]) -> tuple[str, ...]:
 
 
 def _class_numbers(path: Path, name: str, labels: NDArray[Any], classes: int) -> list[int]:
-    """The labels as class numbers; fractions and anything that is no number are refused."""
+    """The labels as class numbers; fractions and values that are not numbers are refused."""
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
         raise DataError(f"{path}: {name} is {_described(labels)}; labels are a list of integers")
     bad = labels[~((labels >= 0) & (labels < classes) & (labels == np.floor(labels)))]

@@ -1,4 +1,4 @@
-"""Arrow files that others wrote, looked at before anything of them is unpacked."""
+"""Arrow files from others, checked before anything in them is unpacked."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HEADER, BATCH_OF_DICTIONARY, COMPRESSION = 2, 1, 3  # fields of the format's own
 
 
 def require_plain_files(folder: Path) -> None:
-    """Raise ``DataError`` unless a saved data set's files lie in it and hold what they take.
+    """Raise ``DataError`` unless a saved data set's files are in it and uncompressed.
 
-    ``save_to_disk`` never compresses. A compressed file of kilobytes may unpack to more than there
-    is memory for, and is unpacked as soon as it is opened.
+    ``save_to_disk`` never compresses. A compressed file of kilobytes may unpack to more than the
+    memory, and is unpacked as soon as it is opened.
     """
     for state in sorted({*folder.glob(STATE), *folder.glob(f"*/{STATE}")}):
         listed = read_object(state, DataError).get(FILES, [])
@@ -30,7 +30,7 @@ def require_plain_files(folder: Path) -> None:
 
 
 def _is_compressed(path: Path) -> bool:
-    """Whether any batch of an arrow stream is compressed; bodies are not looked at."""
+    """Whether any batch of an arrow stream is compressed; bodies are not read."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     with pa.memory_map(str(path)) as source:
@@ -46,12 +46,12 @@ def _is_compressed(path: Path) -> bool:
 
 
 def _root(metadata: bytes) -> int:
-    """Where the root table of a flatbuffer lies."""
+    """The offset of a flatbuffer's root table."""
     return _number("<I", metadata, 0)
 
 
 def _field(metadata: bytes, table: int, number: int) -> int | None:
-    """Where a table's field lies; None where it is not given."""
+    """The offset of a table's field; None where it is missing."""
     layout = table - _number("<i", metadata, table)
     at = layout + 4 + 2 * number
     if at + 2 > layout + _number("<H", metadata, layout):
@@ -61,7 +61,7 @@ def _field(metadata: bytes, table: int, number: int) -> int | None:
 
 
 def _table(metadata: bytes, table: int, number: int) -> int | None:
-    """Where the table lies to which a field points."""
+    """The offset of the table to which a field points."""
     at = _field(metadata, table, number)
     return None if at is None else at + _number("<I", metadata, at)
 

@@ -1,4 +1,4 @@
-"""What CIFAR-10 and CIFAR-100 share: rows of label bytes and 3 x 32 x 32 pixels, and the hub."""
+"""Shared by CIFAR-10 and CIFAR-100: rows of label bytes and 3 x 32 x 32 pixels, and the hub."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BATCH_BYTES = 2**28  # CIFAR-100's training file has 154 million
 
 
 def from_rows(path: Path, content: bytes, *, name: str, labels: int, classes: int) -> Part:
-    """The images of a binary file, whose rows begin with so many bytes of labels, the finest last.
+    """The images of a binary file whose rows begin with ``labels`` label bytes, the finest last.
 
-    Raises ``DataError`` for what is no whole number of rows and for labels that there are not.
+    Raises ``DataError`` for an incomplete row and for labels out of range.
     """
     width = labels + PIXELS
     if len(content) % width or not content:
-        raise DataError(f"{path}: {len(content)} bytes are no rows of {width}: get it again")
+        raise DataError(f"{path}: {len(content)} bytes are not rows of {width} bytes: get it again")
     rows = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).reshape(-1, width)
     values = rows[:, labels - 1].tolist()
     if max(values) >= classes:

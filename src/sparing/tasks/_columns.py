@@ -1,4 +1,4 @@
-"""Which columns of your own rows are the texts, which is the label, and what is left out."""
+"""Which columns of your own rows are the texts, which is the label, and which are left out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FLAGS = ("0", "1", "0.0", "1.0", "True", "False", "true", "false")
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that are wanted; "" where a file's own decide."""
+    """The requested columns; "" means that the file's own names decide."""
 
     text: str
     pair: str
@@ -58,7 +58,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The columns that are taken, and those that are not."""
+    """The columns that are used, and those that are not."""
 
     texts: tuple[str, ...]
     label: str
@@ -66,7 +66,7 @@ class Chosen:
 
     @property
     def note(self) -> str:
-        """What is taken, for people."""
+        """The used columns, in words."""
         left = f"; left out: {_shown(self.left_out)}" if self.left_out else ""
         return f"texts: {_shown(self.texts)}; label: {_shown((self.label,))}{left}"
 
@@ -80,8 +80,8 @@ def choose(frame: Frame, columns: Columns) -> Chosen:
 
     Without ``text`` these are left out: columns that are an index by their name or their values
     (whole numbers in one sequence), and columns of numbers beside texts. Of the rest a known pair
-    of names is taken, else a known name, else all, where there are one or two. Raises ``DataError``
-    where that does not decide.
+    of names is used, else a known name, else all, if there are one or two. Raises ``DataError``
+    where the choice is not clear.
     """
     names, label = frame.names, columns.label
     if not names:
@@ -163,8 +163,7 @@ def _is_flag(values: Sequence[Any]) -> bool:
 
 
 def rows_of(frame: Frame, chosen: Chosen, answer: Answer) -> tuple[list[Row], list[str]]:
-    """The rows, and the broken ones in words: without a text, or with a label that ``answer``
-    does not know.
+    """The rows, and a description of each broken one: no text, or a label unknown to ``answer``.
 
     Raises ``DataError`` for lists as labels.
     """
@@ -194,7 +193,7 @@ def _value(frame: Frame, name: str, label: Any, answer: Answer) -> int | float |
         return None
     try:
         return answer(str(label).strip())
-    except ValueError:  # a whole number of thousands of digits has no text
+    except ValueError:  # Python refuses to write a whole number of thousands of digits
         return None
 
 
@@ -240,6 +239,6 @@ def in_order(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def like(columns: Columns, chosen: Chosen) -> Columns:
-    """The columns that the training file's choice names, for files of another order."""
+    """The columns chosen for the training file, by name, for files with another order."""
     first, *rest = chosen.texts
     return replace(columns, text=first, pair=rest[0] if rest else "", label=chosen.label)

@@ -1,4 +1,4 @@
-"""The endings of the files that hold rows or pictures, in lower case."""
+"""The file name endings of rows and of pictures, in lower case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PICTURES = (
 
 
 def ends_with(name: str | Path, endings: Sequence[str]) -> bool:
-    """Whether a file's name has one of these endings, in capitals or not."""
+    """Whether a file's name has one of these endings, in any case."""
     return str(name).lower().endswith(tuple(endings))
 
 
@@ -44,7 +44,7 @@ def files_with(folder: Path, stem: str, endings: Sequence[str]) -> list[Path]:
 
 
 def holds_classes(folder: Path) -> bool:
-    """Whether a folder has folders in it that hold pictures: a folder for each class."""
+    """Whether a folder contains folders of pictures, one for each class."""
     return any(
         ends_with(inside.name, PICTURES)
         for entry in folder.iterdir()

@@ -1,4 +1,4 @@
-"""What is known of a task before its data is read: for lists, and for the task itself."""
+"""The facts of a task before its data is read: for lists, and for the task itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Facts:
     """A task's metrics, its chance level, licence and source.
 
-    The first of ``metrics`` is the one that a task is judged by. ``chance`` is its value on the
-    published test split for the best answer that never changes; None where the data is the user's
-    own or drawn anew. ``splits`` says in words what the test split is.
+    A task is evaluated by the first of ``metrics``. ``chance`` is its value on the published test
+    split for the best constant answer. It is None where the data is the user's own or newly
+    generated. ``splits`` describes the test split in words.
     """
 
     metrics: tuple[str, ...]
@@ -22,5 +22,5 @@ class Facts:
 
     @property
     def metric(self) -> str:
-        """The metric that the task is judged by."""
+        """The metric that the task is evaluated by."""
         return self.metrics[0]

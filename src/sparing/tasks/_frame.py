@@ -20,7 +20,7 @@ from sparing.tasks.shared.table import UTF_8, columns_in, fields_of_any_size, te
 
 SNIFFED_LINES, SNIFFED_CHARACTERS = 20, 2**16
 SEPARATORS = ",;\t|"
-PARQUET_ROWS = 256  # decoded at once: a row that is stored once may be repeated
+PARQUET_ROWS = 256  # of decoded bytes: a row that is stored once may be repeated
 STRINGS = ("string", "large_string", "string_view")
 
 
@@ -28,10 +28,10 @@ STRINGS = ("string", "large_string", "string_view")
 class Frame:
     """The columns of one file or split.
 
-    ``column`` gives a column's values, None where a row has none. ``texts`` are the columns that
-    may hold texts. Rows are called by ``unit`` and ``numbers`` in messages; ``faults`` are those
-    with another number of columns. ``assumed`` says what was read off the file. Of a table the
-    first line names the columns, and all values are text.
+    ``column`` returns a column's values, None where a row has none. ``texts`` are the columns that
+    may hold texts. Messages name rows by ``unit`` and ``numbers``; ``faults`` are the rows with
+    another number of columns. ``assumed`` lists properties that were guessed from the file. The
+    first line of a table names the columns, and all its values are text.
     """
 
     source: str
@@ -90,7 +90,7 @@ def _table(path: Path, text: str, *, header: bool, label: str) -> Frame:
 
 
 def _first_line(path: Path, text: str, separator: str, quotes: bool) -> list[str]:
-    """The names in the first line, which may run over several in csv."""
+    """The names in the first line, which may span several lines in csv."""
     if not quotes:
         return text.partition("\n")[0].rstrip("\r").split(separator)
     with fields_of_any_size():
@@ -102,7 +102,7 @@ def _first_line(path: Path, text: str, separator: str, quotes: bool) -> list[str
 
 
 def _sniffed(text: str) -> str:
-    """The separator that csv's sniffer sees in the first lines; "" where it sees none."""
+    """The separator that csv's sniffer detects in the first lines; "" if it detects none."""
     lines = text[:SNIFFED_CHARACTERS].split("\n")[:SNIFFED_LINES]
     try:
         return csv.Sniffer().sniff("\n".join(lines), SEPARATORS).delimiter
@@ -158,7 +158,7 @@ def _objects(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
         ]
     for number, row in numbered:
         if not isinstance(row, dict):
-            raise DataError(f"{path}: line {number} is no JSON object of columns: {quoted(row)}")
+            raise DataError(f"{path}: line {number} is not a JSON object of columns: {quoted(row)}")
         yield number, row
 
 

@@ -34,7 +34,7 @@ TestSplit = Literal["dev", "labelled"]
 
 @dataclass(frozen=True)
 class Labelled:
-    """A labelled test file beside GLUE's own: its names, its places, how it is read, its rows."""
+    """A labelled test file beside GLUE's own: its names, folders, table format and rows."""
 
     files: tuple[str, ...]
     table: Table
@@ -46,10 +46,11 @@ class Labelled:
 class Glue:
     """One of GLUE's sets.
 
-    ``labels`` are the classes in the hub's order, ``written`` how the files write them (where they
-    differ), ``values`` the range where the label is a number; ``dev`` the names of the dev file,
-    ``more`` further dev files by split name; ``rows`` how many rows were published in each file;
-    ``hub`` the columns there; ``tokenised`` texts have spaces around their marks already.
+    ``labels`` are the classes in the hub's order, ``written`` their names in the files (where they
+    differ), ``values`` the range where the label is a number. ``dev`` are the names of the dev
+    file, ``more`` further dev files by split name. ``rows`` is how many rows were published in each
+    file; ``hub`` are the columns there. ``tokenised`` texts already have spaces around their
+    punctuation.
     """
 
     name: str
@@ -79,18 +80,18 @@ class Glue:
         examples: int | None,
         seed: int,
     ) -> Reading:
-        """How its texts are read."""
+        """The options for reading its texts."""
         return Reading(tokenizer, vocabulary, max_tokens, examples, seed, self.tokenised)
 
     @property
     def needed_files(self) -> str:
-        """The files in words."""
+        """The files, in words."""
         dev = [names[0] for names in (self.dev, *self.more.values())]
         return f"GLUE's train.tsv and {' and '.join(dev)} (or .gz)"
 
 
 def dev_loader(glue: Glue) -> Callable[..., Task]:
-    """The ``load`` of a set that is tested on its dev file and has nothing of its own to choose."""
+    """The ``load`` of a set that is tested on its dev file and has no options of its own."""
 
     def load(
         *,
@@ -102,11 +103,11 @@ def dev_loader(glue: Glue) -> Callable[..., Task]:
         skip_broken: bool = False,
         seed: int = 0,
     ) -> Task:
-        """GLUE's dev set is the test split, validation is cut from train.
+        """GLUE's dev set is the test split; validation is cut from train.
 
         The text options are those of ``Reading``. Broken rows raise ``DataError`` with their lines;
-        ``skip_broken`` leaves them out and says so in the task's notes. Files are looked for in the
-        set's folder in glue/ below the data folder; without one the hub is asked.
+        ``skip_broken`` leaves them out and adds a note to the task. Files are looked for in the
+        set's folder in glue/ below the data folder; without a data folder they come from the hub.
         """
         reading = glue.reading(tokenizer, vocabulary, max_tokens, examples, seed)
         return glue_task(glue, data, reading, test="dev", skip_broken=skip_broken)
@@ -115,7 +116,7 @@ def dev_loader(glue: Glue) -> Callable[..., Task]:
 
 
 def labelled_loader(glue: Glue) -> Callable[..., Task]:
-    """The ``load`` of a set that has a labelled test file besides."""
+    """The ``load`` of a set that also has a labelled test file."""
 
     def load(
         *,
@@ -128,7 +129,7 @@ def labelled_loader(glue: Glue) -> Callable[..., Task]:
         skip_broken: bool = False,
         seed: int = 0,
     ) -> Task:
-        """As ``dev_loader``'s, but that ``test="labelled"`` takes the set's labelled test file.
+        """As ``dev_loader``'s; ``test="labelled"`` uses the set's labelled test file.
 
         The dev set then becomes the further split ``dev``.
         """
@@ -152,7 +153,7 @@ def cut_loader(glue: Glue) -> Callable[..., Task]:
         skip_broken: bool = False,
         seed: int = 0,
     ) -> Task:
-        """As ``dev_loader``'s, but that ``cut_dev`` cuts all splits from the dev file."""
+        """As ``dev_loader``'s; ``cut_dev`` cuts all splits from the dev file."""
         reading = glue.reading(tokenizer, vocabulary, max_tokens, examples, seed)
         return glue_task(glue, data, reading, test="dev", skip_broken=skip_broken, cut_dev=cut_dev)
 
@@ -171,7 +172,7 @@ def glue_task(
     """The task of one of GLUE's sets; dev is its test split unless ``test`` is "labelled".
 
     With the labelled test set the dev set is the further split ``dev``. ``cut_dev`` makes all
-    splits of the dev file, where there is no training file. Raises ``UsageError`` for a test set
+    splits from the dev file, where there is no training file. Raises ``UsageError`` for a test set
     that does not exist, ``DataError`` for files that are missing or broken.
     """
     if test not in ("dev", "labelled") or (test == "labelled" and one.labelled is None):
@@ -201,8 +202,8 @@ def glue_task(
 def _three_parts(rows: list[Row], seed: int) -> list[list[Row]]:
     """Four tenths to test on, one to validate, the rest to train; no text is in two of them.
 
-    QNLI has its questions in pairs of rows with opposite labels: one to learn from would tell the
-    other's answer.
+    QNLI has its questions in pairs of rows with opposite labels: a pair across splits would leak
+    the answer.
     """
     sizes = (len(rows) * 4 // 10, len(rows) // 10)
     parts = kept_together([row.texts for row in rows], sizes, seed)
@@ -212,7 +213,7 @@ def _three_parts(rows: list[Row], seed: int) -> list[list[Row]]:
 
 
 class _Source:
-    """Where rows come from, and what there is to say about them."""
+    """A source of rows, with notes on them."""
 
     def __init__(self, one: Glue) -> None:
         self.one = one
@@ -220,7 +221,7 @@ class _Source:
         self.subset = False
 
     def noted(self, part: str, rows: list[Row], published: int, skipped: int = 0) -> list[Row]:
-        """The rows; that they are a part of what was published is noted."""
+        """The rows; a note is added if they are a part of the published ones."""
         if len(rows) + skipped < published:
             self.subset = True
             self.notes.append(f"subset: {part} holds {len(rows)} of {published} published rows")

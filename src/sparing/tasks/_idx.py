@@ -1,4 +1,4 @@
-"""Grey pictures in idx files, as MNIST was published and what came after it."""
+"""Grey pictures in idx files, the format of MNIST and of later data sets."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def check_sizes(name: str, sizes: Sizes) -> None:
 def read_part(name: str, folder: Path, stems: tuple[str, ...], classes: int) -> GreyPart:
     """Images and labels of one part; both must come from the same stem.
 
-    Raises ``DataError`` for what is missing, damaged or does not belong together.
+    Raises ``DataError`` for files that are missing, damaged or do not match.
     """
     path = find(name, folder, [f"{stem}-images-idx3-ubyte" for stem in stems])
     stem = path.name.partition("-")[0]
@@ -123,7 +123,7 @@ def read_part(name: str, folder: Path, stems: tuple[str, ...], classes: int) -> 
 
 
 def read_idx(path: Path, axes: int) -> UInt8[Tensor, "..."]:
-    """The bytes of an idx file as a tensor of so many axes.
+    """The bytes of an idx file as a tensor of ``axes`` axes.
 
     The format: two zero bytes, the element type (8 is unsigned byte), the number of axes, one
     big-endian size for each, then the elements. Raises ``DataError`` for anything else.

@@ -23,7 +23,7 @@ Sources = Sequence[Path | bytes | Tensor]
 
 @dataclass(frozen=True)
 class Part:
-    """Pictures with their class numbers; ``keys`` name them and decide which go where.
+    """Pictures with their class numbers; ``keys`` name them and decide their split.
 
     ``boxes`` are those of the pictures' objects, where they are known.
     """
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Pixels along a side of the images that a model sees and of its patches; rows kept."""
+    """The side of an image and of a patch in pixels, and the number of training examples."""
 
     image_size: int
     patch_size: int
@@ -54,10 +54,10 @@ def image_task(
     validation: Part | None = None,
     notes: tuple[str, ...] = (),
 ) -> Task:
-    """A task of colour images from -1 to 1, judged by top-1 and, with six classes or more, top-5.
+    """A task of colour images from -1 to 1, evaluated by top-1 and, from six classes on, top-5.
 
-    Validation takes a tenth of the training images, at most 5,000, with the classes in proportion,
-    where it is not given. Notes that begin with "subset" make it one.
+    Where validation is not given, it takes a tenth of the training images, at most 5,000, with the
+    classes in proportion. Notes that begin with "subset" make the task a subset.
     """
     check_parts(name, sizes, train, test)
     held_out = 0 if validation else min(VALIDATION, len(train.labels) // 10)
@@ -85,7 +85,7 @@ def image_task(
 
 
 def check_parts(name: str, sizes: Sizes, train: Part, test: Part) -> None:
-    """Raise ``UsageError`` for sizes that do not fit, ``DataError`` where there are no pictures."""
+    """Raise ``UsageError`` for sizes that do not fit, ``DataError`` if there are no pictures."""
     if sizes.image_size < 1 or sizes.patch_size < 1 or sizes.image_size % sizes.patch_size:
         raise UsageError(
             f"{name}: patch_size must divide image_size, got {sizes.patch_size} and "
@@ -107,7 +107,7 @@ def chosen(part: Part, indices: Sequence[int]) -> Part:
 
 
 def cut_test(whole: Part, seed: int) -> tuple[Part, Part]:
-    """Training and test pictures: a fifth of them, with the classes in proportion."""
+    """Training and test pictures: a fifth for the test, with the classes in proportion."""
     share, count = len(whole.labels) // 5, len(whole.labels)
     test, rest = stratified(whole.labels, whole.keys, (share, count - share), seed)
     return chosen(whole, rest), chosen(whole, test)
@@ -121,5 +121,5 @@ def _examples(part: Part, size: int) -> Examples:
 
 
 def from_pixels(pixels: UInt8[Tensor, "count 3 height width"], labels: Sequence[int]) -> Part:
-    """A part of pixels in memory, named by their places."""
+    """A part from pixels in memory, named by their positions."""
     return Part(list(pixels), labels, [str(index) for index in range(len(labels))])

@@ -1,4 +1,4 @@
-"""Dashed curves among distractors, drawn for many images at once."""
+"""Dashed curves among distractors, generated for many images at once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 Points = NDArray[np.int64]
 Grid = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
-# How far a step along a curve may turn. The bend wanders while the curve goes on (its deviation,
-# and after how many steps it is mostly forgotten), and each step has some chance of its own: were
-# it one bend all along, the distance of a curve's ends would tell how it arrives at them.
+# How far a step along a curve may turn. The bend drifts along the curve (its deviation,
+# and after how many steps it is mostly forgotten), and each step adds independent noise: with
+# one constant bend, the distance of a curve's ends would reveal its direction there.
 TURN, BEND, FORGOTTEN, CHANCE = 0.5, 0.18, 8, 0.12
-# The first and the last dash of a curve that may be marked: a mark must not hide the whole of it.
+# Dashes of the ends of a curve that may be marked: a mark must not hide the whole dash.
 END_DASH = 4
-# Pixels between a curve and the image's edge; tries to place a curve; rounds of so many curves at
-# least, fewer where the first ones give no image; partners that each curve is tried with.
+# Pixels between a curve and the image's edge; tries to place a curve; the least curves in a round,
+# and the rounds without an image before giving up; partners that each curve is tried with.
 MARGIN, TRIES, ROUNDS, HOPELESS, FEWEST, PARTNERS = 2, 60, 400, 2, 400, 200
 # Between both ends of a long curve.
 LEAST_AWAY = 6
@@ -31,10 +31,10 @@ DASH_LEVEL, MARK_LEVEL = 160, 255
 
 @dataclass(frozen=True)
 class Curves:
-    """How curves are drawn: dashes of the two long ones, of distractors, and how many of those.
+    """The parameters of curves: dashes of the two long ones and of distractors, and their number.
 
     ``dash`` and ``gap`` are pixels along a curve. Curves keep ``apart``: farther from each other
-    than the next dash is.
+    than from the next dash.
     """
 
     side: int
@@ -46,17 +46,17 @@ class Curves:
 
     @property
     def apart(self) -> int:
-        """Nothing else comes so near to a curve, in pixels."""
+        """The least distance of other curves to a curve, in pixels."""
         return self.gap + 1
 
     def points(self, dashes: int) -> int:
-        """Pixels along a curve of so many dashes."""
+        """Pixels along a curve of ``dashes`` dashes."""
         return dashes * (self.dash + self.gap) - self.gap
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which ends may be marked: of one curve (count, 2, 2), and of both; and whether they may."""
+    """The ends to mark: of one curve (count, 2, 2), or of both; and whether they may be marked."""
 
     together: Points
     apart: Points
@@ -68,10 +68,10 @@ def draw_images(
 ) -> tuple[NDArray[np.uint8], Numbers]:
     """Images (count, side, side) with two marked ends each, and the distance between the marks.
 
-    Where the label is 1 the marks stand at both ends of one long curve; else at one end of each of
-    two. Only such curves come into one image of which both could be marked, about equally far apart
-    and as far out, and left by their curves at like angles: what is drawn does not depend on the
-    label, and what surrounds the marks tells little of it.
+    Where the label is 1 the marks are at both ends of one long curve; else at one end of each of
+    two. The curves of an image allow both kinds of marks: about equally far from each other and
+    from the middle, with the curves leaving them at like angles. So the picture does not depend on
+    the label, and the surroundings of the marks reveal little of it.
     """
     count, batches = len(labels), list[tuple[Grid, Points, Points]]()
     for _ in range(ROUNDS):
@@ -92,7 +92,7 @@ def draw_images(
 
 
 def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid, Points, Points]:
-    """At most so many images of curves, and the places to mark in them (count, 2, 2) either way."""
+    """At most ``count`` images of curves, and the positions to mark (count, 2, 2) by label."""
     one = _long(chance, count, curves)
     paths, together, apart = _paired(one, _long(chance, count, curves) if len(one) else one, curves)
     taken = np.zeros((len(paths), curves.side, curves.side), dtype=bool)
@@ -106,7 +106,7 @@ def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid
 
 
 def _long(chance: np.random.Generator, count: int, curves: Curves) -> Points:
-    """At most so many long curves (count, points, 2), each in an image of its own."""
+    """At most ``count`` long curves (count, points, 2), each in an image of its own."""
     points, batches, total = curves.points(curves.dashes), list[Points](), 0
     for _ in range(TRIES):
         paths, good = _walk(chance, count, points, curves.side)
@@ -120,9 +120,10 @@ def _long(chance: np.random.Generator, count: int, curves: Curves) -> Points:
 
 
 def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points, Points]:
-    """Pairs of curves (count, 2, points, 2) that keep apart, and the places to mark either way.
+    """Pairs of curves (count, 2, points, 2) that keep apart, and the positions to mark.
 
-    Each curve stands in one pair at most. Trying many partners costs less than drawing anew.
+    Positions are given for both labels. Each curve is in one pair at most. Trying many partners
+    costs less than generating new curves.
     """
     size, inward = min(len(one), len(other)), min(END_DASH, one.shape[1]) - 1
     tips = [paths[:, [[0, inward], [-1, -1 - inward]]] for paths in (one, other)]
@@ -174,7 +175,7 @@ def _walk(chance: np.random.Generator, count: int, points: int, side: int) -> tu
 
 
 def _bends(chance: np.random.Generator, count: int, steps: int) -> Numbers:
-    """Bends that wander (count, steps): an autoregressive process of the first order."""
+    """Bends that drift (count, steps): an autoregressive process of the first order."""
     share = np.exp(-1 / FORGOTTEN)
     bends = chance.normal(0, BEND, (count, steps))
     for step in range(1, steps):
@@ -183,7 +184,7 @@ def _bends(chance: np.random.Generator, count: int, steps: int) -> Numbers:
 
 
 def _meets_itself(paths: Points, curves: Curves) -> Grid:
-    """Whether a curve comes near to a part of itself that is not next to it."""
+    """Whether a curve comes near to a part of itself that is not adjacent."""
     places = np.arange(paths.shape[1])
     meets = np.abs(places[:, None] - places) > 2 * curves.dash
     for axis in np.moveaxis(paths.astype(np.int16), -1, 0):
@@ -210,10 +211,10 @@ def _paint(
 
 
 def _choose(tips: Points, side: int) -> _Choice:
-    """Of both curves and the four pairs of their ends, those most alike.
+    """The pair of ends, out of the four pairs of two curves, that is most alike.
 
-    ``tips`` are the ends (count, curve, end, 2, 2), each with a point a little farther in. They are
-    chosen without a look at the label, so that the choice says nothing about it.
+    ``tips`` are the ends (count, curve, end, 2, 2), each with a point a little farther in. The
+    choice ignores the label, so it reveals nothing about it.
     """
     rows, four = np.arange(len(tips)), tips.reshape(len(tips), 4, 2, 2)
     ends = _described(tips[:, :, 0], tips[:, :, 1], side)
@@ -233,7 +234,7 @@ def _choose(tips: Points, side: int) -> _Choice:
 
 
 def _described(one: Points, other: Points, side: int) -> tuple[Numbers, Numbers, Numbers]:
-    """How far two ends are from each other, and from the middle, the nearer one first.
+    """The distance of two ends from each other, and from the middle, the nearer one first.
 
     Then the angle at which each curve leaves its end, seen from the line to the other end.
     """
@@ -248,7 +249,7 @@ def _described(one: Points, other: Points, side: int) -> tuple[Numbers, Numbers,
 
 
 def _turned(angles: Numbers, pair: Numbers) -> Numbers:
-    """How much two angles differ from two others, when ends are exchanged or seen in a mirror."""
+    """The difference of two angles from two others, up to exchange of ends and mirroring."""
     ways = (pair, -pair, pair[..., ::-1], -pair[..., ::-1])
     differences = [np.abs((angles - way + np.pi) % (2 * np.pi) - np.pi).max(-1) for way in ways]
     return np.asarray(np.minimum.reduce(differences))
@@ -259,7 +260,7 @@ def _length(steps: Points) -> Numbers:
 
 
 def _mark(pixels: NDArray[np.uint8], marks: Points) -> None:
-    """A bright dot of 3 x 3 pixels at each marked place."""
+    """A bright dot of 3 x 3 pixels at each marked position."""
     rows, side = np.arange(len(pixels))[:, None], pixels.shape[1]
     for down in range(-1, 2):
         for right in range(-1, 2):

@@ -1,4 +1,4 @@
-"""Pictures of any size and format as tensors of one size, read when they are asked for."""
+"""Pictures of any size and format as tensors of one size, read on access."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from PIL import Image
 
 IN_MEMORY_BYTES = 2**30
-LONGEST_SIDE = 4  # times the shorter one: what is left after the cut does not see further
+LONGEST_SIDE = 4  # times the shorter one: pixels beyond do not reach the result
 WHITE_OF_16_BITS = 2**16 - 1
-# Others, such as PostScript, are programs or have readers that few people test.
+# Other formats, such as PostScript, are programs or have readers that are little tested.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
 MOST_PIXELS = 2**26  # 8,192 x 8,192; Pillow warns from 89 million on
 MOST_FILE_BYTES = 2**30
-NAME_CHARACTERS = 80  # of a picture in an archive, whose end says most
+NAME_CHARACTERS = 80  # of a picture in an archive; the end of a name says most
 ORIENTATION = 0x0112  # the EXIF tag
-# Pillow logs what it then raises; without a handler Python would print that beside our line.
+# Pillow logs what it then raises; without a handler Python would print it too.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, eq=False)
 class Pictures(Sequence[Tensor]):
-    """Colour pictures (3, size, size) from -1 to 1, each read and scaled when asked for.
+    """Colour pictures (3, size, size) from -1 to 1, each read and scaled on access.
 
     A source is a file, a file's bytes, or pixels (3, height, width) of one byte. The shorter side
     is scaled to ``size``, bilinear with antialiasing, and the middle is kept. Grey and palette
-    pictures become colour, 16 bits become 8, what is transparent lies on white, and a camera's
-    note of how it was held is heeded. -1 to 1 is the range of transformers' vision transformers.
-    Raises ``DataError`` naming the picture that is none, by ``names`` where it is no file.
+    pictures become colour, 16 bits become 8, transparent pixels become white, and EXIF orientation
+    is applied. -1 to 1 is the range of transformers' vision transformers. Raises ``DataError``
+    naming a broken picture, by ``names`` where it is not a file.
     """
 
     sources: Sequence[Path | bytes | Tensor]
@@ -71,7 +71,7 @@ class Pictures(Sequence[Tensor]):
         return Pictures([self.sources[index] for index in indices], self.size, names)
 
     def read(self) -> Tensor | Pictures:
-        """All pictures as one tensor where it takes at most 1 GiB, else themselves."""
+        """All pictures as one tensor if it takes at most 1 GiB, else themselves."""
         if len(self) * 3 * self.size**2 * 4 > IN_MEMORY_BYTES or not len(self):
             return self
         return torch.stack([self[index] for index in range(len(self))])
@@ -81,14 +81,14 @@ def decoded(source: Path | bytes, name: str) -> UInt8[Tensor, "3 height width"]:
     """A picture's pixels, of the first frame where there are several.
 
     This is the only function that opens pictures. Raises ``DataError``, before anything is
-    unpacked, for a picture of more than ``MOST_PIXELS`` pixels or of another format than
-    ``FORMATS``, and for what is no picture or is cut short.
+    unpacked, for a picture of more than ``MOST_PIXELS`` pixels or of a format that is not in
+    ``FORMATS``. It also raises it for files that are not pictures or are cut short.
     """
     label = str(source) if isinstance(source, Path) else quoted(name, NAME_CHARACTERS)[1:-1]
     if isinstance(source, Path):
         _require_file(source)
     try:
-        # of sizes above Pillow's limit, which is above the one here, and of broken notes
+        # of sizes above Pillow's limit, which is above the one here, and of broken EXIF data
         with warnings.catch_warnings(action="ignore"), _opened(source, label) as picture:
             pixels = np.asarray(_in_colour(_upright(picture), label))
     except (SparingError, MemoryError):
@@ -102,9 +102,9 @@ def decoded(source: Path | bytes, name: str) -> UInt8[Tensor, "3 height width"]:
 
 
 def _require_file(path: Path) -> None:
-    """Raise ``DataError`` for what is no plain file: a pipe would be waited for."""
+    """Raise ``DataError`` for anything but a plain file: reading a pipe would block."""
     if not path.is_file():
-        raise DataError(f"{path} is no file that can be read")
+        raise DataError(f"{path} is not a readable file")
     if path.stat().st_size > MOST_FILE_BYTES:
         raise DataError(f"{path} has more than {MOST_FILE_BYTES:,} bytes: too many for a picture")
 
@@ -119,7 +119,9 @@ def _opened(source: Path | bytes, label: str) -> Image.Image:
     try:
         picture = Image.open(file, formats=formats)
     except UnidentifiedImageError as error:
-        raise DataError(f"{label} is no picture that can be read ({', '.join(formats)})") from error
+        raise DataError(
+            f"{label} is not a picture in a known format ({', '.join(formats)})"
+        ) from error
     except Image.DecompressionBombError as error:
         raise DataError(f"{label} has more than {MOST_PIXELS:,} pixels") from error
     width, height = picture.size
@@ -132,16 +134,16 @@ def _opened(source: Path | bytes, label: str) -> Image.Image:
 
 
 def _upright(picture: Image.Image) -> Image.Image:
-    """The picture turned as its EXIF notes say; where these cannot be read, as it is stored.
+    """The picture turned as its EXIF data says; as stored where that cannot be read.
 
-    Pillow's own ``exif_transpose`` writes all notes anew, which fails where one is broken.
+    Pillow's own ``exif_transpose`` rewrites all EXIF data, which fails where some of it is broken.
     """
     from PIL.Image import Transpose
 
-    picture.load()  # a PNG's notes may follow its pixels, and TIFF pictures are turned here
+    picture.load()  # a PNG's EXIF data may follow its pixels, and TIFF pictures are turned here
     try:
         orientation = picture.getexif().get(ORIENTATION)
-    except Exception:  # struct.error, and whatever else broken notes end in
+    except Exception:  # struct.error, and any other error of broken EXIF data
         return picture
     turns = {
         2: Transpose.FLIP_LEFT_RIGHT,
@@ -157,11 +159,11 @@ def _upright(picture: Image.Image) -> Image.Image:
 
 
 def _in_colour(picture: Image.Image, label: str) -> Image.Image:
-    """The picture in red, green and blue of one byte each; Pillow alone would cut 16 bits off."""
+    """The picture in red, green and blue of one byte each; Pillow alone would clip 16 bits."""
     from PIL import Image
 
     if picture.mode == "F":
-        raise DataError(f"{label} has fractions for pixels, whose range nothing tells")
+        raise DataError(f"{label} has fractional pixels of unknown range")
     if picture.mode.startswith("I"):
         values = np.asarray(picture)
         if values.min() < 0 or values.max() > WHITE_OF_16_BITS:
@@ -176,7 +178,7 @@ def _in_colour(picture: Image.Image, label: str) -> Image.Image:
 
 
 def _near_square(pixels: UInt8[Tensor, "3 height width"]) -> UInt8[Tensor, "3 rows columns"]:
-    """The middle of a strip, whose ends would be scaled at great cost and cut off all the same."""
+    """The middle of a strip: its ends would be scaled at great cost and then cut off."""
     height, width = pixels.shape[-2:]
     longest = LONGEST_SIDE * min(height, width)
     top, left = max(0, height - longest) // 2, max(0, width - longest) // 2

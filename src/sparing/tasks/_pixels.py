@@ -17,7 +17,7 @@ from sparing.tasks.shared.task import Examples, Task
 
 PAD, CLASS, FIRST = 0, 1, 2
 LEVELS = 256
-# ITU-R BT.601: how bright red, green and blue are.
+# ITU-R BT.601: the weights of red, green and blue.
 LUMINANCE = (0.299, 0.587, 0.114)
 
 
@@ -41,7 +41,7 @@ def pixel_task(
     side: int,
     notes: tuple[str, ...] = (),
 ) -> Task:
-    """A task of such sequences, judged by accuracy."""
+    """A task of such sequences, evaluated by accuracy."""
     return Task(
         name,
         "tokens",
@@ -68,7 +68,7 @@ def sequence_task(
     sizes: Sizes,
     notes: tuple[str, ...],
 ) -> Task:
-    """Pictures as sequences; validation is cut from the training images as ``image_task`` does."""
+    """Pictures as sequences; validation is cut from training images as in ``image_task``."""
     check_parts(name, replace(sizes, patch_size=1), train, test)
     held_out = min(VALIDATION, len(train.labels) // 10)
     count = len(train.labels) - held_out if sizes.examples is None else sizes.examples
@@ -86,7 +86,7 @@ def sequence_task(
 
 
 def _sequences(part: Part, positions: Sequence[int], side: int) -> Examples:
-    """The images of these places, whose pixels the task reads at one size."""
+    """The images at these positions, whose pixels the task reads at one size."""
     pictures = Pictures(part.sources, side, part.keys).subset(positions)
     listed = [pictures[index] for index in range(len(pictures))]
     pixels = torch.stack(listed) if listed else torch.empty(0, 3, side, side)

@@ -11,10 +11,10 @@ from sparing.core.errors import UsageError
 
 
 def hashed_order(keys: Sequence[str], seed: int) -> list[int]:
-    """The indices of ``keys`` in an order that only the keys and the seed decide.
+    """The indices of ``keys`` in an order that depends only on the keys and the seed.
 
-    Sorting by a hash needs no random generator, whose stream a library may change. Equal keys
-    stand together, so that a cut separates at most one of them from its equals.
+    Sorting by a hash needs no random generator, whose stream a library may change. Equal keys are
+    adjacent, so a cut separates at most one of them from its equals.
     """
 
     def key(index: int) -> tuple[bytes, int]:
@@ -29,15 +29,15 @@ def stratified(
 ) -> list[list[int]]:
     """Disjoint parts of the given sizes, each with the classes in their common proportion.
 
-    ``keys`` name the examples and decide, with the seed, which goes where. Within a part the
-    indices are in the hashed order, classes mixed.
+    ``keys`` name the examples and, with the seed, decide their parts. Within a part the indices are
+    in the hashed order, classes mixed.
     """
     if any(size < 0 for size in sizes):
-        raise UsageError(f"there cannot be {min(sizes)} examples")
+        raise UsageError(f"a split cannot have {min(sizes)} examples")
     if sum(sizes) > len(labels):
-        raise UsageError(f"{sum(sizes)} examples asked for, but there are {len(labels)}")
+        raise UsageError(f"{sum(sizes)} examples requested, but there are {len(labels)}")
     order = hashed_order(keys, seed)
-    # Spread each class evenly over [0, 1): any stretch then holds all classes in proportion.
+    # Spread each class evenly over [0, 1): any interval then holds all classes in proportion.
     ranks: dict[Hashable, int] = defaultdict(int)
     counts = Counter(labels)
     phases = _phases(counts, sizes, seed)
@@ -58,10 +58,10 @@ def stratified(
 def _phases(
     counts: Mapping[Hashable, int], sizes: Sequence[int], seed: int
 ) -> dict[Hashable, Fraction]:
-    """Where in its first step each class begins, from 0 to 1: in the middle.
+    """The position, from 0 to 1, where each class begins in its first step: in the middle.
 
-    Of a class so rare that the smallest part has no room for one of it, the beginning is drawn: in
-    the middle, all such classes would be kept from the first part alike.
+    A class too rare for the smallest part begins at a random position: in the middle, the first
+    part would lack all such classes.
     """
     smallest = min((size for size in sizes if size), default=0)
     total = sum(counts.values())
@@ -77,7 +77,7 @@ def _phases(
 
 
 def pooled_when_rare(values: Sequence[float], sizes: Sequence[int]) -> list[int | None]:
-    """Strata of numbers: each rounded value its own, all those too rare for a part together."""
+    """Strata of numbers: one for each rounded value, and one for all values rare in a part."""
     rounded = [round(value) for value in values]
     counts, smallest = Counter(rounded), min((size for size in sizes if size), default=0)
     return [number if counts[number] * smallest >= len(rounded) else None for number in rounded]
@@ -86,10 +86,10 @@ def pooled_when_rare(values: Sequence[float], sizes: Sequence[int]) -> list[int 
 def kept_together(
     texts: Sequence[Sequence[str]], sizes: Sequence[int], seed: int
 ) -> list[list[int]]:
-    """Disjoint parts, the first ones of at most the given sizes, that share no text; the last
-    part gets what is left.
+    """Disjoint parts that share no text, the first ones of at most the given sizes.
 
-    Examples that share one of their texts, directly or through others, go to the same part.
+    The last part gets the rest. Examples that share one of their texts, directly or through others,
+    go to the same part.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for index, group in enumerate(_connected(texts)):

@@ -1,4 +1,4 @@
-"""Notes on data of which only a part is there."""
+"""Notes on data that is only partly present."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sized
 
 
 def missing(read: Mapping[str, Sized], published: Mapping[str, int]) -> tuple[str, ...]:
-    """What is not there of what was published, as a note on each split of images."""
+    """A note on each split of images that has fewer than published."""
     return tuple(
         f"subset: {split} holds {len(images)} of {published[split]} published images"
         for split, images in read.items()

@@ -1,6 +1,6 @@
 """Arithmetic: a sum as text, character by character, or as numbers and codes; and its value.
 
-Source: Mukin, A Predictive Calculator (2025): its sets are drawn again exactly.
+Source: Mukin, A Predictive Calculator (2025): its sets are reproduced exactly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETS = ("published", "corrected", "drawn")
 INPUTS = ("text", "values")
 PAD, CLASS = 0, 1
 NUMBERS = {sign: number for number, sign in enumerate("0123456789+-*() ", start=2)}
-# How the published code feeds values: what stands for operators, and for what is not there.
+# Inputs of the published code: the codes of operators and of missing parts.
 CODES, ABSENT, SLOTS = {"+": 1.0, "-": 0.0}, 0.5, 15
 HELD_OUT = 1000
 
@@ -47,14 +47,14 @@ def load(
     examples: int = 10000,
     seed: int = 0,
 ) -> Task:
-    """Sums of integers as characters, the answer a number, judged by exact match when rounded.
+    """Sums of integers as characters; the answer is a number, scored by exact match once rounded.
 
     ``sets`` "published" are those of the paper: the test split is its set in range, ``out`` and
-    ``long`` are further tests; "corrected" has an out-of-range set without seen operands, a long
-    one of four operands and more, and ``out+long``. "drawn" takes ``examples`` of 2 to ``operands``
-    numbers of up to ``digits`` digits with these ``operators``, no text in two splits. ``inputs``
-    "text" are characters behind one class token; "values" are what ``as_values`` gives, for the
-    networks of ``sparing.predictors``. ``data`` is not needed.
+    ``long`` are further tests. "corrected" has an out-of-range set without seen operands, a long
+    one of four operands and more, and ``out+long``. "drawn" generates ``examples`` of 2 to
+    ``operands`` numbers of up to ``digits`` digits with these ``operators``, no text in two splits.
+    ``inputs`` "text" are characters behind one class token; "values" come from ``as_values``, for
+    the networks of ``sparing.predictors``. ``data`` is not needed.
     """
     require_choice("arithmetic", "sets", sets, SETS)
     require_choice("arithmetic", "inputs", inputs, INPUTS)
@@ -120,7 +120,7 @@ def _values(expressions: Sequence[Expression]) -> Examples:
 
 
 def _answers(expressions: Sequence[Expression]) -> Tensor:
-    """Their values; raises ``UsageError`` where float32, in which labels are kept, has no such."""
+    """The values; raises ``UsageError`` if float32, the type of labels, cannot hold one exactly."""
     values = torch.tensor([_as_float(one.value) for one in expressions], dtype=torch.float64)
     if not bool((values.float().double() == values).all()):
         raise UsageError("arithmetic: values of so many digits are not exact in float32: take 7")
@@ -130,7 +130,7 @@ def _answers(expressions: Sequence[Expression]) -> Tensor:
 def as_values(
     expressions: Sequence[Expression], slots: int = SLOTS
 ) -> Float[Tensor, "count slots"]:
-    """The published input: operands as they are, + as 1, - as 0, what is not there as 0.5.
+    """The published input: operands as they are, + as 1, - as 0, a missing part as 0.5.
 
     Raises ``UsageError`` for an expression that has more parts than slots, multiplies, or has a
     number beyond float32.

@@ -55,10 +55,10 @@ def load(
     With ``as_tokens`` an image is a sequence of 1,024 grey levels behind a class token, read pixel
     by pixel: the task Image of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006).
 
-    ``patch_size`` 4 gives 64 tokens and the class token. Read from the binary version, in a folder
-    or its archive, or from an npz file with x_train, y_train, x_test, y_test and class_names, in
-    cifar10/ below the data folder or in it; without a data folder the hub is asked. The version for
-    Python holds pickles, which run what they please when they are opened, and is not read.
+    ``patch_size`` 4 gives 64 tokens and the class token. The binary version is read, in a folder or
+    its archive, or an npz file with x_train, y_train, x_test, y_test and class_names. It is in
+    cifar10/ below the data folder or in it; without a data folder it comes from the hub. The
+    version for Python holds pickles, which can run any code when opened, and is not read.
     """
     if given_folder(data) is None:
         train, test, labels = _from_hub()

@@ -39,9 +39,9 @@ def load(
 ) -> Task:
     """A hundred fine classes; the published test set, and validation cut from the training set.
 
-    ``patch_size`` 4 gives 64 tokens and the class token. Read from the binary version, in a folder
-    or its archive, in cifar100/ below the data folder or in it; without a data folder the hub is
-    asked. The version for Python holds pickles and is not read.
+    ``patch_size`` 4 gives 64 tokens and the class token. The binary version is read, in a folder or
+    its archive, in cifar100/ below the data folder or in it; without a data folder it comes from
+    the hub. The version for Python holds pickles and is not read.
     """
     train, test, labels = _from_hub() if given_folder(data) is None else _from_binary(data)
     notes = missing({"train": train.labels, "test": test.labels}, PUBLISHED)

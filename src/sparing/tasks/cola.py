@@ -1,4 +1,4 @@
-"""CoLA: is a sentence good English? Judged by Matthews correlation.
+"""CoLA: is a sentence good English? Evaluated by Matthews correlation.
 
 Source: Warstadt et al., 2018, arXiv 1805.12471; as one of GLUE's sets.
 """

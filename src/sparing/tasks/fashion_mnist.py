@@ -40,8 +40,8 @@ def load(
 
     One tenth of the training set, at most 5,000 images, is the validation split, with the classes
     in proportion. ``patch_size`` 4 gives 49 tokens and the class token, 2 gives 196. ``examples``
-    keeps only so many training images. The first 20,000 training images under the names
-    train20k-* serve too.
+    limits the training images. The first 20,000 training images under the names train20k-* are
+    accepted too.
 
     Source: Xiao, Rasul and Vollgraf, 2017, arXiv 1708.07747.
     """

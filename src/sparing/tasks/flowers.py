@@ -44,12 +44,13 @@ def load(
 ) -> Task:
     """Five classes. A fifth of the photos is the test split; validation is cut from the rest.
 
-    Read from flower_photos/CLASS/*.jpg as published, or divided into train/CLASS and val/CLASS,
-    then the test split; in a folder or an archive, or from an npz file flower_photos*.npz with
-    x_train, y_train, x_val, y_val and class_names; in flowers/ below the data folder or in it. The
-    whole set goes before the npz file, this before other archives. The shorter side is scaled to
-    ``image_size`` and the middle kept; ``patch_size`` 8 gives 64 tokens and the class token.
-    Raises ``DataError`` for classes without photos, and for what is no picture.
+    Photos are in flower_photos/CLASS/*.jpg as published, or in train/CLASS and val/CLASS, where val
+    is the test split; in a folder or an archive. Or they are in an npz file flower_photos*.npz with
+    x_train, y_train, x_val, y_val and class_names. All are looked for in flowers/ below the data
+    folder or in it. The whole set is preferred to the npz file, and that to other archives. The
+    shorter side is scaled to ``image_size`` and the middle kept; ``patch_size`` 8 gives 64 tokens
+    and the class token. Raises ``DataError`` for classes without photos, and for files that are not
+    pictures.
     """
     folder = data_folder("flowers", data, ("flowers",), WANTED)
     arrays = files_with(folder, NAME, (".npz",))
@@ -81,13 +82,13 @@ def _from_layout(path: Path, seed: int) -> tuple[Part, Part]:
 
 
 def _part(path: Path, photos: list[tuple[str, bytes]]) -> Part:
-    """Photos by class and file; archives and file systems have orders of their own."""
+    """Photos by class and file name: archives and file systems have other orders."""
     photos = sorted(photos)
     kinds = [name.partition("/")[0] for name, _ in photos]
     for kind in kinds:
         if kind not in LABELS:
             raise DataError(
-                f"{path}: {quoted(kind)} is none of the five flowers{nearest(kind, LABELS)}"
+                f"{path}: {quoted(kind)} is not one of the five flowers{nearest(kind, LABELS)}"
             )
     return Part(
         [content for _, content in photos],

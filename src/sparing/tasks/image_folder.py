@@ -29,15 +29,15 @@ def load(
     examples: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """A task of the pictures in SOURCE/train/CLASS/ and SOURCE/val/CLASS/, judged by top-1 and 5.
+    """A task of the pictures in SOURCE/train/CLASS/ and SOURCE/val/CLASS/, scored by top-1 and 5.
 
-    Of pictures in SOURCE/CLASS/ a fifth is cut to test on, by the seed; ``source_note`` of the task
-    says so. With both val and test, val is the validation split; with one of them, it is the test
-    split and validation is cut from train. Without ``source`` the data folder itself has this
-    layout. The shorter side is scaled to ``image_size`` and the middle kept; for a pretrained
-    vision transformer give its own (224 and ``patch_size`` 16). More than 1 GiB of pixels is read
-    picture by picture. Files that are no pictures by their names are refused, and pictures in no
-    class's folder; but a whole test split without labels, as ImageNet's, is left out. Raises
+    Of pictures in SOURCE/CLASS/ a fifth, chosen by the seed, is cut to test on; ``source_note`` of
+    the task says so. With both val and test, val is the validation split. With one of them, it is
+    the test split and validation is cut from train. Without ``source`` the data folder itself has
+    this layout. The shorter side is scaled to ``image_size`` and the middle kept; for a pretrained
+    vision transformer give its own size (224 and ``patch_size`` 16). More than 1 GiB of pixels is
+    read picture by picture. Files that are not pictures by name are refused, as are pictures
+    outside a class's folder. A whole test split without labels, as ImageNet's, is left out. Raises
     ``DataError`` naming what is missing or cannot be read.
     """
     root = expanded(source) if source or data is None else Path(data)
@@ -86,11 +86,11 @@ def _task(
 
 
 def _labels(root: Path) -> tuple[str, ...]:
-    """The classes: folders that hold a picture, two and more."""
+    """The classes: folders that hold a picture, two at least."""
     labels = tuple(sorted(entry.name for entry in _folders(root)))
     if len(labels) < 2:
         named = f"only {labels[0]}" if labels else "no folder of a class"
-        raise DataError(f"task image-folder: {root} holds {named}; two classes and more")
+        raise DataError(f"task image-folder: {root} holds {named}; it needs two classes or more")
     for label in labels:
         if not any(ends_with(path.name, PICTURES) for path in (root / label).rglob("*")):
             raise DataError(f"task image-folder: {root / label} holds no picture")
@@ -105,7 +105,7 @@ def _held_out(root: Path) -> tuple[list[str], tuple[str, ...]]:
     if "test" not in splits or len(splits) == 1 or _folders(root / "test"):
         return splits, ()
     splits.remove("test")  # as ImageNet is published
-    return splits, ("test: its pictures stand in no class's folder, so val is tested on",)
+    return splits, ("test: its pictures are in no class's folder, so val is the test split",)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -117,15 +117,15 @@ def _part(split_folder: Path, labels: tuple[str, ...]) -> Part:
     pictures: list[tuple[str, Path, int]] = []
     loose = [entry.name for entry in split_folder.iterdir() if ends_with(entry.name, PICTURES)]
     if loose:
-        raise DataError(f"{split_folder / min(loose)} stands in no class's folder")
+        raise DataError(f"{split_folder / min(loose)} is in no class's folder")
     for folder in sorted(_folders(split_folder)):
         if folder.name not in labels:
-            raise DataError(f"{folder} is no class of train{nearest(folder.name, labels)}")
+            raise DataError(f"{folder} is not a class of train{nearest(folder.name, labels)}")
         for path in sorted(folder.rglob("*")):
             if path.name.startswith(".") or path.is_dir():
                 continue
             if not ends_with(path.name, PICTURES):
-                raise DataError(f"{path} is no picture by its name")
+                raise DataError(f"{path} is not a picture by its name")
             pictures.append(
                 (path.relative_to(split_folder).as_posix(), path, labels.index(folder.name))
             )

@@ -36,13 +36,13 @@ def load(
     """Two classes; the published test set, and validation cut from the published training set.
 
     Files are aclImdb/{train,test}/{pos,neg}/ID_RATING.txt, in a folder or in the archive, which is
-    read without unpacking it, in imdb/ below the data folder or in it; without a data folder the
-    hub is asked. Line breaks written as ``<br />`` become spaces. The text options are those of
-    ``Reading`` (``tokenizer="bytes"`` with ``max_tokens`` of 1,000 to 4,000 is the arena's task); a
-    review longer than ``max_tokens`` loses its end, and the task's notes count these. Empty
-    reviews, and those that are not UTF-8 unless read as bytes, raise ``DataError``, or are left out
-    and noted with ``skip_broken``. A note counts the test reviews that are training reviews too,
-    which stay as they were published.
+    read without unpacking it. It is in imdb/ below the data folder or in it; without a data folder
+    it comes from the hub. Line breaks written as ``<br />`` become spaces. The text options are
+    those of ``Reading`` (``tokenizer="bytes"`` with ``max_tokens`` of 1,000 to 4,000 is the arena's
+    task). A review longer than ``max_tokens`` loses its end, and the task's notes count these.
+    Empty reviews raise ``DataError``, as do those that are not UTF-8 unless read as bytes;
+    ``skip_broken`` leaves them out and adds a note. A note counts the test reviews that are
+    training reviews too; they stay as published.
     """
     rows, notes = reviews("imdb", data, skip_broken=skip_broken, raw=tokenizer == BYTES)
     subset = any(note.startswith("subset") for note in notes)

@@ -32,7 +32,7 @@ FACTS = Facts(
 )
 CLOSE = "]"
 DIGITS = tuple(str(digit) for digit in range(10))
-# The arena draws from the first four; the first ListOps data set had first and last instead of
+# The arena uses the first four; the first ListOps data set had first and last instead of
 # median and sum.
 OPERATIONS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -46,8 +46,8 @@ DRAWN = ("[MIN", "[MAX", "[MED", "[SM")
 PAD, CLASS = 0, 1
 NUMBERS = {token: number for number, token in enumerate((*DIGITS, *DRAWN, CLOSE), start=2)}
 OPERATION_SHARE = 0.25
-# Tries in a row before it is given up: so many at least, and so many times as many as one took on
-# the average. Where one in 5,000 fits, chance alone ends a search once in 20,000 times.
+# Failed tries in a row before giving up: the least, and a multiple of the tries that one took on
+# average. Where one in 5,000 fits, chance alone ends a search once in 20,000 times.
 TRIES, PATIENCE = 50_000, 50
 
 
@@ -66,9 +66,9 @@ def load(
     """Expressions such as ``[MAX 4 [MED 1 5 9 ] 0 ]`` and their value, one of ten classes.
 
     ``min_tokens`` and ``max_tokens`` bound an expression's length without parentheses (the arena
-    has 500 to 2,000, with 96,000, 2,000 and 2,000 examples); ``max_depth`` counts the
-    levels, the digits' own included; ``examples`` sizes the training split. Each split has its own
-    stream of numbers, so test and validation do not depend on the size of the training split; no
+    has 500 to 2,000, with 96,000, 2,000 and 2,000 examples). ``max_depth`` counts the levels,
+    including that of the digits; ``examples`` sizes the training split. Each split has its own
+    random stream, so test and validation do not depend on the size of the training split. No
     expression occurs twice. One class token comes first. ``data`` is not needed.
     """
     _check_sizes(min_tokens, max_tokens, max_depth, max_arguments)
@@ -96,7 +96,7 @@ def load(
 def evaluate(expression: str) -> int:
     """The value of an expression; parentheses are ignored, operators include FIRST and LAST.
 
-    Raises ``UsageError`` for what is not one whole expression.
+    Raises ``UsageError`` unless the text is one whole expression.
     """
     open_lists: list[tuple[str, list[int]]] = [("", [])]
     for token in expression.split():
@@ -110,9 +110,7 @@ def evaluate(expression: str) -> int:
         elif token in DIGITS:
             open_lists[-1][1].append(int(token))
         else:
-            raise UsageError(
-                f"listops: {quoted(token)} does not belong there in {quoted(expression)}"
-            )
+            raise UsageError(f"listops: {quoted(token)} is misplaced in {quoted(expression)}")
     if len(open_lists) != 1 or len(open_lists[0][1]) != 1:
         raise UsageError(f"listops: not one whole expression: {quoted(expression)}")
     return open_lists[0][1][0]
@@ -137,9 +135,10 @@ def _check_sizes(min_tokens: int, max_tokens: int, max_depth: int, max_arguments
 def _expression(
     draw: random.Random, max_tokens: int, max_depth: int, max_arguments: int
 ) -> list[str] | None:
-    """One expression of the grammar, or None as soon as it must become too long.
+    """One random expression of the grammar, or None as soon as it must become too long.
 
-    All draws are ``random()``, the one stream that Python promises to keep between versions.
+    All random numbers are ``random()``, the one stream that Python promises to keep between
+    versions.
     """
     tokens: list[str] = []
     missing: list[int] = []

@@ -42,9 +42,9 @@ def load(
 
     One tenth of the training set, at most 5,000 images, is the validation split, with the classes
     in proportion. ``patch_size`` 4 gives 49 tokens and the class token, 2 gives 196; another
-    ``image_size`` scales the pictures. ``examples`` keeps only so many training images. Read from
-    the idx files, packed or not, in mnist/ below the data folder or in it; without a data folder
-    the hub is asked. Raises ``DataError`` for files that are missing, cut short or broken.
+    ``image_size`` scales the pictures. ``examples`` limits the training images. The idx files,
+    packed or not, are in mnist/ below the data folder or in it; without a data folder they come
+    from the hub. Raises ``DataError`` for files that are missing, cut short or broken.
     """
     name, sizes = "mnist", Sizes(image_size, patch_size, examples, seed)
     check_sizes(name, sizes)

@@ -1,4 +1,4 @@
-"""MRPC: do two sentences from the news say the same? Judged by F1, and accuracy.
+"""MRPC: do two sentences from the news say the same? Evaluated by F1, and accuracy.
 
 Source: Dolan and Brockett, 2005, Automatically Constructing a Corpus of Sentential Paraphrases.
 """

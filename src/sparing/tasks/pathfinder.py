@@ -1,14 +1,14 @@
 """Pathfinder: are two marked ends those of one dashed curve? Images read pixel by pixel, generated.
 
 Source: Linsley et al., 2018, arXiv 1805.08315, in the form of the Long Range Arena (Tay et al.,
-2020, arXiv 2011.04006). What differs: curves are drawn by our own generator, in two grey levels
-(marks are brighter than dashes), are about half as long as the arena's unless asked for otherwise,
-and come into one image only where the marks could stand on one of them or on both, about equally
-far apart and as far out, and left by their curves at like angles, so that what surrounds the marks
-tells little. What is left: boosted trees on the marks' distance and the direction of the ink in
-windows of 7 x 7 pixels around them are right in 54 of 100 images of 32 pixels and in 51 of those of
-128; on windows up to 15 x 15 and the marks' places in 60 and 57. A linear classifier of the pixels
-is within 2 points of chance at both sizes.
+2020, arXiv 2011.04006). What differs: curves come from a generator of this library, in two grey
+levels (marks are brighter than dashes), and are by default about half as long as the arena's. The
+curves of an image allow marks on one of them or on both: about equally far from each other and from
+the middle, with the curves leaving them at like angles. So the surroundings of the marks reveal
+little. Some signal is left. Boosted trees see the marks' distance and the direction of the ink in
+windows of 7 x 7 pixels around them. They are right in 54 of 100 images of 32 pixels and in 51 of
+those of 128. On windows up to 15 x 15 and the marks' positions they are right in 60 and
+57. A linear classifier of the pixels is within 2 points of chance at both sizes.
 """
 
 from __future__ import annotations
@@ -51,17 +51,20 @@ def load(
 ) -> Task:
     """Images of ``image_size`` pixels a side as sequences of grey levels behind a class token.
 
-    Two long curves of ``dashes`` each (0: an eighth of the side, and 1) and ``distractors`` of a
-    third of that (0: one for 10 pixels of the side); ``dash_pixels`` and ``gap_pixels`` are those
-    along a curve. At 32 pixels that makes 5 dashes, 23 pixels, and 3 distractors of 2. The arena
-    has 14 dashes of 2 pixels with gaps of 1, 41 in all, and 5 distractors of 4 at 32 pixels, and
-    160,000 training images of that size and of 128. Each split has its own stream of numbers and as
-    many of both classes. ``data`` is not needed. Raises ``UsageError`` for images without room.
+    There are two long curves of ``dashes`` each (0: an eighth of the side, and 1). There are
+    ``distractors`` of a third of that length (0: one for 10 pixels of the side). ``dash_pixels``
+    and ``gap_pixels`` are pixels along a curve. At 32 pixels that makes 5 dashes, 23 pixels, and 3
+    distractors of 2. At 32 pixels the arena has 14 dashes of 2 pixels with gaps of 1, 41 in all,
+    and 5 distractors of 4. It has 160,000 training images of that size and of 128. Each split has
+    its own random stream and as many images of both classes. ``data`` is not needed. Raises
+    ``UsageError`` for images without room.
     """
     if image_size < SMALLEST:
         raise UsageError(f"pathfinder: image_size must be at least {SMALLEST}, got {image_size}")
     if min(dashes, distractors) < 0:
-        raise UsageError(f"pathfinder: there cannot be {min(dashes, distractors)} of anything")
+        raise UsageError(
+            f"pathfinder: dashes and distractors cannot be negative, got {min(dashes, distractors)}"
+        )
     if dash_pixels < 2 or gap_pixels < 1:
         raise UsageError(
             "pathfinder: needs dash_pixels of at least 2 and gap_pixels of at least 1, got "
@@ -76,7 +79,7 @@ def load(
 
 
 def _examples(stream: str, count: int, curves: Curves) -> Examples:
-    """So many images, half of each class (rounded), mixed."""
+    """``count`` images, half of each class (rounded), mixed."""
     if count < 1:
         raise UsageError(f"pathfinder: a split needs at least one image, got {count}")
     chance = np.random.default_rng([*f"pathfinder {stream}".encode()])

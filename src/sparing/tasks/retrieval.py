@@ -2,10 +2,10 @@
 
 Source: the task Retrieval of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), on pairs of
 papers of the ACL Anthology Network (Radev et al., 2013). What differs: the arena cuts each document
-to 4,000 bytes and encodes the two by themselves, with no attention from one to the other, and
-classifies what both towers give; here one sequence holds both, attention goes across, and
-``max_tokens`` bounds them together. Where papers are not at hand, pairs are made of film reviews,
-two halves of one or of two.
+to 4,000 bytes, encodes the two separately, without attention between them, and classifies the
+outputs of both towers. Here one sequence holds both, attention goes across, and ``max_tokens``
+bounds them together. Without the papers, pairs are made of film reviews: two halves of one or of
+two.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def load(
     """Two classes. ``pairs`` "papers" reads the arena's tables in aan/ below the data folder.
 
     With "reviews" each film review of ``imdb`` is cut at the space nearest to its middle, after
-    runs of white space became single spaces. Half of them are asked with their own second half, the
-    others with that of another of the same split and of like length, so that every half stands in
-    one pair and lengths tell nothing. Training reviews whose text is also that of a test review or
-    of an earlier one are left out, and noted.
+    runs of white space became single spaces. Half of them are paired with their own second half.
+    The others get that of another review of the same split and of like length, so every half is in
+    one pair and lengths reveal nothing. Training reviews whose text is also that of a test review
+    or of an earlier one are left out, and noted.
 
     ``max_tokens`` are those of both texts and their two class tokens; the longer text loses its end
     first. 8,000 is nearest to the arena's length. Read as bytes, papers are cut to ``max_tokens``
-    each as they are read, which also decides which of them ``examples`` keeps. Broken lines and
-    reviews (without two texts, empty, not UTF-8 unless read as bytes) raise ``DataError``, or are
-    left out with ``skip_broken``.
+    each as they are read, before ``examples`` chooses among them. Broken lines and reviews (without
+    two texts, empty, not UTF-8 unless read as bytes) raise ``DataError``, or are left out with
+    ``skip_broken``.
     """
     require_choice("retrieval", "pairs", pairs, PAIRS)
     raw = tokenizer == BYTES
@@ -88,7 +88,7 @@ def _halved(data: Path | None, *, skip_broken: bool, raw: bool, seed: int) -> Co
 
 
 def _unshared(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
-    """The reviews that are not among the others, each once."""
+    """The reviews that are not among the others, without duplicates."""
     taken = {_joined(row.texts[0]) for row in others}
     unshared = []
     for row in rows:
@@ -102,13 +102,13 @@ def _unshared(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
 def halves(rows: Sequence[Row], seed: int) -> list[Row]:
     """Pairs of halves: every other review with its own second half, the rest with another's.
 
-    Which goes where follows from the texts and the seed. Reviews without a space are left out.
+    The split into pairs follows from the texts and the seed. Reviews without a space are left out.
     """
     cut = [both for row in rows if all(both := _cut(row.texts[0]))]
     order = hashed_order([first for first, _ in cut], seed)
     pairs = [Row(cut[index], 1) for index in order[::2]]
-    # each takes the second half of the next longer one, the two of a couple each other's: nobody
-    # gets its own, none is used twice, and halves are as alike in length as those of one review
+    # two reviews next in length exchange their second halves: no review gets its own half,
+    # none is used twice, and lengths differ as little as those of the halves of one review
     apart = sorted((cut[index] for index in order[1::2]), key=lambda both: len(both[1]))
     pairs += [
         Row((first, apart[number ^ 1][1]), 0)
@@ -131,7 +131,7 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def _joined(text: str) -> str:
-    """The text with single spaces: two where paragraphs end would tell which halves belong."""
+    """The text with single spaces: double ones at paragraph ends would reveal matching halves."""
     return " ".join(text.split())
 
 
@@ -176,12 +176,12 @@ def _table(path: Path, most: int | None) -> tuple[list[Row], list[str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines and their numbers, without those that are empty at the end.
+    """The lines and their numbers, without the empty ones at the end.
 
-    They end in new lines only: other marks that end lines of text stand inside of papers.
+    Only new lines end them: other line separators occur inside papers.
     """
     if not path.is_file():
-        raise DataError(f"task retrieval: there is no {path}; wanted is {WANTED}")
+        raise DataError(f"task retrieval: there is no {path}; put {WANTED} there")
     empty = list[int]()
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Scenes: a digit somewhere on textured ground, and the box that it fills; made, not downloaded."""
+"""Scenes: a digit somewhere on textured ground, and its box; generated, not downloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FACTS = Facts(
 )
 DIGIT, SCALES = 8, (2, 3, 4)
 HELD_OUT = {"validation": 500, "test": 1000}
-# How bright the ground may be, of 1; a digit is as bright as it was scanned.
+# The largest brightness of the ground, of 1; a digit keeps its scanned brightness.
 GROUND, COARSE = 0.45, 8
 
 
@@ -36,9 +36,9 @@ def load(
 ) -> Task:
     """Grey images with one handwritten digit each, two to four times its size, anywhere.
 
-    Every class is as frequent as the others. The ground is smooth noise with stripes, so that
-    contrast alone does not give the digit away. Boxes are the smallest around the digit's ink.
-    Training, validation and test use different handwritten digits. ``data`` is not needed.
+    Every class is equally frequent. The ground is smooth noise with stripes, so contrast alone does
+    not reveal the digit. Boxes are the smallest around the digit's ink. Training, validation and
+    test use different handwritten digits. ``data`` is not needed.
     """
     if image_size < DIGIT * max(SCALES) or patch_size < 1 or image_size % patch_size:
         raise UsageError(
@@ -69,7 +69,7 @@ def load(
 
 
 def _split(number: int, count: int, size: int, seed: int) -> Examples:
-    """Scenes of the digits whose place in the collection leaves ``number`` by three."""
+    """Scenes of the digits whose index in the collection, modulo three, is ``number``."""
     from sklearn.datasets import load_digits
 
     if seed < 0:
@@ -109,7 +109,7 @@ def _scene(
 
 
 def _ground(size: int, chance: np.random.Generator) -> NDArray[np.float64]:
-    """Coarse noise, smoothly drawn out, with stripes across it: from 0 to ``GROUND``."""
+    """Coarse noise, smoothly enlarged, with stripes across it: from 0 to ``GROUND``."""
     coarse = torch.from_numpy(chance.random((1, 1, COARSE, COARSE)))
     smooth = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bilinear")[0, 0]
     angle, period = chance.uniform(0, np.pi), chance.uniform(4, 12)

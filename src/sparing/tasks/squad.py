@@ -1,4 +1,4 @@
-"""SQuAD 1.1: which stretch of a passage answers the question? Judged by F1 and exact match.
+"""SQuAD 1.1: which span of a passage answers the question? Evaluated by F1 and exact match.
 
 Source: Rajpurkar et al., 2016, arXiv 1606.05250.
 """
@@ -46,12 +46,12 @@ def load(
 ) -> Task:
     """Questions on passages of Wikipedia; the dev set is the test split.
 
-    Validation takes whole passages from the training set, with 2,000 questions (at most a tenth).
-    A passage longer than ``max_tokens`` is seen in windows that share ``stride`` tokens; the answer
-    with the highest score of all windows counts. ``tokenizer`` is a pretrained one, which this task
-    needs to know where its tokens lie. ``examples`` and ``test_examples`` keep only so many
-    questions, those of the test drawn from all passages. Read from squad/ below the data folder or
-    from it; without one the hub is asked.
+    Validation takes whole passages from the training set, with 2,000 questions (at most a tenth). A
+    passage longer than ``max_tokens`` is seen in windows that share ``stride`` tokens; the answer
+    with the highest score of all windows counts. ``tokenizer`` is a pretrained one: the task needs
+    the offsets of its tokens. ``examples`` and ``test_examples`` limit the questions, those of the
+    test sampled from all passages. Files are in squad/ below the data folder or in it; without one
+    they come from the hub.
     """
     _check(tokenizer, max_tokens, stride)
     reader = fast_tokenizer(tokenizer or "")
@@ -87,7 +87,7 @@ def _task(splits: dict[str, Examples], reader: Any, notes: tuple[str, ...]) -> T
 
 def _check(tokenizer: str | None, max_tokens: int, stride: int) -> None:
     if not tokenizer:
-        raise UsageError("squad needs tokenizer, a pretrained one: the answer lies between tokens")
+        raise UsageError("squad needs tokenizer, a pretrained one with token offsets")
     if not 0 <= stride < max_tokens - 70:
         raise UsageError(
             f"squad: max_tokens must leave 70 for the question beside stride, got {max_tokens} and "
@@ -107,7 +107,7 @@ def _notes(questions: dict[str, list[Question]], test: list[Question]) -> tuple[
 
 
 def _drawn(questions: list[Question], count: int | None, seed: int) -> list[Question]:
-    """So many questions from all over the list, in its order."""
+    """``count`` questions, sampled from the whole list, in its order."""
     if count is None:
         return questions
     if not 1 <= count <= len(questions):
@@ -128,7 +128,7 @@ def _cut(
         held_out += 1
     chosen = order[held_out:] if examples is None else order[held_out : held_out + examples]
     if examples is not None and len(chosen) < examples:
-        raise UsageError(f"{examples} examples asked for, but there are {len(chosen)}")
+        raise UsageError(f"{examples} examples requested, but there are {len(chosen)}")
     return [questions[i] for i in chosen], [questions[i] for i in order[:held_out]]
 
 
@@ -147,8 +147,8 @@ def _from_files(data: Path | None) -> dict[str, list[Question]]:
 def read_questions(path: Path) -> list[Question]:
     """The questions of a file in SQuAD 1.1's format.
 
-    Raises ``DataError`` for another format, and naming the question whose answer does not stand
-    where the file says.
+    Raises ``DataError`` for another format, and naming the question whose answer is not at the
+    stated position.
     """
     try:
         articles = parse_json(read_bytes(path).decode("utf-8-sig"))["data"]
@@ -180,7 +180,7 @@ def _question(
     try:
         "".join((text, passage, *answers)).encode()
     except UnicodeError as error:
-        raise DataError(f"{source}: question {quoted(key)} is no valid Unicode") from error
+        raise DataError(f"{source}: question {quoted(key)} is not valid Unicode") from error
     return Question(key, text, passage, tuple(answers), tuple(starts))
 
 

@@ -1,7 +1,7 @@
 """SST-2: is a phrase from a film review positive or negative?
 
 Source: Socher et al., 2013; Wang et al., 2018, arXiv 1804.07461 (GLUE). The training set holds
-phrases and the sentences that they come from, so that validation accuracy, on rows cut from it, is
+phrases and the sentences that they come from. So validation accuracy, on rows cut from it, is
 higher than test accuracy.
 """
 

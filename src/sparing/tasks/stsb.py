@@ -1,4 +1,4 @@
-"""STS-B: how alike are two sentences, from 0 to 5? Judged by Pearson and Spearman correlation.
+"""STS-B: how alike are two sentences, from 0 to 5? Evaluated by Pearson and Spearman correlation.
 
 Source: Cer et al., 2017, arXiv 1708.00055; as one of GLUE's sets. The answer is a number.
 """

@@ -67,12 +67,12 @@ def load(
 
     ``source`` is a folder with train and test (or dev, and perhaps validation) as .tsv, .csv,
     .jsonl or .parquet, one such file, a folder of ``save_to_disk``, or ``owner/name[:part]`` of the
-    hub; or ``train``, ``test`` and ``validation`` are files. Names are looked for here, then below
-    ``data``. A fifth is cut to test on, a tenth to validate, where they are missing. ``label``,
-    ``text`` and ``pair`` are columns; how texts are chosen without them says ``_columns.choose``,
-    and ``source_note`` of the task the outcome. Columns without a ``header`` are called 1, 2 and so
-    on. The other options are those of ``Reading``. Broken rows raise ``DataError`` with their
-    lines; ``skip_broken`` leaves them out and notes it.
+    hub. Instead, ``train``, ``test`` and ``validation`` may be files. Names are looked for here,
+    then below ``data``. Where they are missing, a fifth is cut to test on, a tenth to validate.
+    ``label``, ``text`` and ``pair`` are columns. ``_columns.choose`` describes how texts are chosen
+    without them, and ``source_note`` of the task states the result. Columns without a ``header``
+    are called 1, 2 and so on. The other options are those of ``Reading``. Broken rows raise
+    ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
     """
     columns = Columns(text, pair, label, header, answer, skip_broken, encoding)
     given = {"train": train, "test": test, "validation": validation}
@@ -87,9 +87,9 @@ def load(
 
 @dataclass
 class _Splits:
-    """Rows of each split, whose labels are numbered in the order in which they came.
+    """Rows of each split; labels are numbered in order of appearance.
 
-    ``taken`` says in words what was taken of the files.
+    ``taken`` lists the used parts of the files in words.
     """
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class _Splits:
 
 
 def _splits(source: str, given: Mapping[str, str], data: Path | None, columns: Columns) -> _Splits:
-    """The rows of the files, or of the hub where there are none of that name."""
+    """The rows of the files, or of the hub if there are no files of that name."""
     if source and given:
         raise UsageError("text: give source or the files of the splits, not both")
     if source and not _is_here(source, data):
@@ -199,7 +199,7 @@ def _answer(numbers: dict[str, int], columns: Columns, *, fixed: bool) -> Any:
     if columns.answer == "number":
         import torch
 
-        most = torch.finfo(torch.float32).max  # what labels are kept in
+        most = torch.finfo(torch.float32).max  # the type of labels
         return number_between(-most, most)
     if fixed:
         return numbers.get

@@ -1,4 +1,4 @@
-"""Tiny ImageNet: 64 x 64 colour pictures of 200 classes, or of those that a subset keeps.
+"""Tiny ImageNet: 64 x 64 colour pictures of 200 classes, or of a subset of them.
 
 Source: Le and Yang, 2015, Tiny ImageNet Visual Recognition Challenge; a part of ImageNet.
 """
@@ -45,10 +45,10 @@ def load(
     """200 classes, or fewer in a subset; the published validation set is the test split.
 
     Validation is cut from the training set. ``patch_size`` 8 gives 64 tokens and the class token.
-    Read from the published layout, in a folder, a zip or a tar, or from an npz file with x_train,
-    y_train, x_val, y_val and class_names, in tiny-imagenet/ below the data folder or in it. Which
-    classes there are, wnids.txt says. With ``boxes`` examples say where in the picture its object
-    is, which the layout alone knows. Raises ``DataError`` for what is missing or damaged.
+    Data is in the published layout, in a folder, a zip or a tar, or in an npz file with x_train,
+    y_train, x_val, y_val and class_names. It is in tiny-imagenet/ below the data folder or in it.
+    wnids.txt lists the classes. With ``boxes`` examples locate the object in the picture; only the
+    layout has them. Raises ``DataError`` for files that are missing or damaged.
     """
     folder = data_folder("tiny-imagenet", data, ("tiny-imagenet",), WANTED)
     arrays = files_with(folder, "tiny_imagenet", (".npz",))
@@ -81,7 +81,7 @@ def _from_layout(folder: Path, *, boxes: bool) -> tuple[Part, Part, tuple[str, .
         part, file = name.split("/")[0], name.rpartition("/")[2]
         wnid = name.split("/")[1] if part == "train" else owners.get(file, "")
         if wnid not in numbers:
-            raise DataError(f"{path}: {quoted(name)} is of no class in wnids.txt")
+            raise DataError(f"{path}: {quoted(name)} has no class in wnids.txt")
         (train if part == "train" else test)[name] = (content, numbers[wnid])
     bare = set(range(len(wnids))) - {number for _, number in train.values()}
     if train and bare:
@@ -115,7 +115,9 @@ def _boxes(path: Path, files: dict[str, bytes]) -> dict[str, tuple[float, ...]]:
             try:
                 left, top, right, bottom = (int(text) for text in rest[-4:])
             except ValueError as error:
-                raise DataError(f"{path}: {name}, line {number}: no box of four numbers") from error
+                raise DataError(
+                    f"{path}: {name}, line {number} is not a box of four numbers"
+                ) from error
             if not (0 <= left <= right < SIZE and 0 <= top <= bottom < SIZE):
                 raise DataError(f"{path}: {name}, line {number}: the box is not in the picture")
             width, height = right + 1 - left, bottom + 1 - top
@@ -125,7 +127,7 @@ def _boxes(path: Path, files: dict[str, bytes]) -> dict[str, tuple[float, ...]]:
 
 
 def _distinct(wnids: list[str], names: list[str]) -> tuple[str, ...]:
-    """Names of classes; two cranes, the bird and the machine, are told apart by their numbers."""
+    """Names of classes, with numbers where two are equal, as the two cranes (bird and machine)."""
     return tuple(
         f"{name} {wnid}" if names.count(name) > 1 else name
         for wnid, name in zip(wnids, names, strict=True)

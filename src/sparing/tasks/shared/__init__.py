@@ -1,1 +1,1 @@
-"""What tasks and their users share: reading, words, scores."""
+"""Shared by tasks and their users: reading, words, scores."""

@@ -1,6 +1,6 @@
-"""How good predicted values are: exact after rounding, mean and relative error, the worst one.
+"""Scores of predicted values: exact after rounding, mean and relative error, the largest one.
 
-Source: Mukin, A Predictive Calculator (2025), for what is called published here.
+Source: Mukin, A Predictive Calculator (2025), for everything called published here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ SUM_OUT, LONG_OPERANDS = 22, 4
 class ValueScores:
     """``exact`` is the share of predictions that round to the value; ``worst`` the largest error.
 
-    ``relative`` is the mean of |error| / max(|value|, 1). What is no finite number is never exact
-    and counts in ``missing``; the errors are then those of the others (None where there are none).
+    ``relative`` is the mean of |error| / max(|value|, 1). A prediction that is not finite is never
+    exact and counts in ``missing``; the errors are then those of the others (None where there are
+    none).
     """
 
     count: int
@@ -54,7 +55,7 @@ def value_scores(
 
 
 def _rounds_to(prediction: float, value: int) -> bool:
-    """Nearer to the value than to any other whole number: a half is near to none."""
+    """Nearer to the value than to any other whole number: a half rounds to neither."""
     return abs(prediction - value) < 0.5
 
 
@@ -77,7 +78,7 @@ def bounded_score(errors: Mapping[str, float], baseline: Mapping[str, float]) ->
     Formula: 100 times the geometric mean over sets of b / (b + e).
 
     Symbols: e is the mean absolute error on a set, b the baseline's. Raises ``UsageError`` for sets
-    that the baseline has not, and for none.
+    that the baseline lacks, and for no sets.
     """
     unknown = sorted(errors.keys() - baseline.keys())
     if not errors or unknown:
@@ -91,15 +92,15 @@ def legacy_score(
     predictions: Mapping[str, Sequence[float]],
     baseline: Mapping[str, float],
 ) -> float:
-    """The published benchmark against a baseline that is given; infinite for an exact model.
+    """The published benchmark against given baseline errors; infinite for an exact model.
 
     Formula: (1/4) (B_in^2 / MAE_in^2 + B_out^2 / MAE_22^2 + B_long^2 / MAE_4^2 + B_rel^2 / MRE^2).
 
-    Symbols: MAE_22 is over expressions out of range whose operands' sizes add to 22, MAE_4 over
-    the long ones of four operands, MRE the relative error out of range. ``baseline`` holds the
-    same four errors, by the names in, out, long and relative, of one network (15, 30, 30 and 1).
-    What differs: the published code trains that network anew, without a seed, for every model, so
-    that its scores do not compare; here its errors are constants.
+    Symbols: MAE_22 is over expressions out of range whose operands' sizes add to 22, MAE_4 over the
+    long ones of four operands, MRE the relative error out of range. ``baseline`` holds the same
+    four errors, by the names in, out, long and relative, of one network (15, 30, 30 and 1). What
+    differs: the published code trains that network again, without a seed, for every model, so its
+    scores do not compare. Here its errors are constants.
     """
     return legacy_score_of(legacy_errors(sets, predictions), baseline)
 
@@ -130,7 +131,7 @@ def legacy_errors(
 
 
 def legacy_score_of(errors: Mapping[str, float], baseline: Mapping[str, float]) -> float:
-    """The published benchmark of these four errors."""
+    """The published benchmark score of these four errors."""
     parts = [
         math.inf if error == 0 else (baseline[name] / error) ** 2 for name, error in errors.items()
     ]
@@ -138,5 +139,5 @@ def legacy_score_of(errors: Mapping[str, float], baseline: Mapping[str, float]) 
 
 
 def _size(expression: Expression) -> int:
-    """The sizes of its operands, added."""
+    """The sum of the sizes of its operands."""
     return sum(abs(operand) for operand in expression.operands)

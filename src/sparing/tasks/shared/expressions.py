@@ -1,4 +1,4 @@
-"""Sums such as ``3 - -2 + 0``: read from text, valued exactly, drawn at random."""
+"""Sums such as ``3 - -2 + 0``: read from text, valued exactly, generated at random."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparing.core.errors import UsageError
 PRECEDENCE = {"+": 1, "-": 1, "*": 2}
 PIECE = re.compile(r"\d+|[-+*()]|\S")
 SHOWN = 40
-# A signed number stands where a value is due: first, behind an operator or an opened bracket.
+# A signed number is where a value must follow: first, behind an operator or an opened bracket.
 _OPEN = "("
 
 
@@ -21,7 +21,7 @@ _OPEN = "("
 class Expression:
     """Integers with an operator between each two, without brackets, valued from left to right.
 
-    ``text`` is the one way it is written: single spaces around operators, signs at their numbers.
+    ``text`` is its one written form: single spaces around operators, signs at their numbers.
     """
 
     operands: tuple[int, ...]
@@ -49,9 +49,9 @@ class Expression:
 
 
 def tokens(text: str) -> Iterator[str]:
-    """Signed numbers, operators and brackets; raises ``UsageError`` naming what is none of these.
+    """Signed numbers, operators and brackets; raises ``UsageError`` naming anything else.
 
-    Spaces matter nowhere but inside a number: ``3--2`` is ``3 - -2``.
+    Spaces matter only inside a number: ``3--2`` is ``3 - -2``.
     """
     due, sign = True, ""
     for match in PIECE.finditer(text):
@@ -99,7 +99,7 @@ def _short(text: str) -> str:
 def evaluate(text: str) -> int:
     """The exact value of an expression of integers, + - * and brackets.
 
-    Raises ``UsageError`` for what is not one whole expression; any depth of brackets is read.
+    Raises ``UsageError`` unless the text is one whole expression; any depth of brackets is read.
     """
     values: list[int] = []
     waiting: list[str] = []
@@ -158,7 +158,8 @@ def draw(
     *,
     exact_digits: bool = False,
 ) -> Expression:
-    """An expression of so many signed numbers of up to so many digits, or of exactly as many."""
+    """A random expression of ``operands`` signed numbers of ``digits`` digits, exactly or at most.
+    """
     if operands < 1 or digits < 1 or not operators:
         raise UsageError(f"an expression needs operands and digits, got {operands} and {digits}")
     numbers = tuple(_number(chance, digits, exact=exact_digits) for _ in range(operands))
@@ -181,9 +182,9 @@ def draw_many(
     exact_digits: bool = False,
     excluded: Collection[str] = (),
 ) -> list[Expression]:
-    """So many different expressions, none of whose texts is excluded.
+    """``count`` different random expressions, none of whose texts is excluded.
 
-    ``operands`` are the fewest and the most. Raises ``UsageError`` where there are not so many.
+    ``operands`` are the fewest and the most. Raises ``UsageError`` where there are too few.
     """
     chance, expressions = random.Random(f"arithmetic {seed}"), dict[str, Expression]()
     banned, tries = set(excluded), 0
@@ -191,7 +192,7 @@ def draw_many(
         tries += 1
         if tries > 100 * count + 1000:
             raise UsageError(
-                f"there are hardly {count:,} different expressions of {operands[0]} to "
+                f"there are too few different expressions for {count:,} of {operands[0]} to "
                 f"{operands[1]} numbers of {digits} digits: found {len(expressions):,}"
             )
         one = draw(chance, chance.randint(*operands), digits, operators, exact_digits=exact_digits)

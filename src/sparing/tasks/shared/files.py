@@ -1,4 +1,4 @@
-"""Finding and opening data files, with errors that say what to put where."""
+"""Finding and opening data files, with errors that name the files and where to put them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.core.errors import DataError, quoted
 from sparing.core.paths import expanded
 
 CHUNK_BYTES = 2**20
-# What a packed file may unpack to: texts come to 10 times their size at most, zeros to 1,000.
+# The largest unpacked size, relative to the file: texts reach 10 times, zeros 1,000.
 FREE_BYTES, MOST_TIMES, MOST_BYTES = 2**26, 50, 2**33
 
 
@@ -26,11 +26,11 @@ def given_folder(data: Path | None) -> Path | None:
 
 
 def data_folder(task: str, data: Path | None, folders: Sequence[str], needed: str) -> Path:
-    """The folder that holds a task's files: the first existing of ``places`` below the data folder.
+    """The folder of a task's files: the first existing of ``places`` below the data folder.
 
-    ``needed`` says in words which files belong there. The data folder itself is taken where none
-    of ``places`` exists, so that it may also be the task's own folder. Raises ``DataError`` when
-    there is no data folder.
+    ``needed`` names the files for the error. The data folder itself is used where none of
+    ``places`` exists, so it may also be the task's own folder. Raises ``DataError`` when there is
+    no data folder.
     """
     root = given_folder(data)
     if root is None:
@@ -53,7 +53,7 @@ def find(task: str, folder: Path, choices: Sequence[str]) -> Path:
 
 
 def unpacked_limit(packed: int) -> int:
-    """The bytes that a packed file of so many may unpack to: more is a mistake or an attack."""
+    """The most bytes that a packed file may unpack to: more is a mistake or an attack."""
     return min(MOST_BYTES, max(FREE_BYTES, MOST_TIMES * packed))
 
 
@@ -61,11 +61,11 @@ def unpacked_limit(packed: int) -> int:
 def opened(path: Path) -> Iterator[BufferedIOBase]:
     """A file to read, unpacked where its name ends in .gz.
 
-    Raises ``DataError`` for what is no file, also while it is read: when it cannot be, or its
-    packing is cut short or damaged.
+    Raises ``DataError`` for anything that is not a file; also, while reading, for a file that is
+    unreadable, cut short or damaged.
     """
     if path.exists() and not path.is_file():
-        raise DataError(f"{path} is no file")  # a pipe would be waited for
+        raise DataError(f"{path} is not a file")  # reading a pipe would block
     try:
         with gzip.open(path) if is_packed(path) else path.open("rb") as file:
             yield cast(BufferedIOBase, file)
@@ -84,9 +84,9 @@ def is_packed(path: Path) -> bool:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file, as ``opened`` gives them.
+    """All bytes of a file, as ``opened`` returns them.
 
-    Raises ``DataError`` also for more than ``unpacked_limit`` allows, or than 8 GiB.
+    Raises ``DataError`` also above ``unpacked_limit``, or above 8 GiB.
     """
     with opened(path) as file:
         limit = unpacked_limit(path.stat().st_size) if is_packed(path) else MOST_BYTES
@@ -97,7 +97,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_most(file: BufferedIOBase, most: int) -> bytes:
-    """The file's bytes, at most one more than ``most``; read in chunks, as memory is needed."""
+    """The file's bytes, at most one more than ``most``; read in chunks, to save memory."""
     content = bytearray()
     while len(content) <= most:
         chunk = file.read(min(CHUNK_BYTES, most + 1 - len(content)))

@@ -1,4 +1,4 @@
-"""Data sets from the hub, through ``datasets``; every failure says what else can be done."""
+"""Data sets from the hub, through ``datasets``; every error names an alternative."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def from_hub(task: str, *name: str, instead: str) -> Any:
 
 
 def columns_of(task: str, data_set: Any, split: str, names: tuple[str, ...]) -> list[Any]:
-    """The columns of one split; raises ``DataError`` naming the split or column that is missing."""
+    """The columns of one split; raises ``DataError`` naming a missing split or column."""
     if split not in data_set:
         raise DataError(f"task {task}: the hub's data set has no split {split!r}")
     for name in names:
@@ -48,10 +48,10 @@ def columns_of(task: str, data_set: Any, split: str, names: tuple[str, ...]) -> 
 
 
 def pictures_of(task: str, data_set: Any, split: str, column: str) -> list[UInt8[Tensor, "3 h w"]]:
-    """The pixels of a column of pictures; raises ``DataError`` naming the first that is broken.
+    """The pixels of a column of pictures; raises ``DataError`` naming the first broken one.
 
     The stored bytes are decoded here, in the formats and sizes of all other pictures: ``datasets``
-    would decode anything. A path in the place of bytes is not followed.
+    would decode anything. A path instead of bytes is not followed.
     """
     import datasets
 
@@ -70,7 +70,7 @@ def pictures_of(task: str, data_set: Any, split: str, column: str) -> list[UInt8
 
 
 def class_numbers(where: str, labels: Sequence[Any], classes: int) -> list[int]:
-    """The labels of a data set; raises ``DataError`` for one that is no class number."""
+    """The labels of a data set; raises ``DataError`` for one that is not a class number."""
     for label in labels:
         if type(label) is not int or not 0 <= label < classes:
             raise DataError(f"{where} has the label {quoted(label)}; labels are 0 to {classes - 1}")

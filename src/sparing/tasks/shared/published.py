@@ -1,4 +1,4 @@
-"""The sets of "A Predictive Calculator", drawn again exactly, and the corrected ones.
+"""The sets of "A Predictive Calculator", reproduced exactly, and the corrected ones.
 
 Source: Mukin, A Predictive Calculator (2025), and its published code's order of random numbers,
 which NumPy's RandomState keeps from version to version.
@@ -38,10 +38,10 @@ DIGESTS = {
 def published() -> dict[str, tuple[Expression, ...]]:
     """The published sets: train, validation, in range, out of range, long.
 
-    Three operands from -5 to 4; what 4,000 draws left out is the set in range. Out of range are all
-    of -8 to -5 and 5 to 8 (-5 is in range, all the same), long are 2 to 8 operands from -5 to 5.
-    The published split into training and validation followed Python's order of sets, which no seed
-    fixes; here the pool is sorted first.
+    Three operands from -5 to 4; the expressions that 4,000 draws left out are the set in range. Out
+    of range are all of -8 to -5 and 5 to 8 (although -5 is in range); long are 2 to 8 operands from
+    -5 to 5. The published split into training and validation followed Python's order of sets, which
+    no seed fixes; here the pool is sorted first.
     """
     state = np.random.RandomState(SEED)
     first, second, third = ((state.rand(DRAWN) * 10).astype(int) - 5 for _ in range(3))
@@ -67,10 +67,10 @@ def published() -> dict[str, tuple[Expression, ...]]:
 
 @cache
 def corrected() -> dict[str, tuple[Expression, ...]]:
-    """The sets as they should be: nothing of a test set has been seen, and long is long.
+    """Corrected sets: no test set contains anything seen, and long sums are long.
 
     Training and validation are the published ones, and so is ``in``. ``out`` has operands from 5 to
-    9 and -9 to -6; ``long`` has 4 to 8 operands of the training range, ``out+long`` as many from
+    9 and -9 to -6. ``long`` has 4 to 8 operands of the training range, ``out+long`` as many from
     outside it.
     """
     known = published()
@@ -84,7 +84,7 @@ def corrected() -> dict[str, tuple[Expression, ...]]:
 
 
 def digest(expressions: Iterable[Expression]) -> str:
-    """Sixteen digits that tell sets apart, by their texts in their order."""
+    """Sixteen digits that identify sets by their texts and order."""
     lines = "\n".join(one.text for one in expressions)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -102,7 +102,7 @@ def _three(a: int, b: int, c: int, pair: tuple[str, str]) -> str:
 
 
 def _pair(drawn: float) -> tuple[str, str]:
-    """The operators by a number from 0 to 1; the bounds are the published code's."""
+    """The operators for a number from 0 to 1, with the bounds of the published code."""
     if drawn < 0.25:
         return PAIRS[0]
     if 0.25 < drawn < 0.5:
@@ -124,7 +124,7 @@ def _long(state: np.random.RandomState, operators: int) -> str:
 
 
 def _counted(numbers: Sequence[int], name: str) -> tuple[Expression, ...]:
-    """A hundred different expressions of each number of operands, of these numbers alone."""
+    """A hundred different expressions of each number of operands, with these numbers alone."""
     expressions: list[Expression] = []
     for operands in range(LONG_FROM, LONGEST + 1):
         chance, by_text = random.Random(f"{name} {operands}"), dict[str, Expression]()

@@ -1,4 +1,4 @@
-"""Film reviews in aclImdb's layout, or from the hub: what tasks on them share."""
+"""Film reviews in aclImdb's layout, or from the hub, for the tasks that use them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def reviews(
     """Training and test reviews, and notes: which were left out, and whether it is a subset.
 
     Files are aclImdb/{train,test}/{pos,neg}/ID_RATING.txt, in a folder or in the archive, which is
-    read without unpacking it; without a data folder the hub is asked. Line breaks written as
-    ``<br />`` become spaces. ``raw`` keeps bytes that are not UTF-8, for readings in bytes; without
-    it such reviews are broken as empty ones are: ``DataError``, unless ``skip_broken``.
+    read without unpacking it; without a data folder they come from the hub. Line breaks written as
+    ``<br />`` become spaces. ``raw`` keeps bytes that are not UTF-8, for reading as bytes.
+    Otherwise such reviews are broken, as empty ones are: ``DataError``, unless ``skip_broken``.
     """
     if given_folder(data) is None:
         splits, notes = _from_hub(task)
@@ -66,14 +66,14 @@ def _from_files(path: Path, skip_broken: bool, raw: bool) -> tuple[Reviews, list
         else:
             empty.append(match.group()[1:])
     notes = _left_out(path, empty, no_text, skip_broken)
-    # archives and file systems have orders of their own
+    # archives and file systems have other orders
     return {split: [row for *_, row in sorted(rows)] for split, rows in splits.items()}, notes
 
 
 def _left_out(
     path: Path, empty: Sequence[str], no_text: Sequence[str], skip_broken: bool
 ) -> list[str]:
-    """Notes on reviews that are empty or not UTF-8, which are an error unless they are skipped."""
+    """Notes on skipped reviews, empty or not UTF-8; an error unless skipping is requested."""
     remedy = f"leave such out with {option('skip_broken', True)}"
     if no_text and not skip_broken:
         raise DataError(

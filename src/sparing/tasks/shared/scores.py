@@ -1,7 +1,7 @@
-"""Metrics by name: what a model's outputs are worth, and what an answer that never changes is.
+"""Metrics by name: the score of a model's outputs, and that of the best constant answer.
 
 Outputs are (count, classes) scores for classes, and (count, 1) values for numbers. Every metric is
-1 at best. Those of scipy and scikit-learn are used as they are.
+1 at best. Those of scipy and scikit-learn are used unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Metric:
 
 
 def metric(name: str) -> Metric:
-    """The metric of that name; raises ``UsageError`` with the nearest where there is none."""
+    """The metric of that name; raises ``UsageError`` with the nearest name where there is none."""
     if name not in METRICS:
         raise UsageError(f"unknown metric {quoted(name)}{nearest(name, METRICS)}")
     return METRICS[name]
@@ -45,7 +45,7 @@ def _accuracy(outputs: Outputs, labels: Labels) -> float:
 
 
 def _top(outputs: Outputs, labels: Labels) -> float:
-    """The share of examples whose class is among the five likeliest."""
+    """The share of examples whose class is among the five most probable."""
     best = outputs.topk(min(MANY, outputs.shape[-1])).indices
     return int((best == labels[:, None]).any(-1).sum()) / len(labels)
 
@@ -62,7 +62,7 @@ def _constant(values: Labels) -> bool:
 
 
 def _matthews(outputs: Outputs, labels: Labels) -> float:
-    """0 where all answers or all labels are alike: such answers carry nothing."""
+    """0 where all answers or all labels are equal: such answers carry no information."""
     from sklearn.metrics import matthews_corrcoef
 
     answers = outputs.argmax(-1)

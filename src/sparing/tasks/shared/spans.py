@@ -1,4 +1,4 @@
-"""Answers that are stretches of a text: windows to look at, answers read off, and how good."""
+"""Answers that are spans of a text: windows of the text, answers read off, and their scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUESTION_TOKENS = 64
 
 @dataclass(frozen=True)
 class Question:
-    """A question on a passage, and the answers that people gave, with where the first begins."""
+    """A question on a passage, and human answers with the start of each."""
 
     key: str
     text: str
@@ -31,10 +31,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a passage that a model sees at once, behind the question.
+    """A segment of a passage that a model sees at once, behind the question.
 
-    ``question`` is the question's number, ``first`` the place of the stretch's first token,
-    ``places`` the characters of the passage that each of its tokens covers, from and to.
+    ``question`` is the question's number, ``first`` the position of the segment's first token.
+    ``places`` are the characters of the passage that each of its tokens covers, from and to.
     """
 
     question: int
@@ -50,7 +50,7 @@ class Passages:
     windows: Sequence[Window]
 
     def subset(self, indices: Sequence[int]) -> Passages:
-        """These windows alone, and the questions that they belong to."""
+        """These windows alone, and their questions."""
         windows = [self.windows[index] for index in indices]
         numbers = sorted({window.question for window in windows})
         number = {question: position for position, question in enumerate(numbers)}
@@ -69,20 +69,20 @@ class Answer:
 
 
 def normalised(text: str) -> str:
-    """Lower case, without punctuation, articles and needless spaces, as SQuAD's judge reads it."""
+    """Lower case, without punctuation, articles and extra spaces, as SQuAD's evaluation does."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(MARKS)).split())
 
 
 def exact_match(answer: str, truths: Sequence[str]) -> float:
-    """1 where the answer is one of the truths, both normalised, else 0."""
+    """1 where the answer is one of the true answers, both normalised, else 0."""
     return float(any(normalised(answer) == normalised(truth) for truth in truths))
 
 
 def token_f1(answer: str, truths: Sequence[str]) -> float:
-    """The best F1 of the answer's words with a truth's, both normalised.
+    """The best F1 of the answer's words with those of a true answer, both normalised.
 
     Formula: 2 c / (m + n), c the words in common with their counts, m and n all words of either.
-    Two texts of which nothing is left are equal, one alone shares nothing.
+    Two empty texts are equal; one alone shares nothing.
     """
     return max(_overlap(normalised(answer).split(), normalised(truth).split()) for truth in truths)
 
@@ -118,9 +118,9 @@ def windows_of(
 ) -> tuple[list[list[int]], list[list[int]] | None, Int[Tensor, "windows 2"], Passages]:
     """Token numbers, token types, first and last token of the first answer, and the windows.
 
-    A passage that is longer than ``max_tokens`` leaves room for gives several windows, which share
-    ``stride`` tokens. Where the answer does not lie wholly in a window, both are 0, the class
-    token. Questions are cut to 64 tokens.
+    A passage longer than ``max_tokens`` allows gives several windows, which share ``stride``
+    tokens. Where the answer is not wholly in a window, both are 0, the class token. Questions are
+    cut to 64 tokens.
 
     Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2.
     """
@@ -176,8 +176,8 @@ def best_answers(
 ) -> list[Answer]:
     """The ``count`` best answers in a window, best first.
 
-    Of the ``count`` likeliest first tokens and as many last tokens inside of the passage, all pairs
-    in order and of at most ``longest`` tokens. Source: as in ``windows_of``.
+    The candidates are all pairs of the ``count`` most probable first and last tokens inside the
+    passage, in order and of at most ``longest`` tokens. Source: as in ``windows_of``.
     """
     inside = logits[window.first : window.first + len(window.places)]
     most = min(count, len(inside))

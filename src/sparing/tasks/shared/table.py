@@ -1,4 +1,4 @@
-"""Tables of texts and labels: GLUE's tsv files, and anyone's own tsv or csv."""
+"""Tables of texts and labels: GLUE's tsv files, and the user's own tsv or csv."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """How a file's lines are read.
+    """The format of a file's lines.
 
-    ``texts`` and ``label`` are names of columns; ``names`` are those of all columns where the
-    first line does not give them, ``widths`` how many columns a line may then have. ``separator``
-    is a tab with quotes read literally, a space that ends the first column, or a comma with
-    quotes as in csv.
+    ``texts`` and ``label`` are names of columns. ``names`` are those of all columns where the first
+    line does not give them, ``widths`` the numbers of columns that a line may then have.
+    ``separator`` is a tab with quotes read literally, a space that ends the first column, or a
+    comma with quotes as in csv.
     """
 
     texts: tuple[str, ...]
@@ -65,7 +65,7 @@ def number_between(low: float, high: float) -> Answer:
 
 
 def text_of(path: Path, encoding: str = UTF_8, hint: str = "") -> str:
-    """A file's text; ``DataError`` where it is of another encoding, with a hint on what to do."""
+    """A file's text; ``DataError`` with a hint where it has another encoding."""
     content = read_bytes(path)
     try:
         return content.decode(encoding)
@@ -76,7 +76,7 @@ def text_of(path: Path, encoding: str = UTF_8, hint: str = "") -> str:
 
 
 def lines_of(path: Path, table: Table) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and columns, from 1 on; what is empty at the file's end is left out."""
+    """Line numbers and columns, from 1 on; empty lines at the file's end are left out."""
     text = text_of(path, table.encoding).rstrip("\r\n")
     most = len(table.names) - 1 if table.separator == " " else -1
     return columns_in(path, text, table.separator, quotes=table.separator == ",", most=most)
@@ -92,7 +92,7 @@ def columns_in(
     if quotes:
         yield from _csv_rows(path, text, separator)
         return
-    # not splitlines: it would also break at marks that stand inside of texts
+    # not splitlines: it would also break at line separators inside texts
     for number, line in enumerate(text.split("\n"), start=1):
         yield number, line.rstrip("\r").split(separator, most)
 
@@ -111,7 +111,7 @@ _FIELDS = threading.Lock()
 
 @contextmanager
 def fields_of_any_size() -> Iterator[None]:
-    """Lift csv's limit of 131,072 characters a field, which is one for the whole process."""
+    """Lift csv's limit of 131,072 characters a field, which holds for the whole process."""
     with _FIELDS:
         before = csv.field_size_limit(2**31 - 1)
         try:
@@ -162,14 +162,14 @@ def read_table(
 
 
 def skipped_note(name: str, broken: Sequence[str]) -> list[str]:
-    """A note on the broken rows that were left out of a file; nothing where none were."""
+    """A note on the broken rows that were left out of a file; none if there were none."""
     rows = "row" if len(broken) == 1 else "rows"
     shown = _first(broken, NOTED_LINES)
     return [f"{name}: {len(broken)} broken {rows} left out: {shown}"] if broken else []
 
 
 def complaint(source: Path | str, broken: Sequence[str]) -> str:
-    """What to say of a file whose broken rows were not to be left out."""
+    """The error message for a file with broken rows."""
     rows = "row is" if len(broken) == 1 else "rows are"
     return (
         f"{source}: {len(broken)} {rows} broken: {_first(broken, SHOWN_LINES)}; mend the file, or "
@@ -185,7 +185,7 @@ def _first(broken: Sequence[str], most: int) -> str:
 def _fault(
     columns: list[str], widths: tuple[int, ...], indices: list[int], names: tuple[str, ...]
 ) -> str:
-    """What is wrong with a line before its label is read; empty where nothing is."""
+    """The fault of a line before its label is read; empty if there is none."""
     if len(columns) not in widths:
         noun = "column" if len(columns) == 1 else "columns"
         return f"{len(columns)} {noun}, not {' or '.join(map(str, widths))}"

@@ -1,4 +1,4 @@
-"""What a task is: splits held in memory, and the facts that models and reports need."""
+"""A task: splits held in memory, and the facts that models and reports need."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sparing.tasks.shared.scores import metric
 from sparing.tasks.shared.spans import TEXT_METRICS, Passages
 from sparing.tasks.shared.words import Words
 
-# The label of a row without one: what PyTorch's cross-entropy leaves out.
+# The label of a row without one: PyTorch's cross-entropy ignores it.
 UNLABELLED = -100
-DIGESTED = 256  # pictures, where not all need to be in memory
+DIGESTED = 256  # pictures, which need not all be in memory
 Split = Literal["train", "validation", "test"]
 
 
@@ -31,12 +31,12 @@ class Examples(Dataset[dict[str, Tensor]]):
     """One split: item i is a dictionary of the model's input and its label.
 
     ``inputs`` are images (count, channels, height, width) as one tensor or read one by one, one
-    vector of token numbers for each example, or rows of values; ``input_name`` is what the model
-    calls them; ``labels`` are class numbers, or values where the task asks for numbers.
-    ``token_types`` tell a pair's first text (0) from its second (1), where the tokenizer makes
-    them. Where the answer is a stretch of a text, ``labels`` are its first and last token, and
-    ``passages`` tell what was asked. ``boxes`` say where in an image its object is: centre, width
-    and height, in shares of the image's sides.
+    vector of token numbers for each example, or rows of values. ``input_name`` is the model's name
+    for them. ``labels`` are class numbers, or values where the answer is a number. ``token_types``
+    separate a pair's first text (0) from its second (1), where the tokenizer makes them. Where the
+    answer is a span of a text, ``labels`` are its first and last token, and ``passages`` hold the
+    questions. ``boxes`` locate the object in an image: centre, width and height, in shares of the
+    image's sides.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]
@@ -72,9 +72,9 @@ class Examples(Dataset[dict[str, Tensor]]):
 
     @cached_property
     def digest(self) -> str:
-        """Told apart from other data by this; of pictures a few, coarsely.
+        """A hash that identifies the data; of pictures a few, coarsely.
 
-        Their pixels were scaled by the processor, which decides over the last bit.
+        Their pixels were scaled by the processor, and the last bit depends on it.
         """
         digest_so_far = hashlib.blake2b(self.labels.contiguous().numpy().tobytes(), digest_size=8)
         coarse = self.input_name == "pixel_values"
@@ -109,20 +109,19 @@ class Examples(Dataset[dict[str, Tensor]]):
 class Task:
     """A task: data, splits, metrics, chance level, licence, and the sizes a model needs.
 
-    ``answer`` is what the model gives: a class, a number (one output, trained by squared error;
-    ``labels`` then holds the number's name alone), or a stretch of a text by its first and last
-    token (the two ``labels``). ``metric`` is the one that the task is judged
-    by, ``metrics`` are all of them. ``more_tests`` are further labelled splits by name.
-    ``tokens`` is the longest sequence that a model sees, its class token included. A task of values
-    gives as many numbers for each example. Token tasks
-    have a ``vocabulary`` (how many token numbers there are) and a ``pad_id``; image tasks have
-    ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) /
-    ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the
-    task was loaded with it, ``words`` the vocabulary that was made of the training texts.
-    ``subset`` says that the data is a part of what was published, and ``notes`` which; they also
-    tell what was cut or left out. ``source_note`` says in one line what was taken of your own
-    files: columns, separator, encoding, what is held out. Raises ``DataError`` for labels that are
-    none of the classes, and for numbers that are not finite.
+    ``answer`` is the model's output: a class, a number (one output, trained by squared error;
+    ``labels`` then holds the number's name alone), or a span of a text by its first and last token
+    (the two ``labels``). The task is evaluated by ``metric``; ``metrics`` are all of them.
+    ``more_tests`` are further labelled splits by name. ``tokens`` is the longest sequence that a
+    model sees, its class token included; for a task of values, how many numbers each example has.
+    Token tasks have a ``vocabulary`` (the number of token numbers) and a ``pad_id``. Image tasks
+    have ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) /
+    ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the task
+    was loaded with it, ``words`` the vocabulary made from the training texts. ``subset`` says that
+    the data is a part of the published data, and ``notes`` which part; they also name everything
+    that was cut or left out. ``source_note`` summarises in one line how your own files were read:
+    columns, separator, encoding, held-out part. Raises ``DataError`` for labels that are not among
+    the classes, and for numbers that are not finite.
     """
 
     name: str
@@ -164,7 +163,7 @@ class Task:
         if self.answer == "number":
             bad = labels[~labels.isfinite()]
         elif self.answer == "class" and labels.ndim == 1 and len(self.labels) > 1:
-            # with one class labels may be numbers of rows, whose answers lie elsewhere
+            # with one class labels may be row numbers, with answers stored elsewhere
             unlabelled = (labels == UNLABELLED) & (split == "train")
             bad = labels[((labels < 0) | (labels >= len(self.labels))) & ~unlabelled]
         else:
@@ -177,20 +176,20 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """How many classes there are; 1 where the answer is a number, 2 where it is a stretch."""
+        """How many classes there are; 1 where the answer is a number, 2 where it is a span."""
         return len(self.labels)
 
     @cached_property
     def digest(self) -> str:
-        """Told apart by this from the same task on other data."""
+        """A hash that separates the task from the same task on other data."""
         parts = "".join(split.digest for split in self.splits.values())
         return hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
 
     @cached_property
     def chance(self) -> float:
-        """The chance level: the metric on the test split of the best answer that never changes.
+        """The chance level: the metric of the best constant answer on the test split.
 
-        0 where answers are stretches of texts: no text answers many questions.
+        0 where answers are spans of texts: no text answers many questions.
         """
         return self.chance_on("test")
 
@@ -202,7 +201,7 @@ class Task:
 
     @property
     def token_types(self) -> int:
-        """How many types of tokens there are: 2 where a pair's second text has its own."""
+        """How many token types there are: 2 where a pair's second text has its own."""
         return 1 if self.train.token_types is None else 2
 
     @property
@@ -219,7 +218,7 @@ class Task:
         return splits[name]
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """Each token as a person reads it; its number where the task knows no words for it."""
+        """Each token as readable text; its number where the task has no words for it."""
         if self.tokenizer is not None:
             return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
         if self.words is None:
@@ -229,7 +228,7 @@ class Task:
     def collate(self, examples: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """One batch: images or values stacked; tokens padded on the right to the longest of them.
 
-        Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers wants it,
+        Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers expects,
         and ``token_type_ids`` where the examples have them.
         """
         if not examples:

@@ -39,11 +39,11 @@ class Reading:
     """How texts become token numbers, and which rows are kept.
 
     Without ``tokenizer`` the words of the training split make the vocabulary, ``vocabulary`` tokens
-    at most, unknown words in bytes; with it, the tokenizer of that path or hub name is used; with
-    "bytes" every byte of a text is a token, whether it is UTF-8 or not. Texts are cut to
-    ``max_tokens``, of a pair the longer one first. ``examples`` keeps only so many training rows,
-    ``held_out`` makes so many of them the validation split where none is published (None: 2,000, at
-    most a tenth). ``tokenised`` texts have spaces around their marks already.
+    at most, with unknown words in bytes. Otherwise the tokenizer of that path or hub name is used.
+    With "bytes" every byte of a text is a token, whether it is UTF-8 or not. Texts are cut to
+    ``max_tokens``, of a pair the longer one first. ``examples`` limits the training rows.
+    ``held_out`` is the size of the validation split where none is published (None: 2,000, at most a
+    tenth). ``tokenised`` texts already have spaces around their punctuation.
     """
 
     tokenizer: str | None = None
@@ -57,7 +57,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Rows as they were read; validation is cut from the training rows where it is None."""
+    """Rows as read; validation is cut from the training rows where it is None."""
 
     train: Sequence[Row]
     test: Sequence[Row]
@@ -69,7 +69,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Encoder:
-    """``encode`` gives token numbers, token types or None, and how many rows had to be cut."""
+    """``encode`` returns token numbers, token types or None, and how many rows were cut."""
 
     encode: Callable[[Sequence[Row]], Encoded]
     size: int
@@ -136,7 +136,7 @@ def _splits(
 def cut_rows(
     rows: Sequence[Row], sizes: Sequence[int], seed: int, answer: str = "class"
 ) -> list[list[Row]]:
-    """Disjoint parts of the given sizes: a function of the texts and the seed, not of the order."""
+    """Disjoint parts of the given sizes, by the texts and the seed, not by their order."""
     keys, labels = ["\t".join(row.texts) for row in rows], [row.label for row in rows]
     if answer == "number":
         parts = stratified(pooled_when_rare(labels, sizes), keys, sizes, seed)
@@ -169,7 +169,7 @@ def _encoder(train: Sequence[Row], reading: Reading) -> Encoder:
 
 
 def _own(train: Sequence[Row], reading: Reading) -> Encoder:
-    """The words of the training rows; the class token also stands between a pair's texts."""
+    """The words of the training rows; the class token also separates a pair's texts."""
     plain = str if reading.tokenised else spaced
     words = words_from((plain(text) for row in train for text in row.texts), reading.vocabulary)
 
@@ -187,12 +187,12 @@ def _own(train: Sequence[Row], reading: Reading) -> Encoder:
 
 
 def _bytes(reading: Reading) -> Encoder:
-    """A token for each byte; the class token also stands between a pair's texts."""
+    """A token for each byte; the class token also separates a pair's texts."""
 
     def encode(rows: Sequence[Row]) -> Encoded:
         ids, cut = [], 0
         for row in rows:
-            # in front a place for the class token, which is no byte
+            # in front a slot for the class token, which is not a byte
             first, *rest = [b" " + _raw(text) for text in row.texts]
             second = rest[0] if rest else b""
             parts = shortened(first, second, reading.max_tokens)
@@ -204,7 +204,7 @@ def _bytes(reading: Reading) -> Encoder:
 
 
 def _byte_tokens(text: bytes) -> Int[Tensor, " tokens"]:
-    """A token for each byte, of which the class token takes the first one's place."""
+    """A token for each byte; the class token replaces the first one."""
     tokens = np.frombuffer(text, np.uint8).astype(np.int64) + FIRST_BYTE
     tokens[0] = CLASS
     return torch.from_numpy(tokens)
@@ -215,12 +215,12 @@ def _raw(text: str) -> bytes:
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Whether what a tokenizer knows lies in a folder; its configuration alone is not enough."""
+    """Whether a folder holds a tokenizer's vocabulary; its configuration alone is not enough."""
     return any((folder / file).is_file() for file in VOCABULARIES)
 
 
 def fast_tokenizer(name: str) -> Any:
-    """The pretrained tokenizer of a path or hub name, one that knows where its tokens lie.
+    """The pretrained tokenizer of a path or hub name, one that knows its tokens' offsets.
 
     Raises ``UsageError`` where there is none.
     """
@@ -228,28 +228,28 @@ def fast_tokenizer(name: str) -> Any:
 
     folder = expanded(name)
     if folder.is_dir() and not has_vocabulary(folder):
-        # transformers would make one that knows no word
+        # transformers would make one without a vocabulary
         raise UsageError(
             f"no tokenizer at {quoted(name, 200)}: there is no {', '.join(VOCABULARIES[:2])}"
         )
     try:
         tokenizer = open_tokenizer(name)
-    except Exception as error:  # a damaged file ends in any
+    except Exception as error:  # a damaged file raises any of them
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UsageError(
             f"no tokenizer at {quoted(name, 200)}: {quoted(reason, 150)[1:-1]}"
         ) from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise UsageError(f"the tokenizer at {quoted(name)} knows no words")
+        raise UsageError(f"the tokenizer at {quoted(name)} has no vocabulary")
     if not tokenizer.is_fast:
-        raise UsageError(f"the tokenizer at {quoted(name)} is none of the fast ones")
+        raise UsageError(f"the tokenizer at {quoted(name)} is not a fast one")
     return tokenizer
 
 
 def pad_of(tokenizer: Any) -> int:
     """The token number that fills up a batch.
 
-    Tokenizers of decoders often have no pad; their end token serves, as it is masked anyway.
+    Tokenizers of decoders often have no pad; their end token is used, as it is masked anyway.
     """
     known: tuple[int | None, ...] = (tokenizer.pad_token_id, tokenizer.eos_token_id, PAD)
     return next(number for number in known if number is not None)
@@ -279,5 +279,7 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
         carried = [torch.tensor(row) for row in types]
     inputs = [torch.as_tensor(row) for row in ids]
     if any(len(row) == 0 for row in inputs):
-        raise DataError("a text has no tokens: the tokenizer adds none and leaves nothing of it")
+        raise DataError(
+            "a text has no tokens: the tokenizer adds none and drops all its characters"
+        )
     return Examples("input_ids", inputs, labels, carried), cut

@@ -1,4 +1,4 @@
-"""More texts to learn from without labels: where a teacher answers, none are needed."""
+"""More training texts without labels: distillation needs only a teacher's answers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def with_unlabelled(
     """The task with more training rows that have no label, for distillation.
 
     A source is the name of another task of texts, whose training labels are left out, or a file of
-    one text a line (.txt or .tsv, also .gz; pairs stand beside each other, by a tab). Of each
-    source ``most`` rows are taken, drawn by ``seed`` (0: all). Rows that share a whole text with
-    a held-out split of the task, or what was left of it, are left out and counted in its notes,
-    and texts are cut to the task's longest. Raises ``UsageError`` for a task that was not read
-    with a pretrained tokenizer, or whose answer is no class, and for sources that have no texts,
-    or pairs where the task has none; ``DataError`` for files that are missing or broken.
+    one text a line (.txt or .tsv, also .gz; a tab separates the texts of a pair). Of each source
+    ``most`` rows are used, sampled with ``seed`` (0: all). Rows that share a whole text, cut or
+    not, with a held-out split of the task are left out and counted in its notes. Texts are cut to
+    the task's longest. Raises ``UsageError`` for a task that was not read with a pretrained
+    tokenizer, or whose answer is not a class. It raises it too for sources that have no texts, or
+    pairs where the task has none. Raises ``DataError`` for files that are missing or broken.
     """
     if not sources:
         return task
@@ -69,7 +69,7 @@ def _drawn(rows: Examples, most: int, seed: int) -> Examples:
 
 
 def _joined(parts: Sequence[Examples]) -> Examples:
-    """The first part as it is, then the others' inputs without labels."""
+    """The first part unchanged, then the others' inputs without labels."""
     first, rest = parts[0], parts[1:]
     inputs: list[Tensor] = [row for part in parts for row in part.inputs]
     count = sum(len(part) for part in rest)
@@ -81,7 +81,7 @@ def _joined(parts: Sequence[Examples]) -> Examples:
 
 
 def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
-    """All rows of a source in the task's tokens; their labels mean nothing."""
+    """All rows of a source in the task's tokens; their labels have no meaning."""
     from sparing.tasks import load_task
 
     if ends_with(source, ENDINGS):
@@ -91,7 +91,7 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
         rows = load_task(source, data=data, tokenizer=name, max_tokens=task.tokens).train
     if not len(rows):
         raise DataError(f"{source} has no texts")
-    # not every tokenizer tells a pair's texts apart by token types
+    # not every tokenizer separates a pair's texts by token types
     texts = [len(_segments(task, part.inputs[0])) for part in (rows, task.train)]
     if texts[0] != texts[1] or (rows.token_types is None) != (task.train.token_types is None):
         raise UsageError(
@@ -110,7 +110,7 @@ def _found(source: str, data: Path | None) -> Path:
 
 
 def _lines(path: Path) -> list[list[str]]:
-    """The texts of each line; every line has as many."""
+    """The texts of each line; every line has equally many."""
     rows = [columns for _, columns in lines_of(path, Table(("text",), "")) if any(columns)]
     if not rows:
         raise DataError(f"{path} has no texts")
@@ -136,9 +136,9 @@ def _encoded(task: Task, rows: Sequence[Sequence[str]]) -> Examples:
 
 
 class _Texts:
-    """The texts of some splits, and whether a row has one of them, be it cut in one of the two.
+    """The texts of some splits, and whether a row shares one of them, cut in either or not.
 
-    A row as long as the task takes may have been cut, where its longest text ends: that one is
+    A row as long as the task's limit may have been cut at the end of its longest text: that text is
     compared as far as it goes.
     """
 
@@ -155,7 +155,7 @@ class _Texts:
         self.sorted = sorted(self.whole)
 
     def _read(self, row: Tensor) -> tuple[list[Segment], list[Segment]]:
-        """The row's texts, and of them those that may have been cut."""
+        """The row's texts, and those of them that may have been cut."""
         segments = _segments(self.task, row)
         longest = max(map(len, segments), default=0)
         if len(row) < self.task.tokens:
@@ -163,7 +163,7 @@ class _Texts:
         return segments, [segment for segment in segments if len(segment) >= longest - 1]
 
     def share(self, row: Tensor) -> bool:
-        """Whether one of the row's texts is one of these."""
+        """Whether one of the row's texts is among these."""
         segments, begun = self._read(row)
         if not self.whole.isdisjoint(segments):
             return True
@@ -177,7 +177,7 @@ class _Texts:
 
 
 def _segments(task: Task, row: Tensor) -> list[Segment]:
-    """The texts of a row: what lies between the tokenizer's own marks."""
+    """The texts of a row: the tokens between the tokenizer's own marks."""
     marks = set(task.tokenizer.all_special_ids) - {task.tokenizer.unk_token_id}
     segments: list[list[int]] = [[]]
     for token in row.tolist():

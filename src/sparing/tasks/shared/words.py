@@ -1,4 +1,4 @@
-"""A vocabulary of whole words, with bytes for the words that it does not know."""
+"""A vocabulary of whole words, with bytes for unknown words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.core.reading import read_json
 
-WORDS = "words.json"  # beside a model that was trained with words of its own: their numbers
+WORDS = "words.json"  # beside a model that was trained with its own words: their numbers
 PAD, CLASS, FIRST_BYTE = 0, 1, 2
 FIRST_WORD = FIRST_BYTE + 256
 Tokens = TypeVar("Tokens", list[int], bytes)
@@ -23,15 +23,15 @@ PIECE = re.compile(r"\w+|[^\w\s]")
 class Words:
     """Token numbers for text: 0 pads, 1 opens each text, then 256 bytes, then the words.
 
-    A word that is not in ``numbers`` is spelled in its UTF-8 bytes, so nothing is ever unknown.
+    A word that is not in ``numbers`` is spelled in its UTF-8 bytes, so nothing is unknown.
     """
 
     numbers: dict[str, int]
 
     def require_same(self, folder: Path) -> None:
-        """Raise ``UsageError`` where a model in a folder was trained with other numbers.
+        """Raise ``UsageError`` if a model in a folder was trained with other numbers.
 
-        ``CheckpointError`` where its file of words is no JSON.
+        Raises ``CheckpointError`` if its file of words is not JSON.
         """
         file = folder / WORDS
         if file.is_file() and read_json(file, CheckpointError) != self.numbers:
@@ -72,8 +72,8 @@ class Words:
 def words_from(texts: Iterable[str], size: int) -> Words:
     """The vocabulary of the most frequent words, ``size`` token numbers in all at most.
 
-    Words that occur once are spelled in bytes, so that the bytes are trained too. Equally frequent
-    words stand in alphabetical order: the same texts always give the same numbers.
+    Words that occur once are spelled in bytes, so the bytes are trained too. Equally frequent words
+    are in alphabetical order: the same texts always give the same numbers.
     """
     if size < FIRST_WORD:
         raise UsageError(f"a vocabulary needs at least {FIRST_WORD} tokens, got {size}")
@@ -84,7 +84,7 @@ def words_from(texts: Iterable[str], size: int) -> Words:
 
 
 def spaced(text: str) -> str:
-    """The text in lower case, with spaces around every mark, for texts as they were printed."""
+    """The text in lower case, with spaces around every punctuation mark, for printed texts."""
     return " ".join(PIECE.findall(text.lower()))
 
 
