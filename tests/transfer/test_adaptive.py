@@ -186,14 +186,14 @@ def test_a_loss_where_there_are_labels():
             "llama has no adaptive form; .* for bert, rob",
         ),
         (lambda: others.build("distilbert"), Unsupported, "distilbert has no adaptive form"),
-        (lambda: others.build("bert"), Unsupported, "BertForMaskedLM is no classifier; open"),
-        (lambda: others.build("deit"), Unsupported, "DeiTModel is no classifier"),
+        (lambda: others.build("bert"), Unsupported, "BertForMaskedLM is not a classifier; open"),
+        (lambda: others.build("deit"), Unsupported, "DeiTModel is not a classifier"),
         (lambda: dense("electra", embedding_size=8), Unsupported, "embeddings of width 8 below"),
         (lambda: dense(num_labels=1), Unsupported, "answers with numbers"),
         (lambda: dense(problem_type="regression"), Unsupported, "answers with numbers"),
         (lambda: dense(problem_type="multi_label_classification"), Unsupported, "several labels"),
         (lambda: dense(is_decoder=True), Unsupported, "is a decoder"),
-        (lambda: adapt(dense()), Unsupported, "AdaptiveClassifier is no classifier|already"),
+        (lambda: adapt(dense()), Unsupported, "AdaptiveClassifier is not a classifier|already"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*is_decoder")
@@ -272,7 +272,7 @@ def test_a_budget_buys_the_best_plan_that_it_pays_for():
     for budget in (0.0, -1.0, 1.001, math.nan, math.inf):
         with pytest.raises(UsageError, match=r"a share in \(0, 1\], got"):
             adaptive.budget = budget
-    with pytest.raises(UsageError, match=r"0.2 is below the cheapest plan, which takes 0.25"):
+    with pytest.raises(UsageError, match=r"0.2 is below the cheapest plan, 0.25"):
         adaptive.budget = 0.2
     assert adaptive.budget == 1, "a budget that is refused changes nothing"
 
@@ -301,7 +301,7 @@ def test_a_budget_without_scores_buys_the_dearest():
     adaptive.set_frontier(points)
     adaptive.budget = 0.8
     assert adaptive.plan == points[2].plan
-    with pytest.raises(UsageError, match="is below the cheapest plan, which takes 1"):
+    with pytest.raises(UsageError, match="is below the cheapest plan, 1"):
         adapt(dense()).budget = 0.5
 
 
@@ -327,7 +327,7 @@ def test_a_plan_set_by_hand():
     adaptive = adapt(dense(), exits=[3])
     adaptive.plan = narrowed(adaptive.encoder.sizes, 0.5, layers=3)
     assert json.loads(json.dumps(adaptive.config.sparing))["adaptive"]["plan"]["heads"] == [2, 2, 2]
-    with pytest.raises(UsageError, match="set by hand"):
+    with pytest.raises(UsageError, match="the plan is not on the frontier"):
         _ = adaptive.budget
     before = adaptive.plan
     for plan, message in (

@@ -93,7 +93,7 @@ def test_options_of_from_pretrained(text_folder):
         {"quantization_config": {}},
         {"attn_implementation": "flash_attention_2"},
     ):
-        with pytest.raises(sparing.Unsupported, match=r"device_map|ignore|quant|attention of its"):
+        with pytest.raises(sparing.Unsupported, match=r"device_map|ignore|quant|its own attention"):
             read(text_folder, **options)
     with pytest.raises(CheckpointError, match=r"classifier.bias is \(3,\), the model's is \(7,\)"):
         read(text_folder, num_labels=7)

@@ -1,1 +1,1 @@
-"""Into Hugging Face models: swap attention, put it back, save, load, measure the distance."""
+"""Hugging Face models: swap attention, undo it, save, load, measure the distance."""

@@ -53,9 +53,9 @@ ENTRY_VERSION = 1
 
 @dataclass
 class AdaptiveOutput(SequenceClassifierOutput):  # type: ignore[misc]  # transformers is untyped
-    """transformers' output with ``layers``: after which of them each input left."""
+    """transformers' output with ``layers``: the layer after which each input left."""
 
-    loss: Tensor | None = None  # older transformers claims float32 of both
+    loss: Tensor | None = None  # older transformers reports float32 for both
     logits: Tensor | None = None
     layers: Int[Tensor, " batch"] | None = None
 
@@ -64,15 +64,15 @@ Given = Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width
 
 
 class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers is untyped
-    """A classifier that runs a plan: so many heads, neurons, tokens and layers, for each input.
+    """A classifier that runs a plan: heads, neurons, tokens and layers, per input.
 
-    It is called as the model that it was made from and gives the same kind of output. ``plan`` is
-    what it runs; ``budget`` sets it from the frontier. Pads are taken out before the first layer,
-    so that a batch costs its real tokens. Made by ``sparing.adapt``, read by ``sparing.load``.
+    It is called like the model that it was made from and returns the same kind of output. It runs
+    ``plan``; ``budget`` sets the plan from the frontier. Pads are removed before the first layer,
+    so a batch costs its real tokens. Made by ``sparing.adapt``, read by ``sparing.load``.
     """
 
     config_class = AdaptiveConfig
-    # the loss is a mean over this batch, whatever Trainer accumulates
+    # the loss is a mean over this batch, also when Trainer accumulates gradients
     accepts_loss_kwargs = False
     gives_hidden_states = False
     supports_gradient_checkpointing = True
@@ -110,9 +110,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     ) -> Any:
         """Read a saved folder, or a hub name, as strictly as ``sparing.load`` does.
 
-        Takes what says where to read, ``config``, ``dtype`` and ``output_loading_info``. Raises
-        ``Unsupported`` for other options of transformers, which would have no effect, and
-        ``CheckpointError`` for what is damaged.
+        Accepts the options of the location, ``config``, ``dtype`` and ``output_loading_info``.
+        Raises ``Unsupported`` for other options of transformers, which would have no effect, and
+        ``CheckpointError`` for damaged files.
         """
         if more or not isinstance(config, AdaptiveConfig | None):
             raise UsageError("an adaptive model is read with config=None or its AdaptiveConfig")
@@ -121,7 +121,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         model = load_adaptive(folder, config)
         if dtype is not None:
             model.to(dtype=dtype)
-        # reading is strict: nothing was missing, left over or of another shape
+        # reading is strict: no weight is missing, left over or of another shape
         kinds = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
         return (model, {kind: [] for kind in kinds}) if report else model
 
@@ -149,7 +149,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         """
         shares = [point.cost_share for point in self._points() if point.plan == self._plan]
         if not shares:
-            raise UsageError("the plan was set by hand and is not on the frontier: no budget")
+            raise UsageError(
+                "the plan is not on the frontier, so it has no budget: set model.budget instead"
+            )
         return shares[0]
 
     @budget.setter
@@ -160,37 +162,35 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         affordable = [point for point in self.best_first() if point.cost_share <= share]
         if not affordable:
             least = min(point.cost_share for point in self._points())
-            raise UsageError(
-                f"a budget of {share:g} is below the cheapest plan, which takes {least:.3g}"
-            )
+            raise UsageError(f"a budget of {share:g} is below the cheapest plan, {least:.3g}")
         self.plan = affordable[0].plan
 
     def best_first(self) -> list[FrontierPoint]:
         """The frontier and the whole model, the best score first; the whole model leads.
 
-        Plans without a score are ordered by what they cost, after those that have one.
+        Plans without a score follow, ordered by cost.
         """
         points = self._points()
         return sorted(points, key=lambda point: by_score(point, points[0]), reverse=True)
 
     @property
     def longest(self) -> int:
-        """The tokens that there are positions for; with the class token, for images."""
+        """The number of positions; for images, with that of the class token."""
         positions: Any = self.embeddings.position_embeddings
         if not isinstance(positions, nn.Embedding):
             return int(positions.shape[1])
-        # RoBERTa's first token stands at the position after the pad's
+        # RoBERTa's first token has the position after the pad's
         first = 0 if positions.padding_idx is None else positions.padding_idx + 1
         return int(positions.num_embeddings) - first
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of tokens; ``resize_token_embeddings`` works. ``Unsupported`` for images."""
+        """The table of tokens, for ``resize_token_embeddings``; ``Unsupported`` for images."""
         if self.main_input_name == "pixel_values":
             raise Unsupported("this model reads images: it has no table of tokens")
         return self.embeddings.word_embeddings  # type: ignore[return-value]
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Take another table of tokens."""
+        """Replace the table of tokens."""
         self.embeddings.word_embeddings = value
 
     def save_pretrained(
@@ -202,12 +202,12 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     ) -> None:
         """Write configuration and weights into a folder; ``sparing.load`` reads them.
 
-        Takes what transformers' Trainer hands over: only the main process writes, and a
+        Accepts the arguments of transformers' Trainer: only the main process writes, and a
         ``state_dict`` replaces the model's own. Sizes of shards do not apply.
 
-        Unlike transformers' own it renames nothing, so that what is read is what was written. A
-        model that stood in the folder is there until the new one is written whole; its
-        configuration goes first, so that no two models' files are ever read together.
+        Unlike transformers' method it renames nothing: the file holds the weights under their own
+        names. A model already in the folder stays until the new one is written whole. Its
+        configuration is removed first, so two models' files are never read together.
         """
         if more.get("push_to_hub"):
             raise UsageError("an adaptive model is not pushed: save it, and upload the folder")
@@ -231,10 +231,10 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         return [whole, *(p for p in self.frontier if p.plan != whole.plan)]
 
     def set_frontier(self, points: Sequence[FrontierPoint], whole_share: float = 1.0) -> None:
-        """Store what plans cost and how good they are; ``save_pretrained`` keeps it.
+        """Store the costs and scores of plans; ``save_pretrained`` saves them.
 
-        ``whole_share`` is what all of this model costs as a share of the dense one, below 1 where
-        it was cut. Raises ``UsageError`` for a plan that the model cannot run.
+        ``whole_share`` is the cost of this whole model as a share of the dense one, below 1 if it
+        was cut. Raises ``UsageError`` for a plan that the model cannot run.
         """
         for point in points:
             self.encoder.check_runs(point.plan)
@@ -273,9 +273,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     ) -> AdaptiveOutput | tuple[Any, ...]:
         """Run the plan; ``loss`` is the cross-entropy where ``labels`` are given.
 
-        Images may be given by place, as vision models take them. ``return_dict=False`` gives a
-        tuple. Other arguments of the dense model's are taken where they ask for nothing (None,
-        False); ``Unsupported`` names the first that asks for more.
+        Images may be given by position, as for vision models. ``return_dict=False`` returns a
+        tuple. Other arguments of the dense model are accepted where they request nothing (None,
+        False); ``Unsupported`` names the first that requests something.
         """
         refuse_requests("an adaptive model", requests)
         refuse_outputs(self.config)
@@ -309,7 +309,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
             return pack(self.embeddings(given.to(self.dtype)), None)
         tokens = given.shape[1]
         if tokens > self.longest:
-            raise UsageError(f"{tokens} tokens are too many: the model reads {self.longest}")
+            raise UsageError(
+                f"{tokens} tokens are too many: the model reads at most {self.longest}"
+            )
         embedded = self.embeddings(input_ids=given, token_type_ids=token_type_ids)
         keep = None if attention_mask is None else attention_mask.bool()
         if keep is None or bool(keep.all()):
@@ -317,7 +319,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         packed = pack(embedded, keep)
         if not bool(keep[:, 0].all()):
             raise UsageError(
-                "a text begins with a pad; the model answers from the first token: pad on the right"
+                "a text begins with a pad, but its first token gives the answer: pad on the right"
             )
         return packed
 
@@ -326,8 +328,8 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     """The adaptive form of a dense classifier, with the same answers until a plan is set.
 
     ``exits`` are the layers after which inputs may leave (every layer from the second on unless
-    given); their heads begin as copies of the model's own. The dense model is left as it is.
-    Raises ``Unsupported`` naming what there is for other families and other kinds of models.
+    given); their heads begin with the weights of the model's own. The dense model does not change.
+    Raises ``Unsupported`` naming the known families for other families and other kinds of models.
     """
     dense = require_classifier(unwrapped(model, merged=True))
     config = AdaptiveConfig.from_base(dense.config)
@@ -336,7 +338,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
     entry = {"sizes": [size.to_list() for size in sizes], "exits": sorted({*places, len(sizes)})}
     carried = entry_of(dense)
     setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
-    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+    with torch.random.fork_rng(devices=[]):  # initial values are overwritten
         adaptive = AdaptiveClassifier(config)
     adaptive.to(device=dense.device, dtype=dense.dtype)
     fill(adaptive.embeddings, adaptive.encoder, dense)
@@ -346,7 +348,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
 
 
 def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> AdaptiveClassifier:
-    """Read what ``save_pretrained`` wrote, strictly; ``config`` goes before the folder's own.
+    """Read a folder of ``save_pretrained``, strictly; ``config`` replaces the folder's own.
 
     Raises ``CheckpointError`` when the entry or the weights are damaged, foreign or newer.
     """
@@ -370,7 +372,7 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     try:
         model = AdaptiveClassifier(config)
     except Exception as error:
-        # a damaged number or list can end in any of a dozen errors of torch and transformers
+        # a damaged number or list can raise a dozen errors of torch and transformers
         raise CheckpointError(f"{where} is damaged: {_line(error)}") from error
     model.to(dtype=saved_type(config, folder))
     load_weights(model, folder)
@@ -379,7 +381,7 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
 
 
 def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:
-    """Raise ``CheckpointError`` where an entry lists more layers than there are weights of."""
+    """Raise ``CheckpointError`` if an entry lists more layers than the weights have."""
     inner = entry.get("adaptive")
     listed = inner.get("sizes") if isinstance(inner, dict) else None
     start = "encoder.layers."
@@ -391,7 +393,7 @@ def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> N
 
 
 def _line(error: Exception) -> str:
-    """The first line of what an error says, and its kind where that is not ours."""
+    """The first line of an error's message, and its kind where it is not sparing's own."""
     first = str(error).strip().partition("\n")[0]
     return first if isinstance(error, SparingError) else f"{type(error).__name__}: {first}"
 

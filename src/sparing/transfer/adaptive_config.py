@@ -1,8 +1,8 @@
 """The configuration of adaptive models: a model type that plain transformers refuses.
 
-It holds what the configuration of the model that was adapted holds, flat and whole, and that
-model's type as ``base_model_type``. Its file names an attention that no other model has, so that
-the class of one family, such as ``BertModel``, refuses the folder instead of drawing weights.
+It holds all values of the configuration of the adapted model, and that model's type as
+``base_model_type``. Its file names an attention that no other model has. So the class of one
+family, such as ``BertModel``, refuses the folder instead of initialising weights at random.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from sparing.core.errors import Unsupported
 
 MODEL_TYPE = "sparing-adaptive"
-# Older transformers has a plain class here, whose values an instance shows.
+# Older transformers has a plain class here, so an instance is needed for its values.
 _COMMON = (
     {field.name for field in dataclasses.fields(PreTrainedConfig)}
     if dataclasses.is_dataclass(PreTrainedConfig)
@@ -32,7 +32,7 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
     """
 
     model_type = MODEL_TYPE
-    # what Trainer must not take for predictions
+    # outputs that Trainer must not treat as predictions
     keys_to_ignore_at_inference = ["layers"]  # noqa: RUF012  # as transformers declares it
 
     def __init__(self, base_model_type: str = "", **values: Any) -> None:
@@ -41,13 +41,13 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
         attention = values.get("attn_implementation")
         if attention not in (None, "eager", "sdpa"):
             raise Unsupported(
-                f"an adaptive model has attention of its own, not {str(attention)[:40]!r}"
+                f"an adaptive model has its own attention, not {str(attention)[:40]!r}"
             )
         super().__init__(**values)
         self.base_model_type = base_model_type
         if not base_model_type:
             return
-        # the module registers the model class, which whoever reads a configuration wants next
+        # the module registers the model class, which is needed next
         importlib.import_module("sparing.transfer.adaptive")
         base = _family_config(base_model_type)(**values)
         for name, value in vars(base).items():
@@ -68,7 +68,7 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
             values.pop(name, None)
         tokenizer = TOKENIZER_MAPPING.get(type(base), None)
         if tokenizer is not None and not values.get("tokenizer_class"):
-            # for folders whose tokenizer does not say what it is
+            # for folders whose tokenizer does not state its class
             values["tokenizer_class"] = tokenizer.__name__
         name = getattr(base, "_name_or_path", "")
         return cls(**values, base_model_type=base.model_type, name_or_path=name)

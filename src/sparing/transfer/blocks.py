@@ -1,4 +1,4 @@
-"""An encoder's blocks: where each keeps its heads and its feed-forward neurons."""
+"""An encoder's blocks: the modules of heads and of feed-forward neurons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparing.transfer.layers import (
 )
 from sparing.transfer.swap import entry_of
 
-# Where the output projection stands, seen from the attention module or from its parent.
+# Paths of the output projection, from the attention module or from its parent.
 _OUTPUTS = ("o_proj", "out_proj", "out_lin", "../output.dense")
 _BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
 _FEED_FORWARDS = (
@@ -29,12 +29,12 @@ _FEED_FORWARDS = (
 
 @dataclass(frozen=True)
 class Block:
-    """One encoder block: attention of ``len(kept)`` heads of ``dim``, then a feed-forward layer.
+    """One block of an encoder: attention of ``len(remaining)`` heads of ``dim``, then feed-forward.
 
     ``index`` counts the blocks. ``projections`` are the linear layers that make q, k and v, with
     one row for each coordinate of each head; ``output`` has a column for each. ``rise`` has a row
-    for each feed-forward neuron, ``fall`` a column. ``remaining`` are the numbers that the heads
-    had in the unpruned model, of which there were ``heads``.
+    for each feed-forward neuron, ``fall`` a column. ``remaining`` are the numbers of the remaining
+    heads in the unpruned model, which had ``heads`` of them.
     """
 
     index: int
@@ -61,19 +61,21 @@ def find_blocks(model: nn.Module) -> list[Block]:
 
 
 def removed_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """The heads that were pruned from each block, by the numbers that they had at first."""
+    """The heads that were pruned from each block, by their numbers in the unpruned model."""
     return {row["layer"]: tuple(row["heads"]) for row in entry_of(model).get("pruned", ())}
 
 
 def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> Block:
     family = f"{type(model).__name__}: {layer.name}"
     if layer.index is None or getattr(layer.module, "is_causal", True):
-        raise Unsupported(f"{family} is no encoder's self-attention; choose a BERT or ViT family")
+        raise Unsupported(
+            f"{family} is not an encoder's self-attention; choose a BERT or ViT family"
+        )
     if hasattr(getattr(model, "config", None), "num_hidden_groups"):
         raise Unsupported(f"{family} is shared by several layers, which cannot differ")
     config: Any = getattr(layer.module, "config", None)
     if has_position_bias(layer.module) or any(getattr(config, name, False) for name in _BIASES):
-        raise Unsupported(f"{family} adds a position bias of its own for each head")
+        raise Unsupported(f"{family} adds a position bias for each head")
     names = projection_names(layer.module)
     if len(set(names.values())) != 3:
         raise Unsupported(f"{family} has no separate projections for q, k and v")

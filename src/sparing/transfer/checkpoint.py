@@ -1,9 +1,9 @@
-"""Load a model that was saved with its swap; ``model.save_pretrained`` is all that saving takes.
+"""Load a model that was saved with its swap; ``model.save_pretrained`` saves it.
 
 The configuration carries the entry ``sparing``, which transformers writes into config.json with
-everything else. Loading builds the model, removes the heads that were pruned, attaches the same
-mechanisms (they were made for the heads that were left), lets transformers read the weights (and
-rename them, as it does for some families), and accepts nothing missing or left over.
+everything else. Loading builds the model, removes the pruned heads and attaches the same
+mechanisms, which were made for the remaining heads. Then transformers reads the weights (and
+renames them for some families). Missing or extra weights are errors.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LAYER_KEYS = {"layer": int, "name": str, "mechanism": str, "options": dict}
 
 
 def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
-    """Load a saved transformers model, pruned and with swapped attention where it was.
+    """Load a saved transformers model, pruned and with swapped attention if it was saved so.
 
-    ``path`` is a folder that ``save_pretrained`` wrote. Values and types come back as saved. A
-    model saved without a swap loads as transformers would load it, as the class it was saved from.
-    ``foreign`` names modules or packages of mechanisms, besides sparing's, that the folder may
-    have imported, such as ``("my_lab",)``; one that is imported already needs no leave.
+    ``path`` is a folder that ``save_pretrained`` wrote. Values and types are those that were saved.
+    A model saved without a swap loads as transformers would load it, as the class it was saved
+    from. ``foreign`` names modules or packages of mechanisms, besides sparing's, that the folder
+    may import, such as ``("my_lab",)``; a module that is imported already needs no permission.
     Raises ``CheckpointError`` for a corrupt, foreign, incomplete or newer checkpoint.
     """
     folder = expanded(path)
@@ -55,7 +55,7 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     kind = _model_class(config, folder)
     if entry is None:
         whole, info = _read_weights(kind, folder, tolerant=True)
-        # left over is much that the hub has: heads of another training, buffers of another version
+        # many hub checkpoints have more: heads of another training, buffers of another version
         left = [name for name in info.get("unexpected_keys") or () if f".{NAME}." in str(name)]
         _refuse_differences({**info, "unexpected_keys": left}, folder)
         return whole
@@ -73,7 +73,9 @@ def load(path: str | Path, *, foreign: Sequence[str] = ()) -> PreTrainedModel:
     except CheckpointError:
         raise
     except (SparingError, TypeError) as error:
-        raise CheckpointError(f"{folder}: what was saved does not fit: {error}") from error
+        raise CheckpointError(
+            f"{folder}: the saved entry does not fit the model: {error}"
+        ) from error
     return model
 
 
@@ -88,7 +90,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _model_class(config: dict[str, Any], folder: Path) -> type[PreTrainedModel]:
-    """The class that was saved, as config.json names it."""
+    """The saved class, as config.json names it."""
     names = config.get("architectures") or []
     kind = getattr(transformers, str(names[0]), None) if isinstance(names, list) and names else None
     if not isinstance(kind, type) or not issubclass(kind, PreTrainedModel):
@@ -100,7 +102,7 @@ def _model_class(config: dict[str, Any], folder: Path) -> type[PreTrainedModel]:
 
 
 def _refuse_older(entry: Any, folder: Path) -> None:
-    """Raise ``CheckpointError`` for an adaptive model that has no model type of its own."""
+    """Raise ``CheckpointError`` for an adaptive model without a model type of its own."""
     if isinstance(entry, dict) and "adaptive" in entry:
         raise CheckpointError(
             f"{folder} holds an adaptive model in an older form: its model_type is not "
@@ -109,7 +111,7 @@ def _refuse_older(entry: Any, folder: Path) -> None:
 
 
 def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
-    """The saved swap, one row a layer, or one clear line about what is wrong with the entry."""
+    """The saved swap, one row a layer; an error names the fault of the entry in one line."""
     where = f"{folder / 'config.json'}: the entry {NAME!r}"
     version = entry.get("version") if isinstance(entry, dict) else None
     if not isinstance(version, int):
@@ -162,11 +164,11 @@ def _changed(
 
     def build_changed(self: PreTrainedModel, config: Any, *args: Any, **options: Any) -> None:
         kind.__init__(self, config, *args, **options)
-        # written again by what is done now: until then the model is whole
+        # both are written again below: until then the model is whole
         vars(self.config).pop(NAME, None)
         if pruned:
             remove(self, pruned)
-        # transformers builds on the meta device, where nothing random can be drawn
+        # transformers builds on the meta device, which has no random numbers
         with torch.device("cpu"):
             if rows:
                 attach(self, _placements(self, rows))
@@ -178,9 +180,9 @@ def _changed(
 def _read_weights(
     kind: type[PreTrainedModel], folder: Path, tolerant: bool = False
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Let transformers load the weights, quietly, and tell what did not fit.
+    """Let transformers load the weights, quietly, and return the differences.
 
-    When ``tolerant``, weights of another shape are told as well instead of raised.
+    When ``tolerant``, weights of another shape are returned as well instead of raised.
     """
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
@@ -192,7 +194,7 @@ def _read_weights(
         return model, info
     except (SparingError, MemoryError):
         raise
-    except Exception as error:  # a spoilt configuration ends in any
+    except Exception as error:  # a damaged configuration raises any of them
         lines = str(error).strip().splitlines() or [type(error).__name__]
         weights = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
         what = "the weights cannot be read" if weights else "its configuration is spoilt"
@@ -202,7 +204,7 @@ def _read_weights(
 
 
 def _has_no_pooler(kind: type[PreTrainedModel], info: Mapping[str, Any]) -> bool:
-    """Whether all that is missing is a pooler that the class may be built without."""
+    """Whether only a pooler is missing, which the class can be built without."""
     missing = [str(name) for name in info.get("missing_keys") or ()]
     builders = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
     known = any("add_pooling_layer" in inspect.signature(base).parameters for base in builders)
@@ -210,7 +212,7 @@ def _has_no_pooler(kind: type[PreTrainedModel], info: Mapping[str, Any]) -> bool
 
 
 def _refuse_differences(info: Mapping[str, Any], folder: Path) -> None:
-    """Accept nothing missing, left over or of another shape."""
+    """Raise ``CheckpointError`` for weights missing, left over or of another shape."""
     for kind in ("missing", "unexpected", "mismatched"):
         names = sorted(str(name) for name in info.get(f"{kind}_keys") or ())
         if names:
@@ -219,7 +221,7 @@ def _refuse_differences(info: Mapping[str, Any], folder: Path) -> None:
 
 
 def _refresh(model: PreTrainedModel, rows: list[dict[str, Any]]) -> None:
-    """Build the mechanisms again outside transformers' loading, which spoils unsaved buffers."""
+    """Build the mechanisms again outside transformers' loading, which corrupts unsaved buffers."""
     placements = _placements(model, rows)
     for placement in placements:
         loaded = placement.layer.module.get_submodule(NAME)

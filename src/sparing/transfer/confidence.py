@@ -1,4 +1,4 @@
-"""Fitting the learned confidence: when is an early answer the whole model's?"""
+"""Fitting the learned confidence: the probability that an early answer is the whole model's."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ LEAST = 10
 
 @dataclass(frozen=True)
 class ConfidenceFit:
-    """One exit's head: how many examples it was fitted to, how many of them agreed with the whole
-    model, and the inverse penalty that cross-validation chose (None: nothing was to be learned).
+    """One exit's fitted head.
+
+    ``examples`` it was fitted to, ``agreed`` of them with the whole model's answer, and the inverse
+    penalty that cross-validation chose (None: there was nothing to learn).
     """
 
     layer: int
@@ -44,21 +46,20 @@ def fit_confidence(
     examples: int = 4000,
     seed: int = 0,
 ) -> list[ConfidenceFit]:
-    """Give every exit before the end a learned confidence; a plan uses it with
-    ``confidence="learned"``.
+    """Give every exit before the end a learned confidence.
 
-    The head at an exit is a logistic regression (scikit-learn; squared penalty chosen by
-    cross-validation) on whether the exit's answer under ``plan`` (the model's own unless given) is
-    that of the whole model. It sees ``examples`` of a split, drawn by ``seed``; the model itself
-    stays as it is. Fit it after distillation: other weights make it stale. Heads that there were
-    are replaced. Raises ``UsageError`` for a model without an exit before the end, and fewer than
-    ten examples.
+    A plan uses it with ``confidence="learned"``. The head at an exit is a logistic regression
+    (scikit-learn; squared penalty chosen by cross-validation). Its label is whether the exit's
+    answer under ``plan`` (the model's own unless given) is that of the whole model. It sees
+    ``examples`` of a split, sampled with ``seed``; the model itself does not change. Fit it after
+    distillation: other weights make it stale. Existing heads are replaced. Raises ``UsageError``
+    for a model without an exit before the end, and for fewer than ten examples.
     """
     plan = (model.plan if plan is None else plan).without_choice
     model.encoder.check_runs(plan)
     exit_layers = [exit_layer for exit_layer in model.encoder.exits if exit_layer < plan.layers]
     if not exit_layers:
-        raise UsageError("the model has no exit before the end to be sure at")
+        raise UsageError("the model has no exit before the last layer: a confidence has no use")
     chosen = _drawn(task.split(split), examples, seed)
     seen, agree = _look(model, task, chosen, plan, exit_layers)
     model.encoder.add_confidences(exit_layers)
@@ -83,7 +84,7 @@ def _drawn(examples: Examples, count: int, seed: int) -> Examples:
 def _look(
     model: AdaptiveClassifier, task: Task, examples: Examples, plan: Plan, places: list[int]
 ) -> tuple[dict[int, Float[Tensor, "examples _"]], dict[int, Bool[Tensor, " examples"]]]:
-    """At each exit what its head reads, and whether its answer is the whole model's."""
+    """The inputs of the head at each exit, and whether the exit's answer is the whole model's."""
     encoder, whole = model.encoder, full_plan(model.encoder.sizes)
     seen: dict[int, list[Tensor]] = {number: [] for number in places}
     agree: dict[int, list[Tensor]] = {number: [] for number in places}
@@ -109,10 +110,10 @@ def _look(
 def _logistic(
     seen: NDArray[np.float64], agree: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], float | None]:
-    """Weights, the bias last, and the strength chosen.
+    """Weights, the bias last, and the chosen strength.
 
     Where too few examples are of one kind the head is constant: (agreed + 1) / (examples + 2), so
-    that nothing is held for certain.
+    no answer has confidence 1.
     """
     from sklearn.linear_model import LogisticRegressionCV
 

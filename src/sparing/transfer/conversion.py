@@ -78,6 +78,6 @@ def _bias(module: nn.Module) -> Tensor:
 def interleave(
     streams: Sequence[Float[Tensor, "rows ..."]], heads: int
 ) -> Float[Tensor, "all_rows ..."]:
-    """Queries', keys' and values' rows, head by head: one head's three parts lie together."""
+    """Rows of queries, keys and values, head by head: the three parts of a head are adjacent."""
     by_head = [rows.view(heads, -1, *rows.shape[1:]) for rows in streams]
     return torch.cat(by_head, 1).flatten(0, 1)

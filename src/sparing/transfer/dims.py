@@ -1,4 +1,4 @@
-"""Narrower heads: the coordinates of queries, keys and values that the data use least, left out."""
+"""Narrower heads: leave out the coordinates of queries, keys and values that the data use least."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ def narrow_heads(
     Formula: q k^T = (q A)(k B)^T with A B^T = 1; only the first ``query_dim`` columns of A and B
     are kept, which loses least of the scores' mean square over ``batches`` (inputs of the model).
     Values and the output projection are treated alike. Everything is folded into the weights, so
-    that nothing is computed that was not before; at the full widths nothing changes. The means of
-    keys, which a softmax does not see, and of values, which are the same after mixing, go into
-    biases first.
+    the model computes nothing extra; at the full widths nothing changes. Two means go into biases
+    first: that of keys, which cancels in a softmax, and that of values, which mixing keeps.
 
-    Raises ``UsageError`` for widths outside 1 to the model's own and without batches. The model
-    given is left as it is.
+    Raises ``UsageError`` for widths outside 1 to the model's own and without batches. The given
+    model does not change.
     """
     sizes = model.encoder.sizes
     for name, dim, most in (
@@ -120,7 +119,7 @@ def _moments(sums: list[Tensor], count: int) -> Moments:
 
 def _empty(model: AdaptiveClassifier, query_dim: int, value_dim: int) -> AdaptiveClassifier:
     """A model of the same form with narrower heads and weights still to be filled."""
-    model._write_entry()  # gates and confidence heads that came since
+    model._write_entry()  # gates and confidence heads that were added later
     config = copy.deepcopy(model.config)
     sizes = [
         LayerSizes(size.heads, query_dim, value_dim, size.neurons) for size in model.encoder.sizes

@@ -1,4 +1,4 @@
-"""How far a swapped model is from the original before training: a few batches tell."""
+"""The distance of a swapped model from the original before training, on a few batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sparing.transfer.registry import NAME
 
 @dataclass(frozen=True)
 class Distance:
-    """How far apart two models are on the same inputs, at real tokens.
+    """The differences of two models on the same inputs, at real tokens.
 
-    ``output_error`` is |after - before| / |before| over the models' outputs (logits, of CLIP those
-    of its texts over the images, of a model of answers those of first and last tokens; or the last
-    hidden states where there are none); ``divergence`` the mean Kullback-Leibler divergence from
-    the first model's predicted distribution to the second's, in nats (None without classes);
-    ``layers`` the relative error of each swapped attention layer's output, with what the layers
-    below it have already changed.
+    ``output_error`` is |after - before| / |before| over the models' outputs. Outputs are logits, or
+    the last hidden states where there are none. CLIP's are those of its texts over the images, a
+    question-answering model's those of first and last tokens. ``divergence`` is the mean
+    Kullback-Leibler divergence from the first model's predicted distribution to the second's, in
+    nats (None without classes). ``layers`` is the relative error of each swapped attention layer's
+    output, including the changes of the layers below it.
     """
 
     output_error: float
@@ -85,7 +85,7 @@ class _Sums:
         self.predictions = 0
 
     def add(self, first: _Outputs, second: _Outputs, keep: Tensor | None) -> None:
-        """Count one batch: what each model gave for it, and which tokens are real."""
+        """Count one batch: each model's outputs for it, and which tokens are real."""
         before, are_logits, layers_before = first
         after, _, layers_after = second
         self._add_error("", _real(before, keep), _real(after, keep))
@@ -115,7 +115,7 @@ class _Sums:
 
 
 def _real(value: Tensor, keep: Tensor | None) -> Tensor:
-    """Only the real tokens, where the tensor has a place for each token."""
+    """Only the real tokens, where the tensor has an entry for each token."""
     if keep is None or keep.ndim != 2 or value.shape[:2] != keep.shape or value.ndim < 3:
         return value
     return value[keep.bool().to(value.device)]
@@ -153,7 +153,7 @@ def _run(model: nn.Module, names: list[str], batch: Mapping[str, Any]) -> _Outpu
 
 @contextmanager
 def _quiet(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, and the modes of all modules put back."""
+    """Evaluation mode without gradients, and the modes of all modules restored."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Dropout turned off in a configuration, under whatever names the family gives it."""
+"""Dropout turned off in a configuration, under each family's names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ HIDDEN = ("hidden_dropout_prob",)
 
 
 def drop_nothing(config: Any, *, hidden: bool = True) -> bool:
-    """Set attention dropout to 0, with ``hidden`` that of hidden states too; say if any was not."""
+    """Set attention dropout to 0, with ``hidden`` that of hidden states too.
+
+    Returns whether any was above 0.
+    """
     changed = False
     for part in (config, image_config(config)):
         for name in (*ATTENTION, *(HIDDEN if hidden else ())):
@@ -32,10 +35,10 @@ def drop_nothing(config: Any, *, hidden: bool = True) -> bool:
 
 
 def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTrainedModel:
-    """The model, or one built anew with its weights where its configuration drops something.
+    """The model, or a new one with its weights if its configuration has dropout.
 
     Only training differs. ``hidden`` as in ``drop_nothing``. Raises ``Unsupported`` for models that
-    were swapped, pruned or adapted: their weights do not fit a model built anew.
+    were swapped, pruned or adapted: their weights do not fit a new model.
     """
     config = copy.deepcopy(model.config)
     if not drop_nothing(config, hidden=hidden):
@@ -44,9 +47,9 @@ def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTraine
     if changed:
         raise Unsupported(
             f"dropout cannot be turned off in a model with {', '.join(sorted(changed))}: begin "
-            "from a plain model whose configuration drops nothing"
+            "from a plain model without dropout"
         )
-    vars(config).pop(NAME, None)  # what a selection of patches notes is written anew
+    vars(config).pop(NAME, None)  # the entry of a selection of patches is written again
     with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
         without: PreTrainedModel = type(model)(config)
     without.to(device=model.device, dtype=model.dtype)

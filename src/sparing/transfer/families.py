@@ -1,4 +1,4 @@
-"""Where transformers' BERT and ViT families keep what an adaptive encoder is built from."""
+"""The modules of transformers' BERT and ViT families from which an adaptive encoder is built."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from sparing.transfer.swap import entry_of
 class Family:
     """One family's names: of its norms and layers below the base model, and of its head.
 
-    ``layers`` are the names that releases of transformers gave the list of layers. ``home`` is
-    where the base model stands in the classifier, empty where transformers knows it.
-    ``norm_first`` says that norms come before attention and feed-forward. ``head_activation`` is
-    that of the head's dense layer, which ``head_dense`` names; both empty where the classes follow
-    at once. ``embedding_norm`` and ``final_norm`` come before the first and after the last layer.
+    ``layers`` are the names that releases of transformers gave the list of layers. ``home`` is the
+    path of the base model in the classifier, empty where transformers knows it. ``norm_first`` says
+    that norms come before attention and feed-forward. ``head_activation`` is that of the head's
+    dense layer, which ``head_dense`` names; both are empty where the classifier follows directly.
+    ``embedding_norm`` and ``final_norm`` come before the first and after the last layer.
     ``averages`` says that the head reads the mean of all tokens but the class token.
     """
 
@@ -83,7 +83,7 @@ class NormedEmbeddings(nn.Module):
 
     @property
     def position_embeddings(self) -> nn.Module:
-        """One row for each place of a token."""
+        """One row for each position of a token."""
         table: nn.Module = self.embeddings.position_embedding  # type: ignore[assignment]
         return table
 
@@ -149,7 +149,7 @@ FAMILIES = {
 
 
 def family_of(config: Any) -> Family:
-    """The family of a configuration; raises ``Unsupported`` naming those that there are."""
+    """The family of a configuration; raises ``Unsupported`` naming the known ones."""
     kind = family_type(config)
     if kind not in FAMILIES:
         raise Unsupported(
@@ -173,7 +173,7 @@ def family_type(config: Any) -> str:
 
 
 def require_classifier(model: nn.Module) -> PreTrainedModel:
-    """The model, when it is a dense classifier of a family that has an adaptive form.
+    """The model, if it is a dense classifier of a family that has an adaptive form.
 
     Raises ``UsageError`` or ``Unsupported`` with the reason otherwise.
     """
@@ -183,16 +183,16 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
     named = type(model).__name__
     if not named.endswith(("ForSequenceClassification", "ForImageClassification")):
         raise Unsupported(
-            f"{named} is no classifier; open the checkpoint as "
+            f"{named} is not a classifier; open the checkpoint as "
             "AutoModelForSequenceClassification or AutoModelForImageClassification"
         )
     carried = entry_of(model)
     if carried.keys() - {"version", "patches"}:
         raise Unsupported("the model carries a swap or another change already; give the dense one")
     if model.config.num_labels < 2 or model.config.problem_type == "regression":
-        raise Unsupported("the model answers with numbers; inputs leave early only by classes")
+        raise Unsupported("the model predicts numbers; early exits need classes")
     if model.config.problem_type == "multi_label_classification":
-        raise Unsupported("the model gives several labels; inputs leave early only by one class")
+        raise Unsupported("the model predicts several labels; early exits need one class")
     _require_own_parts(model)
     return model
 
@@ -200,7 +200,7 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
 def _require_own_parts(model: PreTrainedModel) -> None:
     """Raise ``Unsupported``, naming it, for a part that is not as the model's class builds it.
 
-    Its weights could not be carried over, or what it computes would be lost in silence.
+    Its weights could not be copied, or its computation would be lost silently.
     """
     kinds: list[Any] = [
         base for base in type(model).__mro__ if base.__module__.startswith("transformers.")
@@ -223,7 +223,9 @@ def _require_own_parts(model: PreTrainedModel) -> None:
                 f"{name} is {shapes.get(name)}, and the configuration says {tuple(value.shape)}"
             )
     if type(model).forward is not kinds[0].forward:
-        raise Unsupported(f"{type(model).__name__} computes in a way of its own (its forward)")
+        raise Unsupported(
+            f"{type(model).__name__} has its own forward, which an adaptive form cannot copy"
+        )
 
 
 def _named(kind: str) -> str:
@@ -231,11 +233,11 @@ def _named(kind: str) -> str:
 
 
 def layer_form(config: Any, family: Family) -> LayerForm:
-    """What all layers share, from a configuration."""
+    """The settings that all layers share, from a configuration."""
     sizes = family.encoder_config(config)
     dim = sizes.hidden_size // sizes.num_attention_heads
     activation = sizes.hidden_act
-    # CLIP drops nothing but attention weights, and under a name of its own
+    # CLIP drops only attention weights, under its own name
     name = "attention_dropout" if hasattr(sizes, "attention_dropout") else ATTENTION_DROPOUT
     return LayerForm(
         width=sizes.hidden_size,
@@ -249,7 +251,7 @@ def layer_form(config: Any, family: Family) -> LayerForm:
 
 
 def layer_sizes(config: Any) -> list[LayerSizes]:
-    """What each dense layer has, from a configuration."""
+    """The sizes of each dense layer, from a configuration."""
     sizes = family_of(config).encoder_config(config)
     dim = sizes.hidden_size // sizes.num_attention_heads
     size = LayerSizes(sizes.num_attention_heads, dim, dim, sizes.intermediate_size)

@@ -25,11 +25,11 @@ ROUNDS = 10
 
 @dataclass(frozen=True)
 class Fit:
-    """The budget that was set, and what it took: None where no limit asked for it.
+    """The budget that was set, and its measured cost: None where no limit needs it.
 
     ``latency_ms`` is the median of a call, ``peak_mb`` the memory (MiB) that one call adds to the
-    loaded model. ``disturbance`` says what kept the machine busy while it was timed, so that a
-    larger budget may hold when it is quiet; empty where it was.
+    loaded model. ``disturbance`` names the work that kept the machine busy during timing, in which
+    case a larger budget may hold on a quiet machine; it is empty if it was quiet.
     """
 
     budget: float
@@ -49,17 +49,17 @@ def fit_budget(
     inputs: Sequence[Mapping[str, Tensor]] = (),
     threads: int | None = None,
 ) -> Fit:
-    """Set the best plan of the model's frontier that keeps the limits here, and say what it takes.
+    """Set the best plan of the model's frontier that keeps the limits here, and return its cost.
 
-    Without ``inputs`` a batch of random tokens (or images) is used and nobody leaves early or goes
-    on narrower, so that the limits hold for every input of that size. With ``inputs`` (batches as
-    the model takes them) the latency is the mean over them, with what they choose; memory is still
-    that of the longest without a choice. ``threads`` pins PyTorch's count (its own unless given).
-    Raises ``UsageError`` without limits, without a frontier, and where even the cheapest plan is
-    too dear; the plan is then left as it was.
+    Without ``inputs`` a batch of random tokens (or images) is used, without early exits or narrower
+    parts, so the limits hold for every input of that size. With ``inputs`` (batches as the model
+    takes them) the latency is the mean over them, with their own choices; memory is still that of
+    the longest without a choice. ``threads`` pins PyTorch's count (its own unless given). Raises
+    ``UsageError`` without limits, without a frontier, and if even the cheapest plan exceeds the
+    limits; the plan then does not change.
 
-    Source: the limits are L_max and M_max of the AdaAttention paper, section III; there they enter
-    a loss, here they are measured.
+    Source: the limits are L_max and M_max of the AdaAttention paper, section III. There they are
+    part of a loss, here they are measured.
     """
     _check(model, max_latency_ms, max_memory_mb)
     given = list(inputs) or [random_batch(model, batch, tokens)]
@@ -131,7 +131,7 @@ def _holds(fit: Fit, max_latency_ms: float | None, max_memory_mb: float | None) 
 
 
 def _without_chance(plan: Plan) -> Plan:
-    """The plan as it costs most: nobody leaves, and no token goes that its input chooses."""
+    """The plan at its highest cost: no early exits, and no tokens dropped by input."""
     return replace(plan.without_choice, tokens_above=0.0, gated=False)
 
 
@@ -163,7 +163,7 @@ def _peak_mb(
     inputs: Sequence[Mapping[str, Tensor]],
     threads: int | None,
 ) -> float:
-    """In a process of its own, so that what this one holds does not hide it."""
+    """In a process of its own, so that this process's memory does not hide it."""
     longest = max(inputs, key=lambda batch: next(iter(batch.values())).numel())
     shape = next(iter(longest.values())).shape
     model.plan = _without_chance(plan)
@@ -175,7 +175,7 @@ def _peak_mb(
 
 
 def saved_call(folder: str, batch: int, tokens: int) -> Callable[[], object]:
-    """For a process of its own: a call of a saved adaptive model on random inputs."""
+    """For a separate process: a call of a saved adaptive model on random inputs."""
     from sparing.transfer.checkpoint import load
 
     model = load(Path(folder))

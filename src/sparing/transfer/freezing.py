@@ -1,4 +1,4 @@
-"""An adaptive model with its decisions fixed: smaller weights, segments that can be exported."""
+"""An adaptive model with fixed decisions: smaller weights, segments that can be exported."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sparing.transfer.registry import NAME
 
 @torch.no_grad()
 def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClassifier:
-    """A smaller model that holds only what a plan (the model's own unless given) uses.
+    """A smaller model that holds only the parts that a plan (the model's own unless given) uses.
 
-    Its whole plan is that plan, with the same exits and thresholds, so that it answers the same and
-    does not store the rest. Exits that nobody can take are left out, with their heads. Inputs that
-    go on narrower still take the first part of what is left. What the plan costs, if the frontier
-    knows it, goes along. Raises ``UsageError`` for a plan that the model cannot run.
+    Its whole plan is that plan, with the same exits and thresholds: it answers the same and does
+    not store the rest. Exits that no input can take are left out, with their heads. Inputs that go
+    on narrower still take the first part of the remaining heads and neurons. The plan's cost, if
+    the frontier knows it, is kept. Raises ``UsageError`` for a plan that the model cannot run.
     """
     plan = model.plan if plan is None else plan
     known = [point for point in model.frontier if point.plan == plan]
@@ -97,8 +97,8 @@ class _Stack(nn.Module):
     """Some consecutive layers and the exit head after them, on padded rows.
 
     ``drop_after`` counts the layers of this stack after which tokens are dropped (0: not here);
-    ``dropped`` says that they were dropped in an earlier one. ``confidence`` is what tells how sure
-    the answer is, where that is not the largest probability.
+    ``dropped`` says that they were dropped in an earlier one. ``confidence`` is the head of the
+    answer's confidence, where that is not the largest probability.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class _Stack(nn.Module):
     ) -> Answered:
         """The rows after the layers, the logits and, where it is learned, the confidence.
 
-        ``keep`` is that of the model's inputs: what is left of it after tokens were dropped follows
-        from it, so that no segment need hand it on.
+        ``keep`` is that of the model's inputs: the remaining part after dropped tokens follows from
+        it, so no segment needs to pass it on.
         """
         if self.dropped and self.capacity is not None and keep is not None:
             # a slice's length is unknown to older exporters: it may end past the rows' end
@@ -180,7 +180,7 @@ class ImageSegment(_Stack):
 
 
 class LaterSegment(_Stack):
-    """A segment that goes on from the rows of the one before."""
+    """A segment that continues from the rows of the one before."""
 
     def forward(
         self,
@@ -194,11 +194,11 @@ class LaterSegment(_Stack):
 def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     """The frozen form of the model's plan, cut after each of its exits.
 
-    Each segment gives (rows, logits) and the next goes on from the rows of the inputs that did not
-    leave; where these leave by a learned confidence, all but the last give it too. Sizes depend on
-    sizes alone, so each can be exported; tokens are dropped by their share. Raises ``Unsupported``
-    for a plan with ``tokens_above`` or gates, whose count depends on values, and for one in which
-    inputs go on narrower.
+    Each segment returns (rows, logits) and the next continues from the rows of the inputs that did
+    not leave. With a learned confidence, all but the last return it too. Sizes depend on sizes
+    alone, so each can be exported; tokens are dropped by their share. Raises ``Unsupported`` for a
+    plan with ``tokens_above`` or gates, whose count depends on values, and for one in which inputs
+    go on narrower.
     """
     if model.plan.narrows:
         raise Unsupported(
@@ -206,9 +206,13 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
             "or freeze the model, which keeps both"
         )
     if model.plan.gated:
-        raise Unsupported("how many tokens gates let through depends on the input: set gated=False")
+        raise Unsupported(
+            "the number of tokens that pass gates depends on the input: set gated=False"
+        )
     if model.plan.tokens_above > 0:
-        raise Unsupported("how many tokens tokens_above keeps depends on the input: set it to 0")
+        raise Unsupported(
+            "the number of tokens that tokens_above keeps depends on the input: set it to 0"
+        )
     frozen = freeze(model).eval()
     plan = frozen.plan
     least = frozen.encoder.head(plan.layers).form.least_tokens

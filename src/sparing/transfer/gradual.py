@@ -1,4 +1,4 @@
-"""Prune heads a share at a time and train between: what is left learns to do without."""
+"""Prune heads a share at a time and train between, so that the remaining heads adapt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STAGE, SETTINGS = "removed.json", "pruning.json"
 
 @dataclass(frozen=True)
 class PruneStage:
-    """One stage: ``left`` heads, and the validation score before and after training on."""
+    """One stage: ``left`` heads, and the validation score before and after further training."""
 
     left: int
     before: float
@@ -51,9 +51,9 @@ class PruneStage:
 
 @dataclass(frozen=True)
 class GradualReport(PruneReport):
-    """What was removed in all, and the validation score by ``metric`` at each stage.
+    """All removed heads, and the validation score by ``metric`` at each stage.
 
-    ``dense_score`` is that of the model as it was given.
+    ``dense_score`` is that of the given model.
     """
 
     metric: str
@@ -74,7 +74,7 @@ class GradualReport(PruneReport):
         }
 
     def table(self) -> str:
-        """Score against heads left, in lines for a person."""
+        """Score against remaining heads, as lines of text."""
         lines = [f"  heads left  {self.metric}, validation"]
         lines.append(f"  {self.heads:10d}  {self.dense_score:.4f}, the model as it was given")
         lines += [
@@ -100,11 +100,12 @@ def prune_gradually(
 
     A stage removes the least important heads as ``prune`` does (``step``, ``examples``), then
     trains by ``recipe``, its warm-up included, and keeps the best validation. ``folder`` receives
-    every stage's model; where it was stopped, the same call goes on. Raises ``UsageError`` for
-    impossible shares, more stages than heads to remove, and a folder with another pruning.
+    every stage's model; the same call resumes a stopped run. Raises ``UsageError`` for impossible
+    shares, more stages than heads to remove, and a folder with another pruning.
 
-    Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, who train nothing; training between as in
-    Han et al., 2015, arXiv 1506.02626. What differs: heads go by importance, not weights by size.
+    Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, without training; training between as in
+    Han et al., 2015, arXiv 1506.02626. What differs: heads are removed by importance, not weights
+    by size.
     """
     total, gone = _counts(model)
     goals = _goals(total, gone, heads, stages)
@@ -126,7 +127,7 @@ def prune_gradually(
 
 
 def drop_pruning(folder: Path) -> None:
-    """Remove what ``prune_gradually`` wrote into its folder; other files there stay."""
+    """Remove the files of ``prune_gradually`` from its folder; other files there stay."""
     for path in folder.glob("stage-*"):
         if (path / STAGE).is_file() and not path.is_symlink():
             drop_training(path)
@@ -143,7 +144,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def labelled_batches(task: Task, count: int, seed: int = 0) -> list[dict[str, Tensor]]:
-    """So many training examples at random, in batches of like length, with what the loss needs."""
+    """``examples`` random training examples, in batches of like length, with labels."""
     from sparing.train.evaluation import batches_by_length
 
     generator = torch.Generator().manual_seed(seed)
@@ -165,12 +166,14 @@ def _counts(model: PreTrainedModel) -> tuple[int, int]:
 
 
 def _goals(total: int, gone: int, share: float, stages: int) -> list[int]:
-    """How many heads are gone after each stage."""
+    """How many heads are removed after each stage."""
     if not isinstance(share, float) or not 0 < share < 1:
         raise UsageError(f"prune: heads must be a share between 0 and 1, got {share!r}")
     target = round(share * total)
     if target <= gone:
-        raise UsageError(f"prune: {gone} of {total} heads are gone, which is {share:g} or more")
+        raise UsageError(
+            f"prune: {gone} of {total} heads are already removed, which is {share:g} or more"
+        )
     if not 1 <= stages <= target - gone:
         raise UsageError(
             f"prune: {target - gone} heads go in 1 to {target - gone} stages, not in {stages}"
@@ -186,7 +189,7 @@ def _remove_to(
     step: float,
     folder: Path,
 ) -> float:
-    """Remove heads until the share is gone; the score then. Where it was done before, the same."""
+    """Remove heads up to the share and return the score; a finished stage is read back."""
     file = folder / STAGE
     if file.is_file():
         content = read_json(file)
@@ -210,27 +213,27 @@ def _remove_to(
 
 
 def _described(model: PreTrainedModel, task: Task, recipe: Recipe) -> dict[str, Any]:
-    """What is pruned, on what, and how it is trained."""
+    """The model, the data and the recipe of a pruning."""
     about = {"recipe": asdict(recipe), "task": task.name, "data": task.digest}
     return {**about, "weights": _digest(model)}
 
 
 def _digest(model: PreTrainedModel) -> str:
-    """The model's weights, told apart from any other's."""
+    """A hash that identifies the model's weights."""
     digest = hashlib.blake2b(digest_size=8)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         flat = tensor.detach().cpu().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().tobytes())  # numpy knows no bfloat16
+        digest.update(flat.view(torch.uint8).numpy().tobytes())  # numpy has no bfloat16
     return digest.hexdigest()
 
 
 @contextmanager
 def _begun(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Begin in a new folder, or go on in one that this very pruning was begun in; alone in it."""
+    """Begin in a new folder, or resume the same pruning there; other processes wait."""
     foreign = folder.exists() and not (folder / SETTINGS).is_file()
     if foreign and (not folder.is_dir() or any(e.name != ".lock" for e in folder.iterdir())):
-        raise UsageError(f"{folder} is there and holds no pruning: choose another folder")
+        raise UsageError(f"{folder} exists and holds no pruning: choose another folder")
     with held_alone(folder, "pruning"):
         _require_same(folder, settings)
         yield

@@ -19,10 +19,10 @@ Loss = Callable[[Any, Mapping[str, Any]], Tensor]
 
 @dataclass(frozen=True)
 class Importance:
-    """The mean over ``examples`` of how much the loss hangs on each head and each neuron.
+    """The mean over ``examples`` of the loss's sensitivity to each head and each neuron.
 
-    Row l is block l. Heads stand at the number that they had in the unpruned model; removed ones
-    have 0. Neurons stand in the order that the model has them in.
+    Row l is block l. Heads are at their numbers in the unpruned model; removed ones have 0. Neurons
+    are in the model's order.
     """
 
     heads: Float[Tensor, "layers heads"]
@@ -32,7 +32,7 @@ class Importance:
     def normalised(self) -> Importance:
         """The same with each block's row divided by its Euclidean length.
 
-        Gradients grow from block to block, so that raw values compare inside a block only.
+        Gradients grow from block to block, so raw values compare inside a block only.
         """
         return Importance(_unit(self.heads), _unit(self.neurons), self.examples)
 
@@ -44,19 +44,19 @@ def importance(
 
     Formula: I = mean over examples of |sum over tokens (and dim) of a * dL/da|.
 
-    Symbols: a is what a head hands to the output projection, or a neuron's activation; L the
+    Symbols: a is a head's input to the output projection, or a neuron's activation; L is the
     example's own loss. The sum is the derivative by a gate of 1 on the head or neuron.
 
-    ``batches`` are dictionaries of the model's inputs with ``labels``; ``loss`` takes the model's
-    output and the batch and gives the SUM of the examples' losses (unless given, the model's own
+    ``batches`` are dictionaries of the model's inputs with ``labels``. ``loss`` takes the model's
+    output and the batch and returns the SUM of the examples' losses (unless given, the model's own
     loss times the batch size: transformers averages over examples). The model runs in evaluation
-    mode and is left as it was. Raises ``UsageError`` without examples or labels or where a gradient
+    mode and does not change. Raises ``UsageError`` without examples or labels or where a gradient
     is not finite, and ``Unsupported`` for other families.
 
     Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, section 4.1, equation 2; for neurons
     Molchanov et al., 2017, arXiv 1611.06440, section 2.2. What differs: the absolute value is taken
-    for each example. Taken of a batch's gradient it falls with the batch size, since gradients of
-    different examples cancel.
+    for each example. The absolute value of a batch's gradient falls with the batch size, since
+    gradients of different examples cancel.
     """
     blocks = find_blocks(model)
     sums = _Sums(blocks)
@@ -159,7 +159,7 @@ def _unit(rows: Tensor) -> Tensor:
 
 @contextmanager
 def still(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and the modes of all modules put back."""
+    """Evaluation mode, and the modes of all modules restored."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

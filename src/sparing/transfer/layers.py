@@ -1,4 +1,4 @@
-"""Find a model's attention layers, and what is known of each before anything is changed."""
+"""Find a model's attention layers and describe each before anything is changed."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def own_attention(module: Any, model: PreTrainedModel) -> Own:
 def own_name(config: Any, model: PreTrainedModel) -> str:
     """The name of transformers' own attention in a configuration of a model.
 
-    One that was copied from a swapped model names ours: then it is what the model's class would
-    use by itself.
+    A configuration copied from a swapped model has sparing's name: then it is the default of the
+    model's class.
     """
     name: str = config._attn_implementation
     return model.get_correct_attn_implementation(None) if name == NAME else name
@@ -123,7 +123,7 @@ def _reordered(
 
 
 def token_limit(model: PreTrainedModel, layer: AttentionLayer) -> int | None:
-    """The longest sequence that the layer's tower has positions for; None when it does not say."""
+    """The longest sequence that the layer's tower has positions for; None when it is unknown."""
     config: Any = layer.module.config
     limit = getattr(config, "max_position_embeddings", None)
     parents = layer.name.split(".")
@@ -146,7 +146,7 @@ def _is_of_positions(name: str) -> bool:
 
 
 def projection_names(module: nn.Module) -> dict[str, str]:
-    """The names of the modules that make q, k and v; a fused one stands for all three."""
+    """The names of the modules that make q, k and v; a fused one counts for all three."""
     for names in _SPLIT_PROJECTIONS:
         if all(isinstance(getattr(module, name, None), nn.Module) for name in names):
             return dict(zip("qkv", names, strict=True))
@@ -157,7 +157,7 @@ def projection_names(module: nn.Module) -> dict[str, str]:
 
 
 def reads_one_input(layer: AttentionLayer) -> bool:
-    """Whether q, k and v are made of the same numbers, as wide as the model, as far as is known."""
+    """Whether q, k and v come from the same input, as wide as the model, as far as known."""
     parts = [getattr(layer.module, name) for name in projection_names(layer.module).values()]
     widths = {part.in_features for part in parts if isinstance(part, nn.Linear)}
     return widths <= {layer.width}
@@ -200,7 +200,7 @@ def _fused_sizes(weight: Tensor, layer: AttentionLayer) -> list[int]:
 
 
 def has_rotary(module: nn.Module) -> bool:
-    """Whether a layer turns queries and keys by their positions, after its projections."""
+    """Whether a layer rotates queries and keys by their positions, after its projections."""
     forward = forward_of(type(module))  # type: ignore[arg-type]
     return forward is not None and "position_embeddings" in inspect.signature(forward).parameters
 
@@ -233,20 +233,20 @@ def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None)
 
 
 def _causal(model: PreTrainedModel, name: str, module: Any) -> bool:
-    """Whether tokens see only what stands before them.
+    """Whether tokens see only earlier tokens.
 
-    CLIP's attention is one class for text and images and never says that it is causal: its text
-    tower tells it at each call.
+    CLIP's attention is one class for text and images and has no causal flag: its text tower passes
+    it at each call.
     """
     said = getattr(module, "is_causal", None)
-    if said is None:  # some encoders' attention does not say
+    if said is None:  # some encoders' attention has no flag
         said = getattr(module.config, "is_decoder", False)
     made = _words_of_tower(model, name)
     return bool(said) or ("create_causal_mask" in made and "create_bidirectional_mask" not in made)
 
 
 def _words_of_tower(model: PreTrainedModel, name: str) -> tuple[str, ...]:
-    """The names that the forward of the model right around a layer uses."""
+    """The names used in the forward of the model directly around a layer."""
     parents = name.split(".")
     while parents:
         parents.pop()
@@ -279,7 +279,7 @@ def _is_cross(name: str, module: nn.Module) -> bool:
 
 
 def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
-    """Why no mechanism can take this layer's place; empty when nothing is known against it."""
+    """Why no mechanism can replace this layer; empty when nothing is known against it."""
     config = module.config
     if any(getattr(module, count, None) == 0 for count in HEAD_COUNTS):
         return "all its heads were pruned"
@@ -316,7 +316,7 @@ def _is_sliding(module: Any) -> bool:
 
 
 def has_position_bias(module: nn.Module) -> bool:
-    """Whether a layer adds to its scores what depends on positions, head by head."""
+    """Whether a layer adds a position bias to its scores, head by head."""
     parts = [name for name, _ in module.named_parameters()]
     return hasattr(module, "has_relative_attention_bias") or any(
         "relative" in part for part in parts
@@ -328,4 +328,6 @@ def parameter_kind(module: nn.Module) -> tuple[torch.device, torch.dtype]:
     for parameter in module.parameters():
         if parameter.is_floating_point():
             return parameter.device, parameter.dtype
-    raise Unsupported(f"{type(module).__name__} has no floating parameters to go by")
+    raise Unsupported(
+        f"{type(module).__name__} has no floating-point parameters, so its type is unknown"
+    )

@@ -1,4 +1,4 @@
-"""Open a model that a person names: a folder, swapped or not, or a hub name."""
+"""Open a model by name: a folder, swapped or not, or a hub name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparing.transfer.checkpoint import load
 def open_model(name: str, also: Sequence[str] = ()) -> PreTrainedModel:
     """The pretrained model of a folder, swapped or not, or of a hub name, as its own class.
 
-    ``also`` are names that the caller knows besides: one of them may have been meant. Raises
+    ``also`` are further names that the caller knows: one of them may have been meant. Raises
     ``UsageError`` where there is none and ``CheckpointError`` where its files are damaged.
     """
     if is_folder(name):
@@ -30,9 +30,9 @@ def open_model(name: str, also: Sequence[str] = ()) -> PreTrainedModel:
 
 
 def is_folder(name: str) -> bool:
-    """Whether a model is a folder here; a name that is none may be one of the hub.
+    """Whether a model is a local folder; any other name may be one of the hub.
 
-    Raises ``UsageError`` for a file, and for a path where there is nothing.
+    Raises ``UsageError`` for a file, and for a path that does not exist.
     """
     folder = expanded(name)
     if folder.is_dir():
@@ -45,7 +45,7 @@ def is_folder(name: str) -> bool:
 
 
 def require_openable(name: str) -> None:
-    """Raise ``UsageError`` where a model could not be opened later, as far as this folder tells."""
+    """Raise ``UsageError`` if a model could not be opened later, as far as the folder shows."""
     if is_folder(name) and not (expanded(name) / "config.json").is_file():
         raise UsageError(f"{name} holds no model: there is no config.json")
 
@@ -73,7 +73,7 @@ def _from_hub(name: str, also: Sequence[str]) -> PreTrainedModel:
         except (OSError, ValueError, KeyError, AttributeError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise UsageError(
-                f"no model {name!r}: no such folder, and not to be had from the hub ({reason})"
+                f"no model {name!r}: no such folder, and not available from the hub ({reason})"
                 + ("; sparing train makes one of that name" if name in MODELS.names() else "")
                 + nearest(name, also)
             ) from error

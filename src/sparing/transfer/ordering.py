@@ -1,4 +1,4 @@
-"""Heads and neurons in order of importance, so that the first of them are the ones to keep."""
+"""Heads and neurons in order of importance, so that a plan keeps the first of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sparing.transfer.importance import Importance
 def order_by_importance(model: AdaptiveClassifier, importance: Importance) -> None:
     """Sort every layer's heads and neurons in place, the most important first.
 
-    What the whole model computes does not change. ``importance`` is that of the dense model that
-    the adaptive form was made from, before any other ordering. Raises ``UsageError`` for another
+    The whole model's output does not change. ``importance`` is that of the dense model that the
+    adaptive form was made from, before any other ordering. Raises ``UsageError`` for another
     model's importance.
     """
     layers: list[ElasticLayer] = list(model.encoder.layers)  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ def order_by_importance(model: AdaptiveClassifier, importance: Importance) -> No
 
 @torch.no_grad()
 def reorder_heads(layer: ElasticLayer, order: Int[Tensor, " heads"]) -> None:
-    """Put a layer's heads into another order, in place; ``order`` numbers them as they stand."""
+    """Put a layer's heads into another order, in place; ``order`` holds their present numbers."""
     heads = layer.sizes.heads
     for rows in (layer.projection.weight, layer.projection.bias):
         rows.copy_(rows.view(heads, -1, *rows.shape[1:])[order].flatten(0, 1))

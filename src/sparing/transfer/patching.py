@@ -25,7 +25,7 @@ from sparing.models.shared.shape import image_config
 from sparing.transfer.swap import own_configuration, write_entry
 
 ENTRY, CHILD = "patches", "sparing_patches"
-# What embeds an image: patches in a row behind one or two tokens of the model's own.
+# Modules that embed an image: patches in a row behind one or two tokens of the model's own.
 EMBEDDINGS = ("ViTEmbeddings", "DeiTEmbeddings", "CLIPVisionEmbeddings")
 
 
@@ -35,10 +35,10 @@ class Selection:
 
     ``score``, ``way``, ``temperature``, ``floor`` and ``bins`` are those of ``patch_scores`` and
     ``choose_patches``; ``keep`` is a count, or a share in (0, 1]. ``mean`` and ``deviation`` are
-    what pixels were normalised with, for all channels or for each: scores are of raw pixels.
+    those of the pixels' normalisation, for all channels or for each: scores are of raw pixels.
     ``chance`` is the probability that a training batch is selected from at all; without
-    ``at_inference`` every patch goes on in evaluation. ``seed`` draws what is drawn in evaluation,
-    alike for every image; training draws from PyTorch's own generator.
+    ``at_inference`` every patch goes on in evaluation. ``seed`` is that of random choices in
+    evaluation, which are equal for every image; training uses PyTorch's own generator.
     """
 
     score: str = "contrast"
@@ -68,10 +68,10 @@ class Selection:
 
 
 class PatchSelector(nn.Module):
-    """Chooses patches of raw pixels and takes their embeddings; it has no weights.
+    """Chooses patches of raw pixels and passes on their embeddings; it has no weights.
 
-    ``selection`` may be set anew between steps, by a schedule for instance. What is saved with the
-    model stays what ``select_patches`` was given: call that again to change it for good.
+    ``selection`` may be replaced between steps, for example by a schedule. The model is saved with
+    the selection given to ``select_patches``: call that again to change it permanently.
     """
 
     def __init__(self, selection: Selection, size: tuple[int, int]) -> None:
@@ -83,7 +83,7 @@ class PatchSelector(nn.Module):
         pixels: Float[Tensor, "batch channels height width"],
         embedded: Float[Tensor, "batch tokens hidden_width"],
     ) -> Float[Tensor, "batch kept_tokens hidden_width"]:
-        """The model's own tokens and the embeddings of the patches that are chosen."""
+        """The model's own tokens and the embeddings of the chosen patches."""
         if not self._acts():
             return embedded
         chosen = self.choose(pixels)
@@ -96,7 +96,7 @@ class PatchSelector(nn.Module):
     def choose(
         self, pixels: Float[Tensor, "batch channels height width"]
     ) -> Int[Tensor, "batch kept"]:
-        """The places of the patches that are kept, in their order."""
+        """The positions of the chosen patches, in order."""
         selection = self.selection
         scores = self.scores(pixels)
         noise = None if self.training or selection.way == "top" else self._noise(scores)
@@ -113,7 +113,7 @@ class PatchSelector(nn.Module):
     def scores(
         self, pixels: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch patches"]:
-        """The score of every patch; in evaluation that of "random" is the same for all images."""
+        """The score of every patch; in evaluation that of "random" is equal for all images."""
         selection = self.selection
         like = pixels[:, :1, :1, :1].float()
         mean, deviation = (
@@ -134,7 +134,7 @@ class PatchSelector(nn.Module):
         return chance >= 1 or bool(torch.rand(()) < chance)
 
     def _noise(self, like: Tensor) -> Tensor:
-        """One row for all images, so that a neighbour changes nobody's choice."""
+        """One row for all images, so that neighbours in the batch change no choice."""
         generator = torch.Generator().manual_seed(self.selection.seed)
         drawn = torch.rand((1, like.shape[1]), generator=generator, device="cpu")
         return drawn.to(like.device, like.dtype)
@@ -146,11 +146,11 @@ def select_patches(
     """Let an image model compute only the patches that a score of the raw image chooses.
 
     Give a score with ``Selection``'s other fields as options, or a ``Selection``. Patches are
-    dropped behind the embeddings, where they have their positions, so that all layers work on fewer
-    tokens; the class token stays. The model is changed in place and saves what was done; a second
-    call replaces the first. Serves transformers' ViT, DeiT and CLIP image models, swapped or not,
-    and their adaptive forms. Raises ``Unsupported`` for other models, and for masked image
-    modelling, whose decoder wants every place; ``UsageError`` for options that cannot be.
+    dropped after the embeddings, which add their positions, so all layers work on fewer tokens; the
+    class token stays. The model is changed in place and saves the selection; a second call replaces
+    the first. It serves transformers' ViT, DeiT and CLIP image models, swapped or not, and their
+    adaptive forms. Raises ``Unsupported`` for other models, and for masked image modelling, whose
+    decoder needs every patch; ``UsageError`` for impossible options.
     """
     selection = score if isinstance(score, Selection) else Selection(score, **_tuples(options))
     if isinstance(score, Selection) and options:
@@ -168,7 +168,7 @@ def select_patches(
 
 
 def _require_channels(selection: Selection, model: PreTrainedModel) -> None:
-    """Raise ``UsageError`` where means or deviations are not for all channels, or for each."""
+    """Raise ``UsageError`` unless means and deviations are one number, or one for each channel."""
     channels = getattr(getattr(model.config, "vision_config", model.config), "num_channels", None)
     for name in ("mean", "deviation"):
         count = len(getattr(selection, name))
@@ -184,7 +184,7 @@ def _require_patches(selection: Selection, model: PreTrainedModel) -> None:
 
 
 def _patches_of(model: PreTrainedModel) -> int:
-    """The patches of images of the size that the model was made for."""
+    """The number of patches of an image of the model's size."""
     sizes: Any = image_config(model.config)
     sides = sizes.image_size, sizes.patch_size
     (height, width), size = (
@@ -194,7 +194,7 @@ def _patches_of(model: PreTrainedModel) -> int:
 
 
 def keep_all_patches(model: nn.Module) -> None:
-    """Undo ``select_patches``; a model that has every patch is left as it is."""
+    """Undo ``select_patches``; a model with every patch does not change."""
     for module in model.modules():
         hook = vars(module).pop("sparing_hook", None)
         if hook is not None:
@@ -204,12 +204,12 @@ def keep_all_patches(model: nn.Module) -> None:
 
 
 def selector_of(model: nn.Module) -> PatchSelector | None:
-    """What selects the model's patches; None where all go on."""
+    """The model's patch selector; None where all patches go on."""
     return next((part for part in model.modules() if isinstance(part, PatchSelector)), None)
 
 
 def tokens_left(model: nn.Module, tokens: int) -> int:
-    """How many of so many tokens, the model's own among them, go on in evaluation."""
+    """How many of ``tokens`` tokens, the model's own among them, go on in evaluation."""
     selector = selector_of(model)
     if selector is None or not selector.selection.at_inference:
         return tokens
@@ -219,7 +219,7 @@ def tokens_left(model: nn.Module, tokens: int) -> int:
 
 
 def read_selection(rows: Any) -> Selection:
-    """What a saved entry says; raises ``UsageError`` where it is damaged."""
+    """The selection of a saved entry; raises ``UsageError`` where it is damaged."""
     try:
         (row,) = rows
         return Selection(**_tuples(row))

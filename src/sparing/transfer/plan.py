@@ -1,4 +1,4 @@
-"""Which layer gets which mechanism: reading what the user wrote."""
+"""Which layer gets which mechanism: reading the user's plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Choice = str | Sequence[object]
 
 @dataclass(frozen=True)
 class Assignment:
-    """One layer's mechanism with its options; ``named`` when the user asked for this layer."""
+    """One layer's mechanism with its options; ``named`` when the user named this layer."""
 
     mechanism: str
     options: Mapping[str, object] = field(default_factory=dict)

@@ -15,32 +15,34 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.transfer.families import family_type
 from sparing.transfer.swap import is_swapped
 
-# Their positions are one learned table; other families add relative or rotary ones.
+# Families with one learned table of positions; other families add relative or rotary ones.
 LEARNED = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def lengthen(model: Model, tokens: int) -> Model:
-    """A copy of a model that reads ``tokens`` tokens, its position embeddings interpolated.
+    """The model for ``tokens`` tokens, as a new one with interpolated position embeddings.
 
     Formula: e'_j = (1 - r) e_i + r e_{i+1} with j (n - 1) / (m - 1) = i + r, i whole, 0 <= r < 1.
 
     Symbols: e are the n position embeddings of real tokens, e' the m = ``tokens`` new ones; the
-    first and the last stay as they are, and with m = n all do. Where positions begin after the
-    pad's (RoBERTa's kin), the rows before the first stay too and are not counted.
+    first and the last do not change, and with m = n none does. Where positions begin after the
+    pad's (RoBERTa and its variants), the rows before the first stay too and are not counted.
 
     Takes classifiers, other heads and base models of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA
-    and DistilBERT, and adaptive forms of them; the configuration of the copy tells the new number,
-    so that it is saved and loaded as usual. Its tokenizer cuts at the old length until
-    ``model_max_length`` is raised. The model itself is left as it is. Without further training the
-    answers on longer inputs are what interpolation gives: measure them before you trust them.
+    and DistilBERT, and adaptive forms of them. The new configuration has the new number, so the
+    model is saved and loaded as usual. Its tokenizer cuts at the old length until
+    ``model_max_length`` is raised. The given model does not change. Without further training the
+    answers on longer inputs are those of interpolated embeddings: measure them before you trust
+    them.
 
     Raises ``UsageError`` for fewer tokens than it reads already, and ``Unsupported`` for other
-    families, images (transformers' own ``interpolate_pos_encoding=True`` serves those) and swapped
-    models, whose mechanisms may know the old length: lengthen first, then swap.
+    families, images and swapped models. For images use transformers' own
+    ``interpolate_pos_encoding=True``. Mechanisms of a swapped model may depend on the old length:
+    lengthen first, then swap.
 
     Source: Dosovitskiy et al., 2021, arXiv 2010.11929, section 3.2, for images. What differs: one
-    dimension, linear, ends kept.
+    dimension, linear, with the ends kept.
     """
     first, count = _reads(model)
     if tokens < count:
@@ -57,7 +59,7 @@ def lengthen(model: Model, tokens: int) -> Model:
 
 
 def _reads(model: nn.Module) -> tuple[int, int]:
-    """The place of the first real token's position, and how many positions follow."""
+    """The row of the first real token's position, and how many positions follow."""
     if not isinstance(model, PreTrainedModel):
         raise UsageError(f"lengthen needs a transformers model, got {type(model).__name__}")
     kind = family_type(model.config)
@@ -82,7 +84,7 @@ def _reads(model: nn.Module) -> tuple[int, int]:
 
 
 def _lengthen(embeddings: nn.Module, first: int, tokens: int) -> None:
-    """Put the longer table, and buffers of its length, in place of the old ones."""
+    """Replace the old table, and buffers of its length, by longer ones."""
     table: Any = embeddings.position_embeddings
     old = table.weight
     rows = torch.cat((old[:first].detach(), interpolated(old[first:].detach(), tokens)))
@@ -99,9 +101,9 @@ def _lengthen(embeddings: nn.Module, first: int, tokens: int) -> None:
 def interpolated(
     table: Float[Tensor, "positions width"], tokens: int
 ) -> Float[Tensor, "tokens width"]:
-    """The rows at ``tokens`` evenly spaced places from the first row to the last; see ``lengthen``.
+    """The rows at ``tokens`` evenly spaced points from the first row to the last; see ``lengthen``.
 
-    Computed in float32 at least and given back in the table's own type.
+    Computed in float32 at least and returned in the table's own type.
     """
     if tokens == len(table):
         return table.clone()

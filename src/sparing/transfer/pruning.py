@@ -26,7 +26,7 @@ Step = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class PrunedLayer:
-    """One block: its heads at first, and the numbers of those that are gone."""
+    """One block: its number of heads at first, and the numbers of the removed ones."""
 
     index: int
     name: str
@@ -36,7 +36,7 @@ class PrunedLayer:
 
 @dataclass(frozen=True)
 class PruneReport:
-    """What was removed, block by block; ``removed_params`` counts the numbers that went with it."""
+    """The removed heads, block by block; ``removed_params`` counts the removed parameters."""
 
     model_class: str
     layers: tuple[PrunedLayer, ...]
@@ -49,7 +49,7 @@ class PruneReport:
 
     @property
     def removed(self) -> int:
-        """How many of them are gone, those pruned earlier included."""
+        """How many of them are removed, those pruned earlier included."""
         return sum(len(layer.removed) for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,16 +82,16 @@ def prune(
 ) -> PruneReport:
     """Remove heads from a BERT- or ViT-family model of transformers, in place and for good.
 
-    ``heads`` names them, ``{0: [1, 5], 3: [2]}``, by the numbers that they had in the unpruned
-    model; or it is the share of all heads to be gone at the end, such as 0.3: then the least
-    important go, ``step`` of all heads at a time, and importance is measured anew on ``batches``
-    (dictionaries of inputs with labels, or with the start and end positions of answers) before each
-    step, divided by its length in each block; ``loss`` is as for ``importance``. The result equals
-    gates of zero on those heads. A block may lose all its heads: its attention then adds the output
-    projection's bias alone. The configuration tells what is gone, so that ``save_pretrained`` and
-    ``sparing.load`` work. Prune before the optimizer is built. Raises ``UsageError`` for heads that
-    are not there and impossible shares and ``Unsupported`` for grouped keys, other families and
-    swapped models; the model is untouched then.
+    ``heads`` names them, ``{0: [1, 5], 3: [2]}``, by their numbers in the unpruned model. Or it is
+    the share of all heads to be removed in the end, such as 0.3. Then the least important are
+    removed, ``step`` of all heads at a time. Before each step importance is measured again on
+    ``batches`` and divided by its length in each block. Batches are dictionaries of inputs with
+    labels, or with the start and end positions of answers; ``loss`` is as for ``importance``. The
+    result equals gates of zero on those heads. A block may lose all its heads: its attention then
+    adds only the output projection's bias. The configuration records the removed heads, so
+    ``save_pretrained`` and ``sparing.load`` work. Prune before the optimizer is built. Raises
+    ``UsageError`` for heads that do not exist and impossible shares, and ``Unsupported`` for
+    grouped keys, other families and swapped models; the model then does not change.
 
     Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, sections 2.3 and 4.1. What differs: the
     importance of a head is the mean over examples of absolute values, whatever the batch size, and
@@ -112,7 +112,7 @@ def prune(
 
 
 def pruned_layers(model: nn.Module) -> tuple[PrunedLayer, ...]:
-    """What is gone from each block."""
+    """The removed heads of each block."""
     gone = removed_heads(model)
     return tuple(
         PrunedLayer(block.index, block.name, block.heads, gone.get(block.index, ()))
@@ -121,15 +121,15 @@ def pruned_layers(model: nn.Module) -> tuple[PrunedLayer, ...]:
 
 
 def size_of(model: nn.Module) -> int:
-    """How many numbers the model's parameters hold."""
+    """The number of the model's parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def remove(model: nn.Module, heads: Mapping[int, Sequence[int]]) -> None:
-    """Cut named heads out of the projections, and write down what is gone.
+    """Cut named heads out of the projections, and record them in the configuration.
 
     Heads have the numbers of the unpruned model. Weights may be on the meta device. Raises
-    ``UsageError`` for heads that are not there.
+    ``UsageError`` for heads that do not exist.
     """
     assert isinstance(model, PreTrainedModel)
     blocks = find_blocks(model)
@@ -154,12 +154,12 @@ def _prune_share(
     loss: Loss | None,
     on_progress: Step | None,
 ) -> None:
-    """Remove the least important heads, some at a time, until the share is gone."""
+    """Remove the least important heads, some at a time, up to the share."""
     for name, value in (("heads", share), ("step", step)):
         if not isinstance(value, float | int) or isinstance(value, bool) or not 0 < value < 1:
             raise UsageError(f"prune: {name} must be a share between 0 and 1, got {value!r}")
     if batches is None:
-        raise UsageError("prune needs batches with labels to tell which heads matter least")
+        raise UsageError("prune needs batches with labels to rank the heads by importance")
     given = list(batches)
     blocks = find_blocks(model)
     total, left = (
@@ -169,7 +169,7 @@ def _prune_share(
     goal = round(share * total)
     if goal <= total - left:
         raise UsageError(
-            f"prune: {total - left} of {total} heads are gone, which is {share:g} of them or more"
+            f"prune: {total - left} of {total} heads are removed already: {share:g} or more"
         )
     if goal >= total:
         raise UsageError(f"prune: {share:g} of {total} heads would leave none")
@@ -184,7 +184,7 @@ def _prune_share(
 
 
 def _loss_of(batches: Sequence[Mapping[str, Any]]) -> Loss | None:
-    """The loss of answers that are stretches of a text; None for a model's own of labels."""
+    """The loss of answers that are spans of a text; None for a model's own of labels."""
     if not batches or "start_positions" not in batches[0]:
         return None
     return lambda output, batch: output.loss * len(batch["start_positions"])
@@ -193,7 +193,7 @@ def _loss_of(batches: Sequence[Mapping[str, Any]]) -> Loss | None:
 def _least(
     model: nn.Module, batches: Sequence[Mapping[str, Any]], count: int, loss: Loss | None
 ) -> dict[int, list[int]]:
-    """The heads that matter least among those that are left."""
+    """The least important heads among the remaining ones."""
     worth = importance(model, batches, loss=loss).normalised().heads
     left = [(block.index, head) for block in find_blocks(model) for head in block.remaining]
     left.sort(key=lambda key: float(worth[key]))
@@ -204,7 +204,7 @@ def _least(
 
 
 def _checked(blocks: Sequence[Block], heads: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
-    """The named heads, each of them there."""
+    """The named heads, after a check that each exists."""
     by_index = {block.index: block for block in blocks}
     checked = {}
     for index, numbers in heads.items():
@@ -251,8 +251,8 @@ def _part(parameter: Tensor, places: Tensor, dim: int) -> nn.Parameter:
 def _headless(kind: Any) -> type[nn.Module]:
     """The attention class for a layer that has lost all its heads.
 
-    transformers asks for -1 heads in an empty tensor there, which PyTorch cannot work out. A
-    subclass, so that whoever looks for the layer by its class still finds it.
+    transformers reshapes an empty tensor into -1 heads there, which PyTorch cannot infer. It is a
+    subclass, so a search for the layer by its class still succeeds.
     """
 
     def forward(self: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
@@ -267,7 +267,7 @@ def _headless(kind: Any) -> type[nn.Module]:
 
 
 def read_rows(entry: Mapping[str, Any]) -> dict[int, list[int]]:
-    """The heads that a saved entry says were pruned; raises ``UsageError`` for a damaged one."""
+    """The pruned heads of a saved entry; raises ``UsageError`` for a damaged one."""
     rows = entry.get("pruned", [])
     removed = {}
     for row in rows if isinstance(rows, list) else [rows]:

@@ -1,8 +1,8 @@
 """The one attention function and the one mask function that transformers calls by name.
 
 transformers looks both up under the name of the implementation in a model's configuration. A name
-with an attention function alone would get no mask at all, in silence, so both are registered
-together. There is one name for a whole model; which layer does what is decided here, on the layer.
+with an attention function alone would silently get no mask, so both are registered together. There
+is one name for a whole model; each layer's module holds its mechanism.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparing.core.mask import Mask
 from sparing.core.tracing import is_traced
 
 NAME = "sparing"
-# What a mechanism cannot honour; transformers passes most of these only to some families.
+# Arguments that a mechanism cannot honour; transformers passes most only to some families.
 _REFUSED = frozenset(
     {"softcap", "position_bias", "s_aux", "sliding_window", "head_mask", "cache", "attention_bias"}
 )
@@ -49,10 +49,10 @@ class Own:
 
 @dataclass
 class LayerState:
-    """What sparing keeps on an attention layer besides the mechanism; nothing of it is saved.
+    """sparing's state of an attention layer besides the mechanism; none of it is saved.
 
     ``inputs`` holds the layer's input between its pre-hook and the attention call, for mechanisms
-    that read x, by thread: several may call one model at once. ``hook`` is that pre-hook.
+    that read x, by thread: several may call one model at once.
     """
 
     name: str
@@ -65,30 +65,30 @@ class LayerState:
         self.inputs[_thread()] = x
 
     def take(self) -> Tensor | None:
-        """What this thread noted, once."""
+        """The input that this thread stored; it is removed."""
         return self.inputs.pop(_thread(), None)
 
 
 def _thread() -> int:
-    """Who calls; a traced graph passes the input on without this."""
+    """The calling thread; a traced graph passes the input on without it."""
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
 @dataclass
 class HandedMask:
-    """What a model hands to its layers in place of a dense mask.
+    """The object that a model passes to its layers instead of a dense mask.
 
-    ``mask`` is for swapped layers, None where it is neither plain causal nor plain bidirectional
-    (a sliding window, packed sequences, a caller's overlay). Keys from ``end`` on are slots of a
-    cache that are not filled yet; None where all are. ``dense`` builds transformers' own mask for
-    the other layers, once for each kind of attention that asks.
+    ``mask`` is for swapped layers, None where it is neither plain causal nor plain bidirectional (a
+    sliding window, packed sequences, a caller's overlay). Keys from ``end`` on are slots of a cache
+    that are not filled yet; None where all are. ``dense`` builds transformers' own mask for the
+    other layers, once for each kind of attention that needs it.
     """
 
     mask: Mask | None
     end: int | None
     request: dict[str, Any]
     built: dict[str, Any] = field(default_factory=dict)
-    # ``generate`` may prepare the mask itself and treats it as the 4-D tensor that it stands for
+    # ``generate`` may prepare the mask itself and treats it as the 4-D tensor that it represents
     ndim: ClassVar[int] = 4
 
     def contiguous(self) -> HandedMask:
@@ -104,15 +104,15 @@ class HandedMask:
 
 
 def register() -> None:
-    """Make the name known to transformers: the attention and its mask, always both."""
+    """Register the name with transformers: the attention and its mask, always both."""
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, hand_on_mask)
 
 
 def hand_on_mask(**request: Any) -> HandedMask:
-    """transformers' mask function: keep the padding as it is and the square unbuilt.
+    """transformers' mask function: keep the padding and do not build the square.
 
-    The padding's values are looked at (is anything padded at all?) only where nothing is traced.
+    The padding's values are read (is anything padded at all?) only where nothing is traced.
     """
     if isinstance(request["attention_mask"], HandedMask):
         return request["attention_mask"]
@@ -123,13 +123,13 @@ def hand_on_mask(**request: Any) -> HandedMask:
     end = _filled(request) if causal else None
     keep = _keep(request["attention_mask"], request["kv_length"], request["kv_offset"])
     if keep is None:
-        # anew for each call: a mask keeps the squares that its layers ask for
+        # a new one for each call: a mask keeps the squares that its layers request
         return HandedMask(Mask(causal=causal), end, request)
     return HandedMask(Mask(keep if end is None else keep[:, :end], causal), end, request)
 
 
 def _filled(request: dict[str, Any]) -> int | None:
-    """How many of the keys the last query may see; None for all, as but for a cache with room."""
+    """How many of the keys the last query may see; None for all, unless a cache has free slots."""
     end = request["q_offset"] + request["q_length"] - request["kv_offset"]
     if isinstance(end, Tensor):
         if torch.compiler.is_compiling():
@@ -165,7 +165,7 @@ def attention(
     """transformers' attention function: the layer's mechanism, or transformers' own attention.
 
     Key and value may have fewer heads than the query (grouped keys). Weights are never returned by
-    a mechanism. Raises ``Unsupported`` for what the mechanism would have to ignore.
+    a mechanism. Raises ``Unsupported`` for arguments that the mechanism would have to ignore.
     """
     mechanism = module._modules.get(NAME)
     if mechanism is None:
@@ -190,7 +190,7 @@ def attention(
     streams = _streams(module, mechanism, query, key, value, mask)
     mixed = mechanism(*streams, mask=mask).transpose(1, 2)
     if torch.onnx.is_in_onnx_export():
-        # what is contiguous now may not be once the exporter has decomposed the operations
+        # a contiguous tensor may not be one after the exporter has decomposed the operations
         return mixed.clone(memory_format=torch.contiguous_format), None
     return mixed.contiguous(), None
 
@@ -225,7 +225,7 @@ def _state(module: nn.Module) -> LayerState:
 
 
 def _obstacle(handed: Any, kwargs: dict[str, Any]) -> str:
-    """Why transformers' own attention has to serve this call; empty when nothing is in the way."""
+    """Why transformers' own attention must serve this call; empty when there is no reason."""
     if kwargs.get("output_attentions") or _weights_are_collected():
         return "attention weights were asked for"
     if handed is None:
@@ -268,7 +268,7 @@ def _refuse(module: nn.Module, kwargs: dict[str, Any]) -> None:
 def _mask(
     module: nn.Module, query: Tensor, handed: HandedMask | None, kwargs: dict[str, Any]
 ) -> Mask:
-    """What the swapped layer may see; without a mask at all, the layer says if it is causal."""
+    """The mask of the swapped layer; without any, the layer says if it is causal."""
     if handed is None:
         causal = kwargs.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -290,7 +290,7 @@ def _repeat(grouped: Tensor, heads: int) -> Tensor:
 def _streams(
     module: nn.Module, mechanism: Any, query: Tensor, key: Tensor, value: Tensor, mask: Mask
 ) -> tuple[Tensor, ...]:
-    """What the mechanism reads, in its order. Raises ``Unsupported`` where a cache hides some."""
+    """The streams of the mechanism, in its order; ``Unsupported`` where a cache hides some."""
     queries, keys = query.shape[2], key.shape[2]
     names = mechanism.streams
     if queries != keys and ("x" in names or not (mask.causal or mechanism.traits.cross)):
@@ -309,7 +309,7 @@ def _streams(
                 f"{_mechanism_name(mechanism)} reads the layer's input, which serves one call: "
                 "leave this layer out of the swap"
             )
-        # autocast lowers what projections give, not what they read
+        # autocast lowers the outputs of projections, not their inputs
         streams["x"] = noted.to(query.dtype)
     return tuple(streams[name] for name in names)
 

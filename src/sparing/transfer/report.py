@@ -1,4 +1,4 @@
-"""What a swap did: which layers changed, which did not and why, what is untrained or unused."""
+"""The result of a swap: which layers changed, which did not and why, which weights are new."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sparing.transfer.distance import Distance, distance_of_swap
 class SwappedLayer:
     """One layer that has a mechanism now.
 
-    ``untrained`` counts its new numbers that start at random, by parameter name; ``unused`` names
-    the projections that nothing reads any more; ``dropout_off`` is the share of attention weights
-    that the layer used to drop and the mechanism cannot (0 where nothing changed).
+    ``untrained`` counts its new parameters that start at random, by name. ``unused`` names the
+    projections that are not read any more. ``dropout_off`` is the share of attention weights that
+    the layer used to drop and the mechanism cannot (0 where nothing changed).
     """
 
     index: int
@@ -44,9 +44,9 @@ class LeftLayer:
 
 @dataclass(frozen=True)
 class SwapReport:
-    """The result of ``sparing.swap``; print it, or take ``to_dict()``.
+    """The result of ``sparing.swap``; print it, or use ``to_dict()``.
 
-    ``distance(batches)`` says how far the model is from the original before any training.
+    ``distance(batches)`` measures the difference from the original before any training.
     """
 
     model_class: str
@@ -56,11 +56,11 @@ class SwapReport:
 
     @property
     def untrained_params(self) -> int:
-        """How many new numbers have to be trained."""
+        """How many new parameters have to be trained."""
         return sum(sum(layer.untrained.values()) for layer in self.swapped)
 
     def distance(self, batches: Iterable[Mapping[str, Any]]) -> Distance:
-        """How far the swapped model is from the same model with its own attention.
+        """The distance of the swapped model from the same model with its own attention.
 
         ``batches`` are a few dictionaries of the model's inputs.
         """
@@ -105,7 +105,7 @@ def _settings(layer: SwappedLayer) -> str:
 
 
 def _grouped(rows: Iterable[tuple[int | None, str, str]]) -> list[str]:
-    """One line for each kind of layer: its numbers, what it is, and the first one's name."""
+    """One line for each kind of layer: its numbers, its description, and the first one's name."""
     groups: dict[str, list[tuple[int | None, str]]] = {}
     for index, what, name in rows:
         groups.setdefault(what, []).append((index, name))

@@ -1,4 +1,4 @@
-"""What an adaptive model takes besides inputs: arguments of calls and ``from_pretrained``."""
+"""Arguments of an adaptive model besides inputs: those of calls and of ``from_pretrained``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparing.core.tracing import is_exported
 from sparing.train.checkpoints import WEIGHTS
 
 _HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
-# Reading is always strict, runs nobody's code, takes safetensors alone and one copy of the weights.
+# Reading is always strict, runs no foreign code, and takes one set of weights, in safetensors.
 _ALWAYS = {
     "adapter_kwargs",
     "code_revision",
@@ -33,9 +33,9 @@ _IGNORED_LABEL = -100
 
 
 def refuse_requests(what: str, requests: Mapping[str, Any]) -> None:
-    """Raise ``Unsupported``, naming the first argument that asks for what there is not.
+    """Raise ``Unsupported``, naming the first argument that requests something unsupported.
 
-    None and False ask for nothing.
+    None and False request nothing.
     """
     for name, value in requests.items():
         if value is not None and value is not False:
@@ -43,7 +43,7 @@ def refuse_requests(what: str, requests: Mapping[str, Any]) -> None:
 
 
 def refuse_outputs(config: Any) -> None:
-    """Raise ``Unsupported`` where a configuration asks for outputs or losses that there are not."""
+    """Raise ``Unsupported`` where a configuration requests unsupported outputs or losses."""
     for name in ("output_hidden_states", "output_attentions"):
         if getattr(config, name, False):
             raise Unsupported(f"an adaptive model cannot honour {name} of its configuration")
@@ -57,15 +57,15 @@ def refuse_export() -> None:
     """Raise ``Unsupported`` where a call is recorded once: sizes depend on the values of a mask."""
     if is_exported():
         raise Unsupported(
-            "an adaptive model is not exported whole: what it computes depends on values; export "
+            "an adaptive model is not exported whole, as its computation depends on values: export "
             "sparing.transfer.freezing.segments(model)"
         )
 
 
 def checked_labels(labels: Tensor, classes: int, batch: int) -> Int[Tensor, " inputs"]:
-    """The classes as the loss takes them.
+    """The classes in the loss's format.
 
-    Raises ``UsageError`` for labels that are not one class an input; -100 leaves an input out.
+    Raises ``UsageError`` unless labels are one class an input; -100 leaves an input out.
     """
     whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
     if not whole or labels.shape not in ((batch,), (batch, 1)):
@@ -84,7 +84,7 @@ def checked_labels(labels: Tensor, classes: int, batch: int) -> Int[Tensor, " in
 def local_folder(name: Any, options: dict[str, Any]) -> Path:
     """The folder that a model is read from; a hub name's files are fetched.
 
-    Takes the options of fetching out of ``options``. Raises ``UsageError`` where there is nothing.
+    Removes the options of fetching from ``options``. Raises ``UsageError`` where there is nothing.
     """
     hub = {key: options.pop(key) for key in _HUB if key in options}
     inner = options.pop("subfolder", None) or ""
@@ -103,9 +103,9 @@ def local_folder(name: Any, options: dict[str, Any]) -> Path:
 
 
 def saved_type(config: Any, folder: Path) -> torch.dtype:
-    """The type that a configuration gives its weights, float32 where it gives none.
+    """The type of the weights in a configuration, float32 where it has none.
 
-    Raises ``CheckpointError`` for what is no type of real numbers.
+    Raises ``CheckpointError`` for anything but a floating type.
     """
     dtype = getattr(config, "dtype", None) or torch.float32
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:

@@ -1,7 +1,7 @@
-"""Turn the heads of a dense encoder so that their first coordinates say most; nothing else changes.
+"""Rotate the heads of a dense encoder so that their first coordinates carry most of the output.
 
-Cutting a head to its first coordinates (``adaptive``) keeps what happens to stand there. In a basis
-that the data choose it keeps the most that so many coordinates can.
+Cutting a head to its first coordinates (``adaptive``) keeps arbitrary ones. In a basis chosen by
+the data it keeps the most that a given number of coordinates can.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def rotate(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
 
     Formula: W_q <- W_q A, W_k <- W_k B with A B^T = 1; W_v <- W_v R, W_o <- R^T W_o; biases too.
 
-    Symbols: A and B are ``bases`` of the moments of q and of k about its mean (what all keys share
-    no softmax sees); R is ``rotation`` of the moments of v and of W_o^T W_o. ``batches`` are the
-    model's inputs, without labels; pads (``attention_mask`` 0) do not count. The model computes
-    what it did before, to rounding. Do it before ``swap`` and before the optimizer is built. Raises
-    ``UsageError`` without inputs and ``Unsupported`` for swapped models and other families, the
-    model being untouched then.
+    Symbols: A and B are ``bases`` of the moments of q and of k about its mean (a part common to all
+    keys cancels in the softmax); R is ``rotation`` of the moments of v and of W_o^T W_o.
+    ``batches`` are the model's inputs, without labels; pads (``attention_mask`` 0) do not count.
+    The model's output does not change, up to rounding. Call it before ``swap`` and before the
+    optimizer is built. Raises ``UsageError`` without inputs and ``Unsupported`` for swapped models
+    and other families; the model then does not change.
 
     Source: own; see ``layers/rotation.py``.
     """
@@ -38,7 +38,7 @@ def rotate(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
     if is_swapped(model):
         raise Unsupported("rotate turns a dense model: unswap first, rotate, swap again")
     if any("rotary" in name for name, _ in model.named_modules()):
-        raise Unsupported("the model turns queries and keys by their positions: no basis stays put")
+        raise Unsupported("the model rotates queries and keys by position, so no basis is fixed")
     moments = _Moments(blocks)
     with still(model), moments:
         for batch in batches:

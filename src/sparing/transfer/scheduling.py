@@ -1,4 +1,4 @@
-"""Training on fewer patches at some times than at others: schedules, and what they add up to."""
+"""Training on a varying number of patches: schedules, and their total cost."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class PatchSchedule:
     Formula: constant s; decay s / (1 + r E); compounding s / prod_{e=1..E} (1 + r e);
     linear s + (f - s) d; cosine f + (s - f) (1 + cos(pi d)) / 2.
 
-    Symbols: s is ``start``, f ``end``, r ``rate``, E the epochs that are done, d the share of all
-    steps that is.
+    Symbols: s is ``start``, f ``end``, r ``rate``, E the finished epochs, d the finished share of
+    all steps.
 
-    Source: HuggingGreen (2023), Table II, for the probability that decays; its text prints a rate
-    over epochs, its code divides what was divided before ("compounding"). Both let costs rise while
-    a model trains. What differs: the choice is drawn by seed and step.
+    Source: HuggingGreen (2023), Table II, for the probability that decays. Its text prints a rate
+    over epochs; its code divides the already divided value ("compounding"). Both let costs rise
+    during training. What differs: the choice depends on seed and step.
     """
 
     kind: str = "constant"
@@ -54,7 +54,7 @@ class PatchSchedule:
             raise UsageError(f"patch schedule: rate must not be negative, got {self.rate}")
 
     def value(self, epoch: int, done: float) -> float:
-        """The field's value after so many epochs, when the share ``done`` of all steps is."""
+        """The field's value after ``epochs`` epochs and the share ``done`` of all steps."""
         if self.kind == "decay":
             return self.start / (1 + self.rate * epoch)
         if self.kind == "compounding":
@@ -69,9 +69,9 @@ class PatchSchedule:
 class ScheduledPatches:
     """A loss of a model whose patches are selected by a schedule.
 
-    ``selection`` says everything that the schedule does not; ``recipe`` and ``examples``, the
-    number of training images, say how long training lasts. Validations between epochs, and the
-    model that is left, select as ``selection`` says.
+    ``selection`` sets everything that the schedule does not; ``recipe`` and ``examples``, the
+    number of training images, give the length of training. Validations between epochs, and the
+    final model, select by ``selection``.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ScheduledPatches:
 
     @property
     def teacher(self) -> nn.Module | None:
-        """The inner loss's."""
+        """The inner loss's teacher."""
         return self.inner.teacher
 
     @property
@@ -98,12 +98,12 @@ class ScheduledPatches:
         return -(-self.examples // self.recipe.batch_size)
 
     def describe(self) -> dict[str, Any]:
-        """The inner loss's, the schedule and the selection."""
+        """The inner loss's description, the schedule and the selection."""
         settings = {"patch_schedule": asdict(self.schedule), "patches": asdict(self.selection)}
         return {**self.inner.describe(), **settings}
 
     def selection_at(self, step: int) -> Selection:
-        """What is selected in a step: a function of seed and step, so that a resumed run agrees."""
+        """The selection in a step: a function of seed and step, so a resumed run agrees."""
         steps = self.epoch_steps * self.recipe.epochs
         value = self.schedule.value(step // self.epoch_steps, step / steps)
         if self.schedule.field == "keep":
@@ -114,7 +114,7 @@ class ScheduledPatches:
         return replace(selection, chance=float(drawn))
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
-        """The inner loss of a batch; raises ``UsageError`` for a model that selects no patches."""
+        """The inner loss of a batch; ``UsageError`` for a model that selects no patches."""
         selector = selector_of(model)
         if selector is None:
             raise UsageError("a schedule of patches needs a model with select_patches")
@@ -126,10 +126,10 @@ class ScheduledPatches:
             selector.selection = before
 
     def tokens(self, patches: int, extra: int = 1) -> int:
-        """How many tokens all layers see over the whole training, each pass over an image anew.
+        """How many tokens all layers see in the whole training, counting every pass over an image.
 
-        ``patches`` are those of an image, ``extra`` the model's own tokens beside them. What
-        training costs follows from it; the attention core falls faster.
+        ``patches`` are those of an image, ``extra`` the model's own tokens beside them. The cost of
+        training follows from it; that of the attention core falls faster.
         """
         return sum(images * (extra + count) for images, count in self.patch_counts(patches))
 

@@ -1,4 +1,4 @@
-"""Training in stages: what one stage leaves to the next, and what stays as it is."""
+"""Training in stages: what one stage passes to the next, and what is frozen."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MASK_TOKEN = "embeddings.mask_token"
 def masked_form(model: PreTrainedModel, *, seed: int = 0) -> PreTrainedModel:
     """A model that rebuilds masked patches around an image classifier's encoder.
 
-    Its encoder starts with the classifier's weights; ``seed`` draws its mask token and decoder.
-    ``sparing.train.masking.MaskedPatches`` trains it, ``carry_encoder`` gives the encoder back.
-    Raises ``Unsupported`` for a model of another kind.
+    Its encoder starts with the classifier's weights; ``seed`` initialises its mask token and
+    decoder. ``sparing.train.masking.MaskedPatches`` trains it, ``carry_encoder`` copies the encoder
+    back. Raises ``Unsupported`` for a model of another kind.
     """
     family = family_of(require_classifier(model).config)
     if family.reads != "pixel_values":
         raise Unsupported(f"{type(model).__name__} reads texts; patches are masked of images")
     config = copy.deepcopy(model.config)
-    vars(config).pop(NAME, None)  # what was changed in the classifier is not in this model
+    vars(config).pop(NAME, None)  # changes of the classifier are not in this model
     image_config(config).encoder_stride = image_config(config).patch_size
     try:
         with seeded(seed):
@@ -41,7 +41,7 @@ def masked_form(model: PreTrainedModel, *, seed: int = 0) -> PreTrainedModel:
 
 @torch.no_grad()
 def carry_encoder(source: PreTrainedModel, target: PreTrainedModel) -> None:
-    """Copy an encoder's weights into another model of the same shape; heads stay as they are.
+    """Copy an encoder's weights into another model of the same shape; heads do not change.
 
     A mask token is left out where one of the two has none. Raises ``UsageError`` where the two
     encoders differ, before anything is copied.
@@ -64,9 +64,9 @@ def carry_encoder(source: PreTrainedModel, target: PreTrainedModel) -> None:
 
 
 def freeze_layers(model: PreTrainedModel, layers: int) -> None:
-    """Let the embeddings and so many first layers learn nothing; 0 lets all learn again.
+    """Freeze the embeddings and the first ``layers`` layers; 0 unfreezes all.
 
-    Raises ``UsageError`` for a number of layers that the model has not.
+    Raises ``UsageError`` for more layers than the model has.
     """
     family = family_of(require_classifier(model).config)
     base, stack = family.base(model), family.layers_of(model)
@@ -84,10 +84,10 @@ def freeze_layers(model: PreTrainedModel, layers: int) -> None:
 
 @torch.no_grad()
 def renew_layers(model: PreTrainedModel, layers: int, *, seed: int = 0) -> None:
-    """Draw the weights of the last layers and of all heads anew, as a new model's.
+    """Initialise the weights of the last layers and of all heads again, as in a new model.
 
-    With a layer goes the pooler above it, which learned to read what that layer gave. Raises
-    ``UsageError`` for a number of layers that the model has not.
+    The pooler above, which was trained on the last layer's output, goes with a renewed layer.
+    Raises ``UsageError`` for more layers than the model has.
     """
     family = family_of(require_classifier(model).config)
     stack = family.layers_of(model)

@@ -1,4 +1,4 @@
-"""Swap efficient attention into a transformers model in one line, and put the old one back."""
+"""Swap efficient attention into a transformers model in one line, and undo it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
 from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
-# Seeds of layers lie so far apart that trainings with other seeds draw nothing that these drew.
+# Seeds of layers are so far apart that trainings with other seeds share no random numbers.
 LAYER_SEEDS = 1000
-# What a module that was changed carries, and the part of the entry that tells of it.
+# The attribute of a changed module, and the part of the entry that records it.
 _MARKS = {"sparing_state": "swap", "sparing_hook": "patches"}
 
 
@@ -65,12 +65,11 @@ def swap(
     ``mechanism`` is a name, with ``options`` for it and ``layers`` such as ``[0, 2]`` or ``"0-2"``
     (all that it can serve when None); or a plan ``{"0-2": "window", "3-": ("linear", {...})}``.
     ``tokens`` is the longest sequence (the model's position limit unless given). A swap replaces an
-    earlier one. Call it before the optimizer is built: mechanisms may bring parameters of their
-    own. Where a mechanism draws, layer i draws with its ``seed`` + 1000 i. The model gets its own
-    configuration object, which is what is saved: give the whole model, since a part of another one
-    cannot tell that one what to save. Raises ``UsageError`` for unknown names,
-    options and layers and ``Unsupported``, naming layer and reason, where a named layer or every
-    layer cannot be served; the model is untouched then.
+    earlier one. Call it before the optimizer is built: mechanisms may add parameters. Layer i uses
+    the mechanism's ``seed`` + 1000 i. The model gets its own configuration object, which is saved.
+    Give the whole model: a part of another model cannot update that model's configuration. Raises
+    ``UsageError`` for unknown names, options and layers. Raises ``Unsupported``, naming layer and
+    reason, where a named layer or every layer cannot be served; the model then does not change.
     """
     attention = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
@@ -95,10 +94,10 @@ def swap(
 
 
 def unswap(model: nn.Module) -> None:
-    """Give every layer its own attention back: outputs and state dict are as before the swap.
+    """Restore every layer's own attention: outputs and state dict are as before the swap.
 
-    A model that is not swapped is left as it is; one built from a swapped model's configuration
-    gets its own attention. Raises ``UsageError`` for what is no transformers model.
+    A model that is not swapped does not change; one built from a swapped model's configuration gets
+    its own attention. Raises ``UsageError`` for anything but a transformers model.
     """
     module: Any
     model = unwrapped(model)
@@ -128,7 +127,7 @@ def unswap(model: nn.Module) -> None:
 
 
 def _forget_name(model: PreTrainedModel) -> None:
-    """Take our name out of configurations that were copied from a swapped model's."""
+    """Remove sparing's name from configurations that were copied from a swapped model's."""
     configs = [vars(module).get("config") for module in model.modules()]
     if not any(getattr(config, "_attn_implementation", None) == NAME for config in configs):
         return
@@ -167,7 +166,7 @@ def build(
 def attach(model: PreTrainedModel, placements: list[Placement]) -> None:
     """Give the chosen layers their mechanisms, and the model a configuration of its own.
 
-    The configuration carries what ``sparing.load`` needs under ``sparing``.
+    The configuration carries the entry ``sparing`` that ``sparing.load`` needs.
     """
     own_configuration(model)
     for placement in placements:
@@ -176,7 +175,7 @@ def attach(model: PreTrainedModel, placements: list[Placement]) -> None:
 
 
 def own_configuration(model: nn.Module) -> None:
-    """Give the model copies of its configurations, which other models may share."""
+    """Replace the model's configurations, which other models may share, by separate ones."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for name, value in list(vars(module).items()):
@@ -185,7 +184,7 @@ def own_configuration(model: nn.Module) -> None:
 
 
 def write_entry(model: nn.Module, part: str, rows: list[dict[str, Any]]) -> None:
-    """Note in the configuration what was done to the model; no rows take the part out."""
+    """Record a change of the model in the configuration; without rows the part is removed."""
     config: Any = model.config
     entry = entry_of(model) | {"version": ENTRY_VERSION, part: rows}
     if not rows:
@@ -197,9 +196,9 @@ def write_entry(model: nn.Module, part: str, rows: list[dict[str, Any]]) -> None
 
 
 def entry_of(model: nn.Module) -> dict[str, Any]:
-    """What the configuration notes of the model, without parts that the model does not have.
+    """The recorded changes of the model, without parts that the model does not have.
 
-    transformers itself reads a swapped model as a plain one, and leaves it the entry.
+    transformers itself reads a swapped model as a plain one, and keeps the entry.
     """
     noted = getattr(getattr(model, "config", None), NAME, None) or {}
     has = {_MARKS[name] for module in model.modules() for name in vars(module) if name in _MARKS}
@@ -210,7 +209,7 @@ def entry_of(model: nn.Module) -> dict[str, Any]:
 
 
 def _has_fewer_heads(model: nn.Module) -> bool:
-    """Whether a layer has fewer heads than its configuration says: one built from it has all."""
+    """Whether a layer has fewer heads than its configuration says: a new one has all."""
     return any(
         layer.heads < getattr(layer.module.config, "num_attention_heads", 0)
         for layer in find_layers(model)
@@ -242,8 +241,8 @@ def activate(model: PreTrainedModel) -> None:
 def _towers(model: PreTrainedModel, layers: list[AttentionLayer]) -> list[Any]:
     """The innermost models around layers: they make the mask, by configurations of their own.
 
-    A tower that was put into a composed model has been given the composed model's configuration,
-    while its layers keep theirs.
+    A tower inside a composed model has the composed model's configuration, while its layers keep
+    theirs.
     """
     named: dict[str, Any] = {
         name: module
@@ -258,7 +257,7 @@ def _towers(model: PreTrainedModel, layers: list[AttentionLayer]) -> list[Any]:
 
 
 def _capture_input(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Keep the layer's input for a mechanism that reads x, until the attention call takes it."""
+    """Keep the layer's input for a mechanism that reads x, until the attention call."""
     module.sparing_state.note(args[0] if args else kwargs["hidden_states"])
 
 
@@ -277,7 +276,7 @@ def _place(
     plan: Mapping[int, Assignment],
     tokens: int | None,
 ) -> tuple[list[Placement], list[LeftLayer]]:
-    """Build every mechanism before anything is touched, and say why the other layers are left."""
+    """Build every mechanism before anything is changed, and say why the other layers are left."""
     placements, left = [], []
     for index, layer in enumerate(layers):
         assignment = plan.get(index)
@@ -303,9 +302,9 @@ def _place(
 
 
 def with_own_seed(assignment: Assignment, index: int) -> Assignment:
-    """Let each layer draw its own: one random pattern in all layers reaches far fewer tokens.
+    """Give each layer its own seed: one random pattern in all layers reaches far fewer tokens.
 
-    What all layers share is drawn once.
+    Random numbers shared by all layers use one seed.
     """
     seed = option_defaults(mechanism_class(assignment.mechanism)).get("seed")
     seed = assignment.options.get("seed", seed)
@@ -315,7 +314,7 @@ def with_own_seed(assignment: Assignment, index: int) -> Assignment:
 
 
 def _start(placement: Placement) -> SwappedLayer:
-    """Start own parameters from the layer's where the mechanism can, and describe the layer."""
+    """Start a mechanism's parameters from the layer's where possible, and describe the layer."""
     layer, mechanism = placement.layer, placement.mechanism
     fresh = {
         name: (id(parameter), parameter._version)
@@ -326,7 +325,7 @@ def _start(placement: Placement) -> SwappedLayer:
         name: parameter.numel()
         for name, parameter in mechanism.named_parameters()
         if fresh.get(name) == (id(parameter), parameter._version)
-        # copies of projections that the layer turns by position afterwards are but a start
+        # projections that the layer rotates by position afterwards are only a starting point
         or ("x" in mechanism.streams and has_rotary(layer.module))
     }
     projections = projection_names(layer.module)
@@ -346,7 +345,7 @@ def _start(placement: Placement) -> SwappedLayer:
 
 
 def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
-    """What is saved in config.json: enough to build the same mechanisms again."""
+    """The entry for config.json: enough to build the same mechanisms again."""
     layers = [
         {
             "layer": placement.layer.index,
@@ -365,7 +364,7 @@ def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
 
 
 def share(placements: list[Placement]) -> None:
-    """Let mechanisms that want one projection for all layers (``sharing="layerwise"``) have it."""
+    """Let mechanisms with one projection for all layers (``sharing="layerwise"``) share it."""
     firsts: list[Any] = []
     for placement in placements:
         mechanism: Any = placement.mechanism

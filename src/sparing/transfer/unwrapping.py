@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
 
-# Where a known wrapper keeps the model that it calls: package, class, path.
+# The model inside each known wrapper: package, class, path.
 WRAPPERS = (
     ("torch", "DataParallel", "module"),
     ("torch", "DistributedDataParallel", "module"),
@@ -20,19 +20,19 @@ SENTENCES = "sentence_transformers"
 
 
 def unwrapped(model: Any, *, merged: bool = False, changed: bool = False) -> Any:
-    """The transformers model that a wrapper calls; anything else is returned as it is.
+    """The transformers model that a wrapper calls; anything else is returned unchanged.
 
     Opens ``DataParallel``, ``DistributedDataParallel``, the result of ``torch.compile``, PEFT
-    models, and the models of ``sentence_transformers``. What is changed in the inner model is
-    changed for its wrapper. ``merged`` says that the model's own weights are read alone: adapters
-    would be lost. ``changed`` says that parameters come or go: ``DistributedDataParallel`` keeps
-    in step only those that it began with. Raises ``Unsupported`` for these, and for any other
-    object around a transformers model; the message names the inner model.
+    models, and the models of ``sentence_transformers``. Changes of the inner model also change its
+    wrapper. ``merged`` says that only the model's own weights are read: adapters would be lost.
+    ``changed`` says that parameters are added or removed: ``DistributedDataParallel`` synchronises
+    only those that it began with. Raises ``Unsupported`` for these, and for any other object around
+    a transformers model; the message names the inner model.
     """
     while not isinstance(model, PreTrainedModel):
         if changed and _is_of(model, "torch", "DistributedDataParallel"):
             raise Unsupported(
-                "DistributedDataParallel keeps only the parameters in step that it began with: "
+                "DistributedDataParallel synchronises only the parameters that it began with: "
                 "give model.module, and wrap it afterwards"
             )
         inner = _inner(model, merged)
@@ -46,7 +46,7 @@ def unwrapped(model: Any, *, merged: bool = False, changed: bool = False) -> Any
 
 
 def refuse_wrapper(model: Any) -> None:
-    """Raise ``Unsupported`` for an unknown object with a transformers model in it, naming that."""
+    """Raise ``Unsupported`` for an unknown object that holds a transformers model, naming it."""
     paths = model_paths(model)
     if paths:
         raise Unsupported(
@@ -66,13 +66,13 @@ def model_paths(model: Any) -> list[str]:
 
 
 def tokenizer_in(model: Any) -> Any:
-    """The tokenizer that a wrapper of sentences carries; None where there is none."""
+    """The tokenizer inside a sentence-transformers wrapper; None where there is none."""
     tokenizer = getattr(model, "tokenizer", None)
     return tokenizer if _is_of(model, SENTENCES) else None
 
 
 def _inner(model: Any, merged: bool) -> Any:
-    """What a known wrapper calls; None for anything else."""
+    """The model that a known wrapper calls; None for anything else."""
     for package, kind, path in WRAPPERS:
         if _is_of(model, package, kind):
             return getattr(model, path)
@@ -93,7 +93,7 @@ def _inner(model: Any, merged: bool) -> Any:
 
 
 def _require_merged(model: PreTrainedModel) -> None:
-    """Raise ``Unsupported`` where adapters are still beside the weights."""
+    """Raise ``Unsupported`` where adapters are still separate from the weights."""
     if any(_is_of(module, "peft", "BaseTunerLayer") for module in model.modules()):
         raise Unsupported(_unmerged(type(model).__name__))
 
@@ -103,7 +103,7 @@ def _unmerged(name: str) -> str:
 
 
 def _is_of(model: Any, package: str, kind: str = "") -> bool:
-    """Whether a class, or one that it is made from, is this one of a package."""
+    """Whether a class, or one of its bases, is this class of a package."""
     return any(
         base.__module__.partition(".")[0] == package and base.__name__ == (kind or base.__name__)
         for base in type(model).__mro__
