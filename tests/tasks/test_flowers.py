@@ -103,7 +103,9 @@ def test_what_is_wrong_is_named(tmp_path, monkeypatch):
         load_task("flowers", data=tmp_path, size=5)
     roses = tmp_path / "flower_photos" / "roses"
     roses.rename(tmp_path / "flower_photos" / "rose")
-    with pytest.raises(DataError, match="'rose' is not one of the five flowers; did you mean 'roses'"):
+    with pytest.raises(
+        DataError, match="'rose' is not one of the five flowers; did you mean 'roses'"
+    ):
         load_task("flowers", data=tmp_path)
     shutil.rmtree(tmp_path / "flower_photos" / "rose")
     with pytest.raises(DataError, match="flower_photos holds no photo of roses"):

@@ -73,7 +73,7 @@ def test_energy_grows_from_validation_to_validation(tmp_path):
 def test_a_window_ends_only_once():
     windows = EnergyWindows(EnergyMeter(readers=[]))
     for _ in range(2):
-        with pytest.raises(UsageError, match="ends before it was begun"):
+        with pytest.raises(UsageError, match="no window of energy was begun"):
             windows.stop()
         windows.start()
         assert set(windows.stop()) == {"cpu_j"}

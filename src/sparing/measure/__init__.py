@@ -1,1 +1,1 @@
-"""One file is one measured quantity: latency, memory, arithmetic, energy; plus statistics."""
+"""One file is one measured quantity: latency, memory, FLOPs, energy; plus statistics."""

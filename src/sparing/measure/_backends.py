@@ -1,7 +1,7 @@
-"""Other people's energy meters behind our reader's face: CodeCarbon and Zeus, where installed.
+"""Energy meters of other libraries as readers: CodeCarbon and Zeus, where installed.
 
-What they give is labelled as everything else: a figure that CodeCarbon makes of a constant or of
-the load is estimated, whatever its name.
+Their figures are labelled like all others: a figure that CodeCarbon computes from a constant or
+from the load is estimated, whatever its name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.measure._component import JOULES_PER_KWH, Component, EnergyObtained, Reader
 
 BACKENDS = ("own", "codecarbon", "zeus")
-# CodeCarbon's names of the ways that read a counter; all others multiply a constant or the load.
+# CodeCarbon's names of methods that read a counter; all others multiply a constant or the load.
 COUNTERS = ("intel_rapl", "intel_power_gadget", "apple_powermetrics")
 WINDOW = "sparing"
 SELDOM_S = 3600.0
@@ -44,7 +44,7 @@ class CodeCarbonReader(Reader):
         """Begin a window with a tracker of its own."""
         self.notes = []
         with warnings.catch_warnings():
-            # newer versions rename the option not to write files, older ones know no other name
+            # newer versions rename the option not to write files; older ones have only this name
             warnings.simplefilter("ignore", DeprecationWarning)
             tracker: Any = self._make(
                 country_iso_code="USA",  # of its carbon figures, which are not read here
@@ -57,7 +57,7 @@ class CodeCarbonReader(Reader):
         tracker.start()
 
     def poll(self) -> None:
-        """Nothing: the tracker has a thread of its own."""
+        """Nothing: the tracker has its own thread."""
 
     def stop(self) -> list[Component]:
         """End the window; energy in joules."""
@@ -67,7 +67,7 @@ class CodeCarbonReader(Reader):
         tracker.stop()
         emissions = getattr(tracker, "final_emissions_data", None)
         if emissions is None:  # it logs its errors and goes on
-            raise UsageError("CodeCarbon gave no figures: run it by itself to see why")
+            raise UsageError("CodeCarbon gave no figures: run it alone to see why")
         ways = [str(getattr(part, "_mode", "")) for part in getattr(tracker, "_hardware", [])]
         counted = any(way in COUNTERS for way in ways)
         way = next((way for way in ways if way), "unknown")
@@ -87,7 +87,7 @@ class CodeCarbonReader(Reader):
 
 
 class ZeusReader(Reader):
-    """Zeus's counters of GPUs, and of the processor where it may; it estimates nothing."""
+    """Zeus's counters of GPUs, and of the processor where allowed; it estimates nothing."""
 
     poll_every_s = SELDOM_S
 

@@ -1,4 +1,4 @@
-"""One share of the energy and how it was obtained: what every reader of a counter gives back."""
+"""One share of the energy and its method: the result of every reader of a counter."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EnergyObtained = Literal["measured", "integrated", "estimated"]
 class Component:
     """The energy of one part of the machine during a window.
 
-    ``obtained``: ``measured`` by an energy counter, ``integrated`` from power samples,
-    ``estimated`` from a stated constant; ``method`` says it in a sentence. ``interval`` is there
-    for estimates: what the constant may reasonably be, not a spread of repeats.
+    ``obtained`` is ``measured`` by an energy counter, ``integrated`` from power samples, or
+    ``estimated`` from a stated constant; ``method`` says it in a sentence. Estimates have an
+    ``interval``: the reasonable range of the constant, not a spread of repeats.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Reader(abc.ABC):
     """A source of energy readings.
 
     ``start`` begins a window; ``poll`` is called every ``poll_every_s`` seconds meanwhile and at
-    its end; ``stop`` ends it and gives the components. ``notes`` says what was not available.
+    its end; ``stop`` ends it and returns the components. ``notes`` says what was not available.
     """
 
     poll_every_s: float

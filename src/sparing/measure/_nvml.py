@@ -18,7 +18,7 @@ _POWER = "NVML power of the whole board ({name}), {count} samples integrated by 
 
 @dataclass
 class _Board:
-    """One GPU: how NVML calls it, its counter's first reading or the power samples so far."""
+    """One GPU: its NVML handle, its counter's first reading or the power samples so far."""
 
     index: int
     handle: Any
@@ -28,10 +28,10 @@ class _Board:
 
 
 class NvmlReader(Reader):
-    """Reads the GPUs that this process may use, known by their identifiers (``uuids``).
+    """Reads the GPUs that this process may use, identified by ``uuids``.
 
-    ``nvml`` is the module ``pynvml`` or something like it. Boards without an energy counter
-    (before Volta, many virtual ones) are integrated from power, sampled twenty times a second.
+    ``nvml`` is the module ``pynvml`` or a compatible one. Boards without an energy counter (before
+    Volta, many virtual ones) are integrated from power, sampled twenty times a second.
     """
 
     poll_every_s = 0.05

@@ -9,7 +9,7 @@ from pathlib import Path
 from sparing.measure._component import Component, Reader
 
 POWERCAP = Path("/sys/class/powercap")
-# Counters of separate dies count up from different moments, so they never come this close.
+# Counters of separate dies start at different times, so they are never this close.
 MIRRORED_WITHIN_UJ = 1_000_000
 _METHOD = "RAPL counter of {zone}: all of it, whatever else runs there"
 _PERMISSION = (
@@ -38,7 +38,7 @@ class _Zone:
         self.total_uj = 0
 
     def advance(self) -> None:
-        """Add what was used since the last reading; a counter that fell has wrapped around."""
+        """Add the energy since the last reading; a counter that fell has wrapped around."""
         now = self.read()
         used = now - self.last_uj
         if used < 0:
@@ -52,10 +52,10 @@ class _Zone:
 class RaplReader(Reader):
     """Reads the energy of packages and their memory, each zone once.
 
-    The package zone holds cores and uncore, so those are left out, but not the memory. ``psys``
-    (the platform) holds the package, so it serves only where it is alone. The same zone may show
-    up under two interfaces (registers, memory-mapped), and one counter under several dies: each
-    counts once. Counters wrap around within minutes to an hour, hence the polling.
+    The package zone includes cores and uncore, so those are left out, but not the memory. ``psys``
+    (the platform) includes the package, so it is used only where it is alone. The same zone may
+    appear under two interfaces (registers, memory-mapped), and one counter under several dies: each
+    counts once. Counters wrap around within minutes to an hour, so they are polled.
     """
 
     poll_every_s = 20.0
@@ -73,7 +73,7 @@ class RaplReader(Reader):
         unmirrored = _without_mirrors(sorted(first_of_name.values(), key=lambda zone: zone.name))
         parts = [zone for zone in unmirrored if zone.name != "psys"]
         platform = [zone for zone in unmirrored if zone.name == "psys"]
-        # the platform's counter holds the package and the memory: it serves where no package does
+        # the platform's counter includes package and memory: it is used if there is no package
         known = any(not zone.name.endswith("dram") for zone in parts)
         self._zones = parts if known or not platform else platform
         if readable:

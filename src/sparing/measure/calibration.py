@@ -2,14 +2,14 @@
 
 A threshold or budget that looks safe on a few hundred inputs may be so by luck, and the boldest of
 many settings is the one that was luckiest. Here each setting must pass a test, in an order fixed
-beforehand, so that the whole choice errs with a chance of at most delta, whatever the inputs and
+beforehand. So the whole choice errs with a probability of at most delta, whatever the inputs and
 the model.
 
 Source: Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: calibrating predictive
 algorithms to achieve risk control", 2021, arXiv 2110.01052 (section 2.3, fixed-sequence testing;
 section 2.1, Hoeffding-Bentkus p-value); Schuster et al., "Confident adaptive language modeling",
-2022, arXiv 2207.07061 (section 4, consistency with the full model). We do differently: for 0/1
-losses the binomial p-value is exact, which asks for fewer inputs than a concentration bound.
+2022, arXiv 2207.07061 (section 4, consistency with the full model). What differs: for 0/1 losses
+the binomial p-value is exact, which needs fewer inputs than a concentration bound.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Guarantee:
     """With confidence 1 - ``delta`` the chosen setting's risk is at most ``epsilon``.
 
     ``setting`` is the index of the boldest setting that passed, ``None`` when even the safest did
-    not. ``disagreements`` is the sum of the losses of that setting (of the safest for ``None``)
-    on ``examples`` held-out inputs. ``upper_bound`` is what a test of that setting alone would
-    bound its risk by; after a choice among several only ``epsilon`` is promised.
+    not. ``disagreements`` is the sum of the losses of that setting (of the safest for ``None``) on
+    ``examples`` held-out inputs. ``upper_bound`` bounds the risk in a test of that setting alone;
+    after a choice among several only ``epsilon`` is guaranteed.
     """
 
     setting: int | None
@@ -61,19 +61,19 @@ def calibrate(losses: NDArray[Any], *, epsilon: float, delta: float = 0.05) -> G
     """Choose the boldest setting whose risk is at most ``epsilon`` with confidence 1 - ``delta``.
 
     ``losses`` (examples, settings) holds for each held-out input its loss under each setting, the
-    settings ordered from safest to boldest before these inputs were looked at. A loss is 0 or 1
-    (the answer differs from the dense model's; or the dense model was right and this one is
-    wrong, whose rate bounds the drop in accuracy from above) or any number from 0 to 1.
+    settings ordered from safest to boldest before these inputs were seen. A loss is any number from
+    0 to 1. A 0/1 loss may say that the answer differs from the dense model's. Or it says that the
+    dense model was right and this one is wrong; that rate bounds the drop in accuracy from above.
 
-    Each setting j in turn is tested for risk_j > epsilon at level delta; the first that cannot be
-    rejected ends the search and the one before it is chosen. A false promise needs the first
-    setting of too high a risk to be rejected, which happens with chance at most delta: no
-    correction for their number, and risks need not grow with boldness. For 0/1 losses the p-value
-    is P(Binomial(n, epsilon) <= sum of losses), else Hoeffding-Bentkus.
+    Each setting j in turn is tested for risk_j > epsilon at level delta. The first that cannot be
+    rejected ends the search, and the one before it is chosen. A false promise needs the first
+    setting of too high a risk to be rejected, which happens with probability at most delta. So no
+    correction for the number of settings is needed, and risks need not grow with boldness. For 0/1
+    losses the p-value is P(Binomial(n, epsilon) <= sum of losses), else Hoeffding-Bentkus.
 
-    The inputs must be independent draws of what the model will meet, and neither trained on nor
-    used to make up the settings. Raises ``UsageError`` for losses that are not such a matrix,
-    for epsilon or delta outside (0, 1), and when there are too few inputs for any setting to pass.
+    The inputs must be independent samples of those in use, and not used for training or for making
+    the settings. Raises ``UsageError`` for losses that are not such a matrix, for epsilon or delta
+    outside (0, 1), and when there are too few inputs for any setting to pass.
     """
     table = _checked(losses, epsilon, delta)
     examples, settings = table.shape
@@ -95,7 +95,7 @@ def calibrate(losses: NDArray[Any], *, epsilon: float, delta: float = 0.05) -> G
 
 
 def examples_needed(epsilon: float, delta: float = 0.05) -> int:
-    """The fewest held-out inputs from which anything can be promised: all of them without loss.
+    """The fewest held-out inputs for any guarantee, if all of them have no loss.
 
     (1 - epsilon)^n <= delta: 299 inputs for 1 % at a confidence of 95 %.
     """
@@ -119,7 +119,7 @@ def hoeffding_bentkus_p_value(total: float | int, examples: int, epsilon: float)
     entropy = (1 - mean) * math.log((1 - mean) / (1 - epsilon))
     if mean > 0:
         entropy += mean * math.log(mean / epsilon)
-    # Rounding of a sum may lift a whole number just above itself, where ceil would add one.
+    # Rounding of a sum may lift a whole number just above itself, and ceil would add one.
     bentkus = math.e * binomial_p_value(math.ceil(total - 1e-9), examples, epsilon)
     return min(1.0, math.exp(-examples * max(entropy, 0.0)), bentkus)
 
@@ -128,23 +128,25 @@ def upper_bound(disagreements: int, examples: int, delta: float = 0.05) -> float
     """The disagreement rate that one setting's count bounds with confidence 1 - ``delta``.
 
     Clopper and Pearson, 1934. It holds for a setting that was fixed before these ``examples`` were
-    looked at. Raises ``UsageError`` for counts that cannot be.
+    seen. Raises ``UsageError`` for impossible counts.
     """
     if not 0 <= disagreements <= examples or not examples or not 0 < delta < 1:
-        raise UsageError(f"{disagreements} of {examples} inputs at delta {delta} cannot be")
+        raise UsageError(
+            f"impossible counts: {disagreements} of {examples} inputs at delta {delta}"
+        )
     return _upper_bound(float(disagreements), examples, delta, binary=True)
 
 
 def early_answers(
     confidences: NDArray[Any], labels: NDArray[Any], thresholds: Sequence[float]
 ) -> NDArray[np.int64]:
-    """What a model that leaves early answers at each threshold, from one pass through all exits.
+    """The answers of a model with early exits at each threshold, from one pass through all exits.
 
-    ``confidences`` and ``labels`` (examples, exits) are what each exit thought; an input leaves
-    at the first exit whose confidence exceeds the threshold, at the last one in any case. Gives
-    (examples, settings), the settings in the order of ``thresholds``. With the dense model's
-    labels ``dense``, ``early_answers(...) != dense[:, None]`` is what ``calibrate`` takes.
-    Raises ``UsageError`` when the two tables do not belong together.
+    ``confidences`` and ``labels`` (examples, exits) are those of each exit. An input leaves at the
+    first exit whose confidence exceeds the threshold, at the last one in any case. Returns
+    (examples, settings), the settings in the order of ``thresholds``. With the dense model's labels
+    ``dense``, ``early_answers(...) != dense[:, None]`` is the input of ``calibrate``. Raises
+    ``UsageError`` when the two tables do not match.
     """
     if confidences.ndim != 2 or confidences.shape != labels.shape or not confidences.size:
         raise UsageError(
@@ -162,22 +164,22 @@ def early_answers(
 def _check_levels(epsilon: float, delta: float) -> None:
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if not 0 < value < 1:
-            raise UsageError(f"{name} must lie between 0 and 1, got {value}")
+            raise UsageError(f"{name} must be between 0 and 1, got {value}")
 
 
 def _checked(losses: NDArray[Any], epsilon: float, delta: float) -> NDArray[np.float64]:
-    """The losses as float64, once everything about them and the levels makes sense."""
+    """The losses as float64, after checks of them and of the levels."""
     _check_levels(epsilon, delta)
     if losses.ndim != 2 or losses.shape[1] == 0:
         raise UsageError(f"losses must be (examples, settings), got {losses.shape}")
     table = losses.astype(np.float64)
     # Written so that NaN fails too.
     if not ((table >= 0) & (table <= 1)).all():
-        raise UsageError("losses must lie between 0 and 1")
+        raise UsageError("losses must be between 0 and 1")
     needed = examples_needed(epsilon, delta)
     if len(table) < needed:
         raise UsageError(
-            f"{len(table)} held-out inputs are too few: to promise at most {epsilon:g} with "
+            f"{len(table)} held-out inputs are too few: a bound of {epsilon:g} with "
             f"confidence {1 - delta:g} takes at least {needed}, and more once there are losses"
         )
     return table

@@ -1,9 +1,9 @@
-"""How much energy a piece of work takes, by component, and how each figure was obtained.
+"""The energy of a piece of work, by component, and how each figure was obtained.
 
-Counters where the machine has them (``measured``), integrated power where a GPU has only that
-(``integrated``), and where the processor shows no counter, as in most virtual machines, its busy
-seconds times a stated constant (``estimated``). An estimate is never called a measurement, and
-the three are not summed unless asked.
+Counters where the machine has them (``measured``); integrated power where a GPU has only that
+(``integrated``). Where the processor shows no counter, as in most virtual machines, its busy
+seconds times a stated constant (``estimated``). An estimate is never called a measurement, and the
+three are summed only on request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WATTS_PER_CORE = 5.0
 WATTS_PER_CORE_INTERVAL = (2.0, 10.0)
 WATTS_VARIABLE = "SPARING_WATTS_PER_CORE"
 SHORTEST_COUNTER_WINDOW_S = 10.0
-# What the names of components begin with that have the processor in them.
+# How the names of components begin that include the processor.
 PROCESSOR = ("package", "psys", "cpu")
 MEMORY = "dram"
 
@@ -47,9 +47,9 @@ _MEANINGS: dict[EnergyObtained, str] = {
 
 @dataclass(frozen=True)
 class Energy:
-    """What a window took: seconds, components, and notes on what was not available or is coarse.
+    """The energy of a window: seconds, components, and notes on figures that are missing or coarse.
 
-    ``load`` is what else the machine did meanwhile.
+    ``load`` is the other work of the machine meanwhile.
     """
 
     window_s: float
@@ -69,17 +69,19 @@ class Energy:
         """The sum of all components, in joules.
 
         Raises ``UsageError`` when they were obtained in different ways, unless ``across_methods``
-        says that this is meant.
+        allows it.
         """
         ways = sorted({component.obtained for component in self.components})
         if len(ways) > 1 and not across_methods:
-            raise UsageError(f"energy that is {' and '.join(ways)} is not summed unless asked for")
+            raise UsageError(
+                f"energy that is {' and '.join(ways)} is not summed: pass across_methods=True"
+            )
         return sum(component.energy_j for component in self.components)
 
 
 @dataclass(frozen=True)
 class EnergyRatio:
-    """A paired ratio of one component's energy, and what it is a ratio of."""
+    """A paired ratio of one component's energy, with the component's name and method."""
 
     component: str
     ratio: Ratio
@@ -91,11 +93,11 @@ class EnergyMeter:
     """Measures the energy of a ``with`` block; afterwards ``energy`` holds it.
 
     ``watts_per_core`` is the constant for estimates: the argument, else the environment variable
-    ``SPARING_WATTS_PER_CORE``, else 5. ``backend`` "codecarbon" or "zeus" takes that meter's
-    figures instead of our own readers', where it is installed. ``readers`` replaces the counters
-    that are looked for: RAPL, and NVML for the GPUs that PyTorch sees. ``cpu_seconds`` and
-    ``clock`` give seconds. Accelerators are waited for before both readings. Raises ``UsageError``
-    for a constant that is not a positive number and for a backend that is not installed.
+    ``SPARING_WATTS_PER_CORE``, else 5. ``backend`` "codecarbon" or "zeus" uses that meter's figures
+    instead of the built-in readers', where it is installed. ``readers`` replaces the default
+    counters: RAPL, and NVML for the GPUs that PyTorch sees. ``cpu_seconds`` and ``clock`` return
+    seconds. Accelerators are synchronised before both readings. Raises ``UsageError`` for a
+    constant that is not a positive number and for a backend that is not installed.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class EnergyMeter:
 
     @property
     def energy(self) -> Energy:
-        """What the last block took; raises ``UsageError`` before its end."""
+        """The energy of the last block; raises ``UsageError`` before its end."""
         if self._energy is None:
             raise UsageError("the energy is known only after the meter's block has ended")
         return self._energy
@@ -151,7 +153,7 @@ class EnergyMeter:
         for poller in self._pollers:
             poller.join()
         components = [component for reader in self._readers for component in reader.stop()]
-        load = self._watch.end(computes=False)  # trainings write files, and may wait for them
+        load = self._watch.end(computes=False)  # trainings write files and may wait for them
         notes = self._missing + [note for reader in self._readers for note in reader.notes]
         if any(component.obtained != "estimated" for component in components):
             notes += _coarse(window_s)
@@ -183,23 +185,25 @@ class EnergyMeter:
 
 
 def _has_processor(component: Component) -> bool:
-    """Whether the processor is in it; memory of a package has a counter of its own."""
+    """Whether a component includes the processor; memory of a package has its own counter."""
     return component.name.startswith(PROCESSOR) and not component.name.endswith(MEMORY)
 
 
-def energy_ratios(ours: Sequence[Energy], baseline: Sequence[Energy]) -> dict[str, EnergyRatio]:
-    """Paired ratios of energy, ours over the baseline's, for every component both always have.
+def energy_ratios(
+    candidate: Sequence[Energy], baseline: Sequence[Energy]
+) -> dict[str, EnergyRatio]:
+    """Paired ratios of energy, candidate over baseline, for every component both always have.
 
-    The i-th window of one side belongs to the i-th of the other. A component that was obtained in
-    different ways in different windows is left out, and so is one that a counter too coarse for
-    the window gave as zero. Raises ``UsageError`` for unequal or empty lists.
+    The i-th window of one side belongs to the i-th of the other. Left out are components that were
+    obtained in different ways in different windows, and those that a counter too coarse for the
+    window gave as zero. Raises ``UsageError`` for unequal or empty lists.
     """
-    if len(ours) != len(baseline) or not ours:
-        raise UsageError(f"energy is compared in pairs; got {len(ours)} and {len(baseline)}")
+    if len(candidate) != len(baseline) or not candidate:
+        raise UsageError(f"energy is compared in pairs; got {len(candidate)} and {len(baseline)}")
     ratios = {}
-    for first in ours[0].components:
-        pairs = [_values(windows, first) for windows in (ours, baseline)]
-        if all(len(values) == len(ours) and min(values) > 0 for values in pairs):
+    for first in candidate[0].components:
+        pairs = [_values(windows, first) for windows in (candidate, baseline)]
+        if all(len(values) == len(candidate) and min(values) > 0 for values in pairs):
             ratio = geometric_mean_ratio(*pairs)
             meaning = _MEANINGS[first.obtained]
             ratios[first.name] = EnergyRatio(first.name, ratio, first.obtained, meaning)
@@ -209,7 +213,7 @@ def energy_ratios(ours: Sequence[Energy], baseline: Sequence[Energy]) -> dict[st
 def process_cpu_seconds() -> float:
     """CPU seconds used by this process and its children so far, running ones included."""
     ended = os.times()
-    # os.times() moves in steps of 10 ms, so that a short window would read as no work at all
+    # os.times() has steps of 10 ms, so a short window would read as no work at all
     total = time.process_time() + ended.children_user + ended.children_system
     for child in psutil.Process().children(recursive=True):
         try:

@@ -1,8 +1,8 @@
-"""How much arithmetic a call or a model does: matrix products, a multiply-add counted as two.
+"""FLOPs of a call or a model: matrix products, a multiply-add counted as two.
 
-PyTorch's counter gives no formula for fused attention on CPU, so it silently counts nothing
-there, and counts the hidden half of causal attention elsewhere. Here every fused attention
-operator gets one formula. Still true: of a ``torch.cond`` the counter takes the dearer branch.
+PyTorch's counter has no formula for fused attention on CPU, so it silently counts nothing there.
+Elsewhere it counts the hidden half of causal attention. Here every fused attention operator gets
+one formula. A limit remains: of a ``torch.cond`` the counter takes the costlier branch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BATCHED_PRODUCTS = (torch.ops.aten.bmm, torch.ops.aten.baddbmm)
 
 @dataclass(frozen=True)
 class ModelFlops:
-    """The matrix arithmetic of one forward pass.
+    """The matrix FLOPs of one forward pass.
 
     ``attention`` is the attention core (scores and mixing, without the projections), ``other`` the
     rest, ``total`` their sum.
@@ -48,13 +48,13 @@ class ModelFlops:
 
 
 def count_flops(call: Callable[[], object]) -> int:
-    """The matrix arithmetic that one call executes, fused attention counted.
+    """The matrix FLOPs that one call executes, fused attention included.
 
-    A causal flag counts the visible pairs only, as the kernels compute them; a mask given as a
+    A causal flag counts the visible pairs only, as the kernels compute them. A mask given as a
     tensor hides nothing from a kernel and counts in full. Backward passes inside the call count
     too: a fused kernel recomputes the scores there, one product more than unfused attention.
-    PyTorch's own encoder layers and LSTMs, which run as one operator without a formula, take their
-    long way meanwhile; products of quantised numbers are not counted.
+    PyTorch's own encoder layers and LSTMs run as one operator without a formula; meanwhile they run
+    step by step. Products of quantised numbers are not counted.
     """
     with no_shortcuts(), FlopCounterMode(display=False, custom_mapping=_fused_formulas()) as count:
         call()
@@ -63,7 +63,7 @@ def count_flops(call: Callable[[], object]) -> int:
 
 @contextmanager
 def no_shortcuts() -> Iterator[None]:
-    """PyTorch's layers without the operators that do a whole layer, or a whole network, at once."""
+    """PyTorch's layers without the operators that compute a whole layer, or network, at once."""
     fast, library = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
@@ -75,12 +75,12 @@ def no_shortcuts() -> Iterator[None]:
 
 
 def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:
-    """Split the arithmetic of ``model(**inputs)`` into the attention core and the rest.
+    """Split the FLOPs of ``model(**inputs)`` into the attention core and the rest.
 
-    Runs the model once, in evaluation mode and without gradients, and restores its mode. Each
-    call of a mechanism counts by the mechanism's closed form, whatever it executes. Attention that
-    is transformers' own is what the counter sees outside mechanisms: fused attention, and batched
-    products in which no operand is a parameter.
+    Runs the model once, in evaluation mode and without gradients, and restores its mode. Each call
+    of a mechanism counts by the mechanism's closed form, whatever it executes. Fused attention
+    outside mechanisms counts as transformers' own attention. So do batched products in which no
+    operand is a parameter.
     """
     tally = _Tally(storages={_storage(tensor) for tensor in model.parameters()})
     formulas = {op: tally.sorting(op, formula) for op, formula in all_formulas().items()}
@@ -101,7 +101,10 @@ def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:
 
 @dataclass
 class _Tally:
-    """What was counted where during one pass: ``depth`` is above zero inside a mechanism."""
+    """The FLOPs counted during one pass; ``depth`` is above zero inside a mechanism.
+
+    ``outside`` are those of attention outside mechanisms.
+    """
 
     storages: set[int]
     depth: int = 0
@@ -110,7 +113,7 @@ class _Tally:
     outside: int = 0
 
     def watch(self, mechanism: Mechanism, stack: ExitStack) -> None:
-        """Take a mechanism's calls by its closed form, until the stack is closed."""
+        """Count a mechanism's calls by its closed form, until the stack is closed."""
 
         def enter(module: nn.Module, streams: tuple[Any, ...], options: dict[str, Any]) -> None:
             self.depth += 1
@@ -125,7 +128,7 @@ class _Tally:
         stack.callback(mechanism.register_forward_hook(leave, always_call=True).remove)
 
     def sorting(self, op: Any, formula: Formula) -> Formula:
-        """The formula, which also notes what its operation belongs to."""
+        """The formula, which also notes which part its operation belongs to."""
 
         def counted(*operands: Any, **options: Any) -> int:
             flops = formula(*operands, **options)
@@ -181,7 +184,7 @@ def all_formulas() -> dict[Any, Formula]:
 
 @cache
 def _fused_formulas() -> dict[Any, Formula]:
-    """A formula for each fused attention operator that this PyTorch has, forward and backward."""
+    """A formula for each fused attention operator of this PyTorch, forward and backward."""
     formulas: dict[Any, Formula] = {}
     for name in _FUSED:
         for suffix, products in (("", (1, 1)), ("_backward", (3, 2))):
@@ -219,6 +222,6 @@ def _causal_pairs(queries: int, keys: int) -> int:
 
 
 def raw(formula: Formula) -> Formula:
-    """Tell the counter to hand over tensors, not their shapes."""
+    """Make the counter pass tensors, not their shapes."""
     formula._get_raw = True  # type: ignore[attr-defined]
     return formula

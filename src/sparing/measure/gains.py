@@ -1,4 +1,4 @@
-"""What follows from a part's share of the time: the most that making the part free could give."""
+"""The largest possible gain from a part's share of the time: that of making the part free."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MOST_DECIMALS = 3
 def largest_gain(share: Ratio) -> Ratio:
     """How many times faster the whole would be if a part with this share took no time.
 
-    1 / (1 - share) of the value and of each end of the interval, so that share and gain always say
-    the same (Amdahl's law). Shares are cut at 0.999.
+    1 / (1 - share) of the value and of each end of the interval, so share and gain always agree
+    (Amdahl's law). Shares are cut at 0.999.
     """
     interval = share.interval and (_gain(share.interval[0]), _gain(share.interval[1]))
     return Ratio(_gain(share.value), interval, share.count)
@@ -26,10 +26,10 @@ def _gain(share: float) -> float:
 
 
 def share_decimals(share: float, shown: Callable[[float], str]) -> int:
-    """The fewest decimals of a share in per cent from which a reader gets the gain that is shown.
+    """The fewest decimals of a share in per cent that reproduce the shown gain.
 
     94 % gives 16.7 times, 93.5 % gives 15.4, and 93.46 % gives 15.3, as 0.934637 does. ``shown``
-    puts a gain into words; at most three decimals help.
+    formats a gain; at most three decimals help.
     """
     target = shown(_gain(share))
     for decimals in range(_MOST_DECIMALS):

@@ -1,4 +1,4 @@
-"""How long several models take on the same real inputs, one after the other, and what they say."""
+"""The times of several models on the same real inputs, in turn, and their answers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RESAMPLES, AT_ONCE = 4_000, 100
 class InputTimes(Generic[Answer]):
     """One call's times in milliseconds (rounds, inputs), and its answers of the first round.
 
-    Calls that depend on their input, by its length or by where it leaves, have no one latency; the
+    Calls that depend on their input, by its length or by its exit, have no single latency. The
     median over rounds belongs to each input, and sums and percentiles are taken over inputs.
-    ``load`` is what else the machine did meanwhile.
+    ``load`` is the other work of the machine meanwhile.
     """
 
     times_ms: Array
@@ -49,7 +49,7 @@ class InputTimes(Generic[Answer]):
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """The baseline's time for all inputs over ours, and its 95 % interval over inputs."""
+    """The baseline's time for all inputs over the candidate's, with a 95 % interval over inputs."""
 
     value: float
     interval: Interval | None
@@ -68,10 +68,10 @@ def time_inputs(
 ) -> dict[str, InputTimes[Answer]]:
     """Time every call on every input, all calls on one input before the next input.
 
-    Their order on an input is turned from input to input and reversed after each full turn, so
-    that neither place nor neighbour favours anybody and slow drift cancels. The first ``warmup``
-    inputs run once beforehand. ``threads`` pins PyTorch's thread count. Raises ``UsageError``
-    without calls, inputs or rounds; what a call raises passes through.
+    Their order is rotated from input to input and reversed after each full turn. So neither
+    position nor neighbour favours a call, and slow drift cancels. The first ``warmup`` inputs run
+    once beforehand. ``threads`` pins PyTorch's thread count. Raises ``UsageError`` without calls,
+    inputs or rounds; errors of a call pass through.
     """
     if not calls or not len(inputs) or rounds < 1 or warmup < 0:
         raise UsageError("time_inputs needs calls, inputs, at least one round, and warmup >= 0")
@@ -98,22 +98,26 @@ def time_inputs(
     return {name: InputTimes(times[name], answers[name], load) for name in names}
 
 
-def speed_up(ours: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: int = 0) -> SpeedUp:
-    """The time of all inputs together, the baseline's over ours: above 1 is faster.
+def speed_up(
+    candidate: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: int = 0
+) -> SpeedUp:
+    """The time of all inputs together, the baseline's over the candidate's: above 1 is faster.
 
     The interval is the percentile bootstrap over inputs (each with its times of both calls): it
-    speaks of other inputs of the same kind on this machine. Of few inputs a bootstrap is too sure:
-    its interval is widened as Student's is beside the normal one. One input has none.
+    holds for other inputs of the same kind on this machine. With few inputs a bootstrap is too
+    narrow: its interval is widened as Student's is relative to the normal one. One input has none.
     """
-    mine, theirs = ours.typical_ms, baseline.typical_ms
-    if len(mine) != len(theirs):
-        raise UsageError(f"speed is compared in pairs; got {len(mine)} and {len(theirs)} inputs")
+    candidate_ms, baseline_ms = candidate.typical_ms, baseline.typical_ms
+    if len(candidate_ms) != len(baseline_ms):
+        raise UsageError(
+            f"speed is compared in pairs; got {len(candidate_ms)} and {len(baseline_ms)} inputs"
+        )
     generator = np.random.default_rng(seed)
     ratios = []
     for _ in range(RESAMPLES // AT_ONCE):
-        chosen = generator.integers(len(mine), size=(AT_ONCE, len(mine)))
-        ratios.append(theirs[chosen].sum(1) / mine[chosen].sum(1))
-    value, count = float(theirs.sum() / mine.sum()), len(mine)
+        chosen = generator.integers(len(candidate_ms), size=(AT_ONCE, len(candidate_ms)))
+        ratios.append(baseline_ms[chosen].sum(1) / candidate_ms[chosen].sum(1))
+    value, count = float(baseline_ms.sum() / candidate_ms.sum()), len(candidate_ms)
     if count < 2:
         return SpeedUp(value, None, count)
     wider = float(stdtrit(count - 1, 0.975) / ndtri(0.975)) * (count / (count - 1)) ** 0.5
@@ -122,7 +126,7 @@ def speed_up(ours: InputTimes[Answer], baseline: InputTimes[Answer], *, seed: in
 
 
 def fastest(times: Mapping[str, InputTimes[Answer]], among: Sequence[str]) -> str:
-    """Which of the named calls took least time in all; ``UsageError`` for unknown or no names."""
+    """The named call that took least time in all; ``UsageError`` for unknown or no names."""
     if not among:
         raise UsageError("fastest needs at least one name")
     for name in among:

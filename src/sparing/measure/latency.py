@@ -1,4 +1,4 @@
-"""How long calls take beside a baseline: paired, interleaved, with pinned threads."""
+"""The times of calls relative to a baseline: paired, interleaved, with pinned threads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MOST_REPEATS = 100_000
 
 @dataclass(frozen=True)
 class PairedLatency:
-    """The times of one call, one sample a round, and how they compare with the baseline's.
+    """The times of one call, one sample a round, compared with the baseline's.
 
-    ``samples_ms`` are milliseconds per call, the exact values that everything else is computed
-    from; each is the mean of ``repeats`` calls in a row. ``ratio`` is this call's time over the
-    baseline's, the median over rounds: below 1 is faster. ``threads`` is PyTorch's thread count
-    during the measurement, ``load`` what else the machine did meanwhile.
+    ``samples_ms`` are milliseconds per call, from which everything else is computed; each is the
+    mean of ``repeats`` calls in a row. ``ratio`` is this call's time over the baseline's, the
+    median over rounds: below 1 is faster. ``threads`` is PyTorch's thread count during the
+    measurement, ``load`` the other work of the machine meanwhile.
     """
 
     samples_ms: tuple[float, ...]
@@ -45,7 +45,7 @@ class PairedLatency:
 
     @property
     def disturbance(self) -> str:
-        """Why these times decide nothing: what else the machine did; empty where it was quiet."""
+        """Why these times cannot be used: the other work of the machine; empty if quiet."""
         return self.load.disturbance if self.load is not None else ""
 
 
@@ -62,13 +62,13 @@ def paired_latency(
 ) -> dict[str, PairedLatency]:
     """Time several calls against each other, one sample of each in every round.
 
-    The order is rotated from round to round and reversed after each full turn, so that neither a
-    place in the round nor a neighbour favours anybody, and slow drift cancels. Each sample
-    repeats its call until it lasts about ``min_sample_ms``. ``threads`` pins PyTorch's thread
-    count (``None`` leaves it); it is restored afterwards, as is the garbage collector, which
-    stands still meanwhile. After ``budget_s`` seconds, warm-up included, no round is started
-    beyond the fifth. ``clock`` gives seconds. Raises ``UsageError`` for an unknown baseline or
-    impossible counts; what a call raises passes through.
+    The order is rotated from round to round and reversed after each full turn. So neither a
+    position in the round nor a neighbour favours a call, and slow drift cancels. Each sample
+    repeats its call until it lasts about ``min_sample_ms``. ``threads`` pins PyTorch's thread count
+    (``None`` leaves it); it is restored afterwards, as is the garbage collector, which is off
+    meanwhile. After ``budget_s`` seconds, warm-up included, no round beyond the fifth is started.
+    ``clock`` returns seconds. Raises ``UsageError`` for an unknown baseline or impossible counts;
+    errors of a call pass through.
     """
     _check(calls, baseline, rounds, warmup, min_sample_ms)
     with pinned(threads) as count, paused_garbage_collector():
@@ -146,7 +146,7 @@ def _summary(
 
 @contextmanager
 def paused_garbage_collector() -> Iterator[None]:
-    """Nothing is collected while the block lasts."""
+    """Turn the garbage collector off inside the block."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,8 +1,8 @@
-"""Whether other programs kept the machine busy while something was measured.
+"""Whether other programs kept the machine busy during a measurement.
 
-A time that was taken while others had the processor says nothing of the model. So every timing here
-reads counters of the operating system before and after, and what others took is kept beside it.
-The work of this process and of its children is never counted as that of others.
+A time that was measured while other programs had the processor does not describe the model. So
+every timing here reads counters of the operating system before and after, and the work of others is
+stored with it. The work of this process and of its children never counts as that of others.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from sparing.core.record import Label, Record
 
 NAME = "machine_load"
 TIME_UNITS = ("s", "ms", "J")
-CELL_TIME = "cell_time_s"  # for plans of later runs: nothing is concluded from it
-# A thread that computes and has a processor to itself has it for 98 % of the time and more. At
+CELL_TIME = "cell_time_s"  # for plans of later runs: no result depends on it
+# A computing thread with a processor of its own has it for 98 % of the time and more. At
 # 75 % a time is a third too long, in one round more than in the next. One other thread for each
 # processor leaves 50 to 67 %.
 LEAST_SHARE = 0.75
-# Processors' worth of other work that may exceed what our threads leave free: system services take
+# Other work, in processors, that may exceed what our threads leave free: system services take
 # below 0.1. Two processors with one thread of ours allow 1.4; a load of 3 takes 1.5.
 TOLERANCE = 0.4
-# Below this a counter in steps of 10 ms tells too little of other programs.
+# Below this a counter in steps of 10 ms is too coarse for other programs.
 LEAST_WINDOW_S = 0.5
-# Waiting threads of others for each processor. The load average lags by a minute, so that it
-# decides alone only where it is high at both ends.
+# Waiting threads of others for each processor. The load average lags by a minute, so it
+# counts alone only if it is high at both ends.
 CROWD = 2.0
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the operating system counted so far, in seconds; None where it does not say.
+    """The counters of the operating system, in seconds; None where it does not report them.
 
     ``thread_s`` and ``process_s`` are CPU seconds of the calling thread and of this process,
-    ``tree_s`` those of its children too; ``machine_s`` those of all programs together. ``load`` is
-    the load average of the last minute, ``children`` how many processes of ours run beside this.
+    ``tree_s`` also includes its children; ``machine_s`` those of all programs together. ``load`` is
+    the load average of the last minute, ``children`` the number of child processes that run now.
     """
 
     wall_s: float
@@ -56,12 +56,12 @@ class Counters:
 
 @dataclass(frozen=True)
 class Load:
-    """What else the machine did during a measurement.
+    """The other work of the machine during a measurement.
 
     ``share`` is the part of the time for which the measuring threads had a processor, None where
-    they may have waited for an accelerator; ``others`` how many processors other programs kept
+    they may have waited for an accelerator. ``others`` is how many processors other programs kept
     busy, None for windows below half a second. ``load_before`` and ``load_after`` are load
-    averages, ``our_threads`` the threads of ours that they hold.
+    averages, ``our_threads`` the threads of this process that they include.
     """
 
     window_s: float
@@ -75,7 +75,7 @@ class Load:
 
     @property
     def disturbance(self) -> str:
-        """Why times of this window decide nothing, in words; empty for a quiet machine."""
+        """Why times of this window cannot be used, in words; empty for a quiet machine."""
         room = min(1.0, self.processors / self.threads)
         if self.share is not None and self.share < LEAST_SHARE * room:
             return f"other programs left this process a processor for {self.share:.0%} of the time"
@@ -91,7 +91,7 @@ class Load:
         return ""
 
     def record(self) -> Record:
-        """For the records of a run, beside the times that it belongs to."""
+        """The record of a run for this load, beside the times that it belongs to."""
         numbers = {
             "others": self.others,
             "load_before": self.load_before,
@@ -105,17 +105,17 @@ class Load:
 
 
 class LoadWatch:
-    """Watches the machine from its making to ``end``, for a measurement on so many threads."""
+    """Watches the machine from creation to ``end``, for a measurement with ``threads`` threads."""
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
         self._before = read_counters()
 
     def end(self, *, computes: bool = True) -> Load:
-        """What happened since; also handed to every open ``collected``.
+        """The load since the start; also passed to every open ``collected``.
 
-        ``computes`` says that the calling thread computed all the time: one that waited for files
-        or for an accelerator has no processor then, whoever else is there.
+        ``computes`` says that the calling thread computed all the time: a thread that waits for
+        files or for an accelerator has no processor then, busy machine or not.
         """
         load = between(self._before, read_counters(), self._threads, computes=computes)
         for loads in _open.get():
@@ -128,7 +128,7 @@ _open: ContextVar[tuple[list[Load], ...]] = ContextVar("open loads", default=())
 
 @contextmanager
 def collected() -> Iterator[list[Load]]:
-    """Every load that is measured while the block lasts, in a list that fills."""
+    """A list that collects every load measured inside the block."""
     loads: list[Load] = []
     token = _open.set((*_open.get(), loads))
     try:
@@ -138,11 +138,11 @@ def collected() -> Iterator[list[Load]]:
 
 
 def between(before: Counters, after: Counters, threads: int, *, computes: bool = True) -> Load:
-    """The load of the window between two readings, for a measurement on so many threads."""
+    """The load of the window between two readings, for a measurement with ``threads`` threads."""
     window_s = max(after.wall_s - before.wall_s, 1e-9)
     share = others = None
     if computes and not _accelerated():
-        # a thread that waits for its neighbours has none; together they had so many processors
+        # a thread that waits for others has no processor; this is how many they had together
         thread_s, process_s = after.thread_s - before.thread_s, after.process_s - before.process_s
         share = min(1.0, max(thread_s, process_s / threads) / window_s)
     if window_s >= LEAST_WINDOW_S and None not in (before.machine_s, after.machine_s):
@@ -161,7 +161,7 @@ def between(before: Counters, after: Counters, threads: int, *, computes: bool =
 
 
 def read_counters() -> Counters:
-    """The counters of now."""
+    """The counters as of now."""
     ended, children = os.times(), psutil.Process().children(recursive=True)
     process_s = time.process_time()
     tree_s = process_s + ended.children_user + ended.children_system
@@ -183,7 +183,7 @@ def read_counters() -> Counters:
 
 
 def worst(loads: Sequence[Load]) -> Load | None:
-    """The one that says most of a disturbance: a disturbed one, else that of the least share."""
+    """The most disturbed load: a disturbed one, else that of the least share."""
     return min(
         loads,
         key=lambda load: (not load.disturbance, 1.0 if load.share is None else load.share),
@@ -192,10 +192,10 @@ def worst(loads: Sequence[Load]) -> Load | None:
 
 
 def with_load(work: Callable[[], list[Record]]) -> list[Record]:
-    """The records of a piece of work; where times are among them, what else the machine did too.
+    """The records of a piece of work; if they include times, with the machine's other work too.
 
-    That is the worst of its timings; that of all of it where it has none but gives times, such as a
-    training without a meter.
+    That is the worst load of its timings. Without timings, but with times, as of a training without
+    a meter, it is the load of the whole work.
     """
     watch = LoadWatch()
     with collected() as loads:
@@ -208,9 +208,9 @@ def with_load(work: Callable[[], list[Record]]) -> list[Record]:
 
 
 def disturbances(records: Iterable[Record]) -> dict[str, str]:
-    """The cells of a run whose times were taken on a busy machine, with the reason.
+    """The cells of a run whose times were measured on a busy machine, with the reason.
 
-    Records without a load, such as those of older versions, say nothing and count as quiet.
+    Records without a load count as quiet.
     """
     return {
         record.cell: str(record.labels["disturbance"])
@@ -220,12 +220,12 @@ def disturbances(records: Iterable[Record]) -> dict[str, str]:
 
 
 def busy_words(reason: str) -> str:
-    """The sentence that goes before everything else where a measurement was disturbed."""
+    """The sentence that comes first in a report of a disturbed measurement."""
     return f"The machine was busy: {reason}. No verdict on speed; measure again when it is quiet."
 
 
 def disturbance_words(records: Iterable[Record]) -> str:
-    """The same for a run: one reason, and how many of its cells are concerned; empty for none."""
+    """The same for a run: one reason, and how many of its cells are affected; empty for none."""
     reasons = list(disturbances(records).values())
     if not reasons:
         return ""
@@ -237,7 +237,7 @@ def disturbance_words(records: Iterable[Record]) -> str:
 
 
 def _machine_seconds() -> float | None:
-    """CPU seconds of all programs, and those that a hypervisor took from all."""
+    """CPU seconds of all programs, and those that a hypervisor took from the machine."""
     try:
         times = psutil.cpu_times()
     except (OSError, psutil.Error):
@@ -254,7 +254,7 @@ def _load_average() -> float | None:
 
 
 def _accelerated() -> bool:
-    """Whether this process uses an accelerator, for which its threads may wait."""
+    """Whether this process uses an accelerator, which its threads may wait for."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False

@@ -1,4 +1,4 @@
-"""Where a number was obtained: the machine, its versions, the code, the thread count."""
+"""The origin of a number: the machine, its versions, the code, the thread count."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Facts = dict[str, str | int | float]
 
 
 def machine() -> Facts:
-    """The fingerprint that goes beside every number.
+    """The fingerprint that is stored with every number.
 
-    ``instructions`` are the sets of instructions that matter to speed: "AMD EPYC" alone, as virtual
-    machines say, may have AVX2 or AVX-512. ``cores`` are physical cores and ``threads`` the logical
-    processors that this process may use (what a container or an affinity mask leaves);
-    ``accelerator`` is empty without one. No host name, user name or path is in it.
+    ``instructions`` are the instruction sets that matter to speed: "AMD EPYC" alone, the name in
+    virtual machines, may have AVX2 or AVX-512. ``cores`` are physical cores and ``threads`` the
+    logical processors that this process may use (the limit of a container or an affinity mask).
+    ``accelerator`` is empty without one. It holds no host name, user name or path.
     """
     return {
         "cpu": _cpu_name(),
@@ -56,10 +56,10 @@ def machine_id(facts: Facts) -> str:
 
 
 def commit() -> str:
-    """The commit of the code that runs, with ``+`` when tracked files differ from it.
+    """The commit of the running code, with ``+`` when tracked files differ from it.
 
-    Empty when the code is not in a git checkout: installed, for instance, even if the environment
-    lies inside somebody else's checkout.
+    Empty when the code is not in a git checkout: for example when installed, even if the
+    environment is inside another project's checkout.
     """
     source = Path(__file__).resolve()
     if not _git(source.parent, "ls-files", "--error-unmatch", source.name):
@@ -71,9 +71,9 @@ def commit() -> str:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[int]:
-    """Pin PyTorch's thread count while the block runs, and give the count that holds there.
+    """Pin PyTorch's thread count inside the block, and return the count in effect.
 
-    ``None`` leaves it as it is. Raises ``UsageError`` for a count below one.
+    ``None`` leaves it. Raises ``UsageError`` for a count below one.
     """
     if count is not None and count < 1:
         raise UsageError(f"threads must be at least 1, got {count}")
@@ -95,7 +95,7 @@ def synchronize() -> None:
 
 
 def _cpu_name() -> str:
-    """The processor's name; the kernel's word for it first, since Python's is often empty."""
+    """The processor's name; the kernel's name first, since Python's is often empty."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""How much memory a call needs at its peak: one fresh process for each measurement.
+"""The peak memory of a call: one fresh process for each measurement.
 
-A process keeps what its allocator once took, so a second measurement in it would find the memory
-of the first one ready for use and report too little. On a GPU the allocator itself counts.
+A process keeps the memory that its allocator once took. A second measurement in it would reuse the
+memory of the first one and report too little. On a GPU the allocator itself counts.
 
 ``child`` runs in the fresh process: a request as JSON on standard input, the answer as JSON on
 standard output, and nothing else there, whatever the measured code prints.
@@ -35,7 +35,7 @@ from sparing.core.errors import SparingError, UsageError, nearest
 from sparing.core.reading import parse_json
 
 SAMPLE_EVERY_S = 0.001
-LOADING_BYTES = 2 << 20  # what loading code for a process's first call may take
+LOADING_BYTES = 2 << 20  # memory for loading code in a process's first call
 WEIGHT_FILES = (".safetensors", ".bin", ".pt")
 _FROM_KERNEL = "the kernel's highest resident set during the call, less the one before it"
 _FROM_LIFETIME = "the process's highest resident set ever, less the one before the call"
@@ -48,16 +48,16 @@ class MeasurementError(SparingError):
 
 
 class OutOfMemory(MeasurementError):
-    """The measured code needed more memory than there was."""
+    """The measured code needed more memory than was available."""
 
 
 @dataclass(frozen=True)
 class PeakMemory:
     """The peak growth of memory during one call over the state before it.
 
-    What stays from building (weights, inputs) is not in it; the call's output is. ``method`` says
-    in a sentence how it was obtained; ``device`` is ``cpu`` (resident memory of the process) or
-    ``cuda`` (memory of the device).
+    Memory that stays from building (weights, inputs) is not included; the call's output is.
+    ``method`` states the measurement in a sentence; ``device`` is ``cpu`` (resident memory of the
+    process) or ``cuda`` (memory of the device).
     """
 
     bytes: int
@@ -73,15 +73,15 @@ def peak_memory(
     threads: int = 1,
     timeout_s: float | None = None,
 ) -> PeakMemory:
-    """Run one call in a fresh process and say how far memory grew.
+    """Run one call in a fresh process and measure the growth of memory.
 
-    ``target`` names a function as ``package.module:function``; called with ``arguments`` (what
-    JSON can carry) it builds model and inputs and returns a call without arguments: that is what
-    is measured. The process sees this one's import path and runs on ``threads`` threads.
+    ``target`` names a function as ``package.module:function``. Called with ``arguments`` (JSON
+    values) it builds model and inputs and returns a call without arguments, which is measured. The
+    process has this one's import path and runs on ``threads`` threads.
 
-    Raises ``UsageError`` for a target or arguments that cannot be sent or found, ``OutOfMemory``
-    when memory ran out, also when the kernel killed the process, and ``MeasurementError`` for
-    every other failure.
+    Raises ``UsageError`` for a target or arguments that cannot be sent or found. Raises
+    ``OutOfMemory`` when memory ran out, also when the kernel killed the process, and
+    ``MeasurementError`` for every other failure.
     """
     request = _request(target, arguments or {}, threads)
     count = str(threads)
@@ -104,7 +104,7 @@ def _request(target: str, arguments: Mapping[str, Any], threads: int) -> str:
     try:
         return json.dumps({"target": target, "arguments": dict(arguments), "threads": threads})
     except (TypeError, ValueError) as error:
-        raise UsageError(f"arguments for {target} must be what JSON can carry: {error}") from error
+        raise UsageError(f"arguments for {target} must be JSON values: {error}") from error
 
 
 def _answer(target: str, done: subprocess.CompletedProcess[str]) -> PeakMemory:
@@ -153,7 +153,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _lacked_memory(error: BaseException) -> bool:
-    """Whether memory ran out; PyTorch's CPU allocator says so in words only."""
+    """Whether memory ran out; PyTorch's CPU allocator reports it only in its message."""
     words = ("can't allocate memory", "not enough memory", "out of memory")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
@@ -186,7 +186,7 @@ def _find(target: str) -> Callable[..., Any]:
 
 
 def _cuda_growth(call: Callable[[], object]) -> int:
-    """Growth of the device's memory in a second call: libraries take their workspace in the first.
+    """Growth of the device's memory in a second call: libraries allocate workspace in the first.
 
     The allocator counts exactly, so memory that it kept from the first call does not matter.
     """
@@ -202,7 +202,7 @@ def _cuda_growth(call: Callable[[], object]) -> int:
 
 
 def _resident_growth(call: Callable[[], object]) -> tuple[int, str]:
-    """Growth of resident memory in the first call, and how it was found."""
+    """Growth of resident memory in the first call, and the method."""
     _load_kernels()
     _read_mapped_weights()
     gc.collect()
@@ -222,17 +222,17 @@ def _resident_growth(call: Callable[[], object]) -> tuple[int, str]:
 
 
 def _load_kernels() -> None:
-    """Let PyTorch load what any first call loads, on tensors too small to count."""
+    """Let PyTorch load everything that a first call loads, on tensors too small to count."""
     x = torch.ones(1, 2, 8, 8, requires_grad=True)
     mixed = F.scaled_dot_product_attention(x, x, x)
     torch.autograd.grad((F.linear(mixed, torch.ones(8, 8)).softmax(-1) @ x).sum(), x)
 
 
 def _read_mapped_weights() -> None:
-    """Touch every page of weights that are mapped from a file, or the first call would read them.
+    """Touch every page of weights that are mapped from a file; else the first call reads them.
 
-    transformers maps what it loads: without this a pretrained model's call seemed to need all of
-    its weights once more.
+    transformers maps weights on loading: without this a pretrained model's call would seem to need
+    all of its weights once more.
     """
     maps = Path("/proc/self/maps")
     for line in maps.read_text().splitlines() if maps.exists() else ():
@@ -244,7 +244,7 @@ def _read_mapped_weights() -> None:
 
 
 def _return_free_memory() -> None:
-    """Give freed heap back to the system (glibc): the call must not find it ready for use."""
+    """Return freed heap to the system (glibc): the call must not reuse it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
@@ -252,7 +252,7 @@ def _return_free_memory() -> None:
 
 
 def _reset_kernel_peak() -> bool:
-    """Set the kernel's record of our highest resident set to the present one, where allowed."""
+    """Reset the kernel's record of the highest resident set to the present one, where allowed."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -265,7 +265,7 @@ def _kernel_peak() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise MeasurementError("/proc/self/status tells no VmHWM")
+    raise MeasurementError("/proc/self/status has no VmHWM")
 
 
 def _lifetime_peak() -> int:
@@ -275,7 +275,7 @@ def _lifetime_peak() -> int:
 
 
 def _sampled_peak(call: Callable[[], object]) -> int:
-    """The highest resident set that a sampling thread saw during the call, in bytes."""
+    """The highest resident set that a sampling thread measured during the call, in bytes."""
     process, done = psutil.Process(), threading.Event()
     seen: list[int] = [process.memory_info().rss]
 

@@ -1,8 +1,8 @@
 """Two arms that ran in pairs, compared as a whole: ratio, interval, tests, effect; and the target.
 
-The primary test is declared here, before any data: the sign flip of log ratios. The classical way,
-Shapiro and Wilk's test and then Student's or Wilcoxon's by what it says, is given beside it, as
-many papers plan it; a test chosen by a test on the same data does not hold its level exactly.
+The primary test is fixed here, before any data: the sign flip of log ratios. The classical way is
+reported beside it, as many papers plan it: Shapiro and Wilk's test chooses between Student's and
+Wilcoxon's. A test chosen by a test on the same data does not hold its level exactly.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ NORMAL_LEVEL = 0.05
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """What pairs say about a ratio of two arms' times or energies.
+    """A comparison of two arms' times or energies from pairs.
 
-    ``ratio`` is the geometric mean of ours over the baseline's, with its 95 % interval;
+    ``ratio`` is the geometric mean of candidate over baseline, with its 95 % interval;
     ``sign_flip_p`` is the primary test. ``normal_p`` is Shapiro and Wilk's of the log ratios (None
-    below three pairs, or where all are equal), ``follow_up`` the test that it leads to and
-    ``follow_up_p`` what that says. ``effect`` is the mean log ratio in its own deviations (Cohen's
-    d_z), ``rank_effect`` the matched-pairs rank-biserial correlation, from -1 to 1, and
-    ``typical_ratio`` the Hodges-Lehmann estimate, which one odd pair hardly moves.
+    below three pairs, or where all are equal). ``follow_up`` is the test that it leads to,
+    ``follow_up_p`` its p-value. ``effect`` is the mean log ratio in units of its deviation (Cohen's
+    d_z), ``rank_effect`` the matched-pairs rank-biserial correlation, from -1 to 1.
+    ``typical_ratio`` is the Hodges-Lehmann estimate, which is robust to one odd pair.
     """
 
     ratio: Ratio
@@ -53,17 +53,17 @@ class PairedComparison:
 
     @property
     def enough(self) -> bool:
-        """Whether there are as many pairs as a claim asks for."""
+        """Whether there are enough pairs for a claim."""
         return self.ratio.count >= FEWEST_FOR_A_CLAIM
 
 
-def compare_pairs(ours: Values, baseline: Values, *, seed: int = 0) -> PairedComparison:
+def compare_pairs(candidate: Values, baseline: Values, *, seed: int = 0) -> PairedComparison:
     """Compare two arms whose i-th values share a seed and an order of data.
 
     Raises ``UsageError`` for unequal lengths, no pairs, or values that are not positive.
     """
-    ratio = geometric_mean_ratio(ours, baseline, seed=seed)
-    logs = np.log(np.asarray(ours, np.float64)) - np.log(np.asarray(baseline, np.float64))
+    ratio = geometric_mean_ratio(candidate, baseline, seed=seed)
+    logs = np.log(np.asarray(candidate, np.float64)) - np.log(np.asarray(baseline, np.float64))
     zeros = np.zeros_like(logs)
     normal = _normal_p(logs)
     follow_up: Literal["t", "wilcoxon"] = "t"
@@ -88,7 +88,7 @@ def _normal_p(logs: Array) -> float | None:
 
 
 def _follow_up(logs: Array, name: str) -> float | None:
-    """None from one pair, and where no pair differs from another so that no spread is seen."""
+    """The follow-up test; None for one pair, and where all pairs are equal (no spread)."""
     if len(logs) < 2 or np.ptp(logs) == 0:
         return None
     if name == "t":
@@ -112,7 +112,7 @@ def _rank_effect(logs: Array) -> float:
 
 
 def _hodges_lehmann(logs: Array) -> float:
-    """The median of the means of all pairs of values, each with itself among them."""
+    """The median of the means of all pairs of values, including each value with itself."""
     rows, columns = np.triu_indices(len(logs))
     return float(np.median((logs[rows] + logs[columns]) / 2))
 
@@ -120,12 +120,12 @@ def _hodges_lehmann(logs: Array) -> float:
 def energy_to_target(
     scores: Sequence[float], energies_j: Sequence[float], target: float
 ) -> float | None:
-    """The energy that a training had taken when a validation first reached a target, in joules.
+    """A training's energy until a validation first reached a target, in joules.
 
     ``energies_j`` are the totals up to each validation. Between a validation below and one at or
-    above the target nothing is assumed: it is the later one's total. None where the target is never
-    reached: such a training is censored, and no number stands for it. Raises ``UsageError`` for
-    unequal lengths and totals that fall.
+    above the target nothing is interpolated: the later total counts. None where the target is never
+    reached: such a training is censored and has no number. Raises ``UsageError`` for unequal
+    lengths and totals that fall.
     """
     if len(scores) != len(energies_j):
         raise UsageError(f"{len(scores)} scores but {len(energies_j)} energies")

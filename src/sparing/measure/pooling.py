@@ -20,8 +20,8 @@ class PooledDifference:
     """A mean difference over tasks, with its two-sided interval and one-sided lower bound.
 
     ``examples`` counts the test examples of all tasks once, ``runs`` the tasks' seeds. ``single``
-    counts the tasks with one training: how far other trainings of them differ is not known, so that
-    interval and bound then hold for other examples alone.
+    counts the tasks with one training: the spread of their trainings is unknown, so interval and
+    bound then hold for other examples alone.
     """
 
     value: float
@@ -39,7 +39,7 @@ class PooledDifference:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the variance of a mean, and the degrees of freedom that it is known with."""
+    """A part of the variance of a mean, and its degrees of freedom."""
 
     variance: float
     freedom: int
@@ -52,20 +52,19 @@ class Part:
 def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> PooledDifference:
     """The mean of tasks' differences, weighted by their test examples.
 
-    Each of ``tasks`` is an array (seeds, examples) of paired differences, such as 1 where only our
-    answer is right, -1 where only the other's is, and else 0. Both the interval and the ``bound``
-    have the given confidence, for other examples and, where every task has several seeds, for other
-    seeds: three seeds do not count as three times the examples, nor do many examples hide that
-    trainings differ. A task with one seed adds no variance of its trainings, as if they never
-    differed: ``single`` counts such tasks; claim nothing of other trainings then.
+    Each of ``tasks`` is an array (seeds, examples) of paired differences, such as 1 where only the
+    candidate is right, -1 where only the baseline is, and else 0. Both the interval and the
+    ``bound`` have the given confidence, for other examples and, where every task has several seeds,
+    for other seeds. Three seeds do not count as three times the examples, and many examples do not
+    hide that trainings differ. A task with one seed adds no variance of its trainings, as if they
+    never differed. ``single`` counts such tasks; claim nothing about other trainings then.
 
-    Seeds and examples are random effects that cross, with mean squares for each and for what is
-    left; the degrees of freedom of their sum are Satterthwaite's (1946, Biometrics Bulletin 2), so
-    that a variance from three seeds counts as one. In simulations 3 to 6 of 100 bounds miss at
-    95 %, with two seeds alone that decide everything 7 to 8. Where all differences are the same,
-    the interval reaches as far as examples that were not seen may well differ by 1. Raises
-    ``UsageError`` for no tasks, and for arrays of fewer than two examples or with numbers that are
-    not finite.
+    Seeds and examples are crossed random effects, with mean squares for each and for the rest. The
+    degrees of freedom of their sum are Satterthwaite's (1946, Biometrics Bulletin 2), so a variance
+    from three seeds counts as one. In simulations 3 to 6 of 100 bounds miss at 95 %; with two seeds
+    that alone determine everything, 7 to 8. Where all differences are equal, the interval has the
+    width by which unseen examples may differ by 1. Raises ``UsageError`` for no tasks, and for
+    arrays of fewer than two examples or with numbers that are not finite.
     """
     arrays = [np.asarray(task, dtype=np.float64) for task in tasks]
     if not arrays or any(gaps.ndim != 2 or not len(gaps) or gaps.shape[1] < 2 for gaps in arrays):
@@ -83,7 +82,7 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
         for part in parts_of(gaps)
     ]
     reach, below = reach_of(parts, confidence), reach_of(parts, 2 * confidence - 1)
-    if not reach:  # nothing differs, on the examples that were seen
+    if not reach:  # nothing differs on the seen examples
         reach, below = (unseen(total, sure) for sure in (confidence, max(0.0, 2 * confidence - 1)))
     runs = sum(len(gaps) for gaps in arrays)
     single = sum(len(gaps) == 1 for gaps in arrays)
@@ -92,7 +91,7 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
 
 
 def reach_of(parts: Sequence[Part], confidence: float) -> float:
-    """How far to either side of a mean its two-sided interval reaches; 0 where nothing varies."""
+    """The half width of a mean's two-sided interval; 0 where nothing varies."""
     from scipy.stats import t
 
     error = sqrt(sum(part.variance for part in parts))
@@ -100,7 +99,7 @@ def reach_of(parts: Sequence[Part], confidence: float) -> float:
 
 
 def parts_of(gaps: Array) -> list[Part]:
-    """What seeds and what examples contribute to the variance of a task's mean.
+    """The contributions of seeds and of examples to the variance of a task's mean.
 
     ``gaps`` is an array (seeds, examples).
     """

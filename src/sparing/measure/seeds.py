@@ -1,4 +1,4 @@
-"""What records tell of an arm, training by training: one number for each seed."""
+"""The records of an arm, training by training: one number for each seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRAINING = "train_energy_j"
 
 
 def compared(records: Iterable[Record]) -> tuple[Obtained, ...]:
-    """The ways in which the energy that is compared was obtained: sensed where any was."""
+    """The methods of the energy that is compared: sensed ones where any was."""
     kinds = {record.obtained for record in records if record.name == TRAINING}
     return tuple(kind for kind in SENSED if kind in kinds) or ("estimated",)
 
@@ -29,7 +29,7 @@ def components(records: Sequence[Record], name: str = TRAINING) -> set[str]:
 def quantity(records: Sequence[Record], name: str, arm: str) -> dict[int, float]:
     """A quantity of an arm; energies (``..._energy_j``) are sums of the components compared.
 
-    A seed whose training lacks one of these has no energy: it would look like less.
+    A seed whose training lacks one of these has no energy: a partial sum would look like less.
     """
     energy = name.endswith("energy_j")
     kinds = compared(records) if energy else ()

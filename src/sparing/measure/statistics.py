@@ -1,14 +1,14 @@
-"""What may be concluded from a few paired measurements: ratios, intervals, tests, verdicts.
+"""Conclusions from a few paired measurements: ratios, intervals, tests, verdicts.
 
-Everything is paired: the i-th value of one arm and the i-th of the other share a seed, a round or
-a test example. Random resampling uses private generators with a stored seed, so that the same
-numbers always give the same interval.
+Everything is paired: the i-th value of one arm and the i-th of the other share a seed, a round or a
+test example. Random resampling uses private generators with a stored seed, so the same numbers
+always give the same interval.
 
-Two choices are ours, both because seeds are few. The percentile bootstrap is too narrow for few
-values (at 5 values its "95 %" holds 84 % of the time), so below a stated count Student's
-interval is used, and from there on the percentiles are widened as Hesterberg proposes ("What
-teachers should know about the bootstrap", 2014, arXiv 1411.5279: the expanded percentile
-interval). From one pair there is no interval at all.
+Two choices follow from the small number of seeds. The percentile bootstrap is too narrow for few
+values: at 5 values its "95 %" holds 84 % of the time. So below a stated count Student's interval is
+used. From there on the percentiles are widened as Hesterberg proposes ("What teachers should know
+about the bootstrap", 2014, arXiv 1411.5279: the expanded percentile interval). From one pair there
+is no interval.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class Difference:
 
 
 def geometric_mean_ratio(
-    ours: Values, baseline: Values, *, confidence: float = 0.95, seed: int = 0
+    candidate: Values, baseline: Values, *, confidence: float = 0.95, seed: int = 0
 ) -> Ratio:
-    """exp(mean of log(ours / baseline)), for quantities with one value a pair: energy, time.
+    """exp(mean of log(candidate / baseline)), for quantities with one value a pair: energy, time.
 
     Student's interval on the logs below ten pairs, the widened bootstrap over pairs from ten on.
     Raises ``UsageError`` for unequal lengths, no pairs, or values that are not positive.
     """
-    logs = _log_ratios(ours, baseline)
+    logs = _log_ratios(candidate, baseline)
     interval = _mean_interval(logs, confidence, seed)
     return Ratio(math.exp(logs.mean()), _exp(interval), len(logs))
 
 
 def median_ratio(
-    ours: Values, baseline: Values, *, confidence: float = 0.95, seed: int = 0
+    candidate: Values, baseline: Values, *, confidence: float = 0.95, seed: int = 0
 ) -> Ratio:
     """The median of the pairs' ratios, for quantities with outliers: latency over rounds.
 
@@ -77,7 +77,7 @@ def median_ratio(
     interval on the logs below six pairs, the widened bootstrap of the median from six on.
     Raises ``UsageError`` as ``geometric_mean_ratio`` does.
     """
-    logs = _log_ratios(ours, baseline)
+    logs = _log_ratios(candidate, baseline)
     if len(logs) < FEWEST_FOR_MEDIAN_BOOTSTRAP:
         interval = _student_interval(logs, confidence)
     else:
@@ -88,50 +88,50 @@ def median_ratio(
 
 
 def mean_difference(
-    ours: Values,
+    candidate: Values,
     baseline: Values,
     *,
     confidence: float = 0.95,
     resolution: float = 0.0,
     seed: int = 0,
 ) -> Difference:
-    """The mean of ours - baseline over pairs, for accuracies and losses.
+    """The mean of candidate - baseline over pairs, for accuracies and losses.
 
-    ``resolution`` is the smallest step of the quantity (1 / test examples for an accuracy): two
-    seeds may agree by coincidence of rounding, and the spread is never taken to be below what
-    rounding of both values alone would give. The interval speaks of other seeds on the same test
-    examples, not of other examples. For a family of comparisons pass a confidence of
-    1 - 0.05 / comparisons.
-    Raises ``UsageError`` for unequal lengths or no pairs.
+    ``resolution`` is the smallest step of the quantity (1 / test examples for an accuracy). Two
+    seeds may agree by coincidence of rounding, so the spread is never below that of rounding both
+    values. The interval holds for other seeds on the same test examples, not for other examples.
+    For a family of comparisons pass a confidence of 1 - 0.05 / comparisons. Raises ``UsageError``
+    for unequal lengths or no pairs.
     """
-    differences = _paired(ours, baseline)
+    differences = _paired(candidate, baseline)
     interval = _mean_interval(differences, confidence, seed, resolution / math.sqrt(6))
     return Difference(float(differences.mean()), interval, len(differences))
 
 
 def unseen(count: int, confidence: float) -> float:
-    """The largest share of inputs that may well differ where none of so many did.
+    """The largest share of inputs that may differ where none of ``count`` did.
 
-    Resampling gives an interval without width there. One-sided, at half of what the confidence
-    leaves: (1 - share) ** count is as likely as that.
+    Resampling gives an interval without width there. One-sided, at half of the confidence's
+    remainder: (1 - share) ** count has that probability.
     """
     return float(1 - ((1 - confidence) / 2) ** (1 / count))
 
 
 def with_unseen(interval: Interval, count: int, confidence: float = 0.95) -> Interval:
-    """A resampled interval of a share; one without width widened by what was not seen."""
+    """A resampled interval of a share; one without width is widened by ``unseen``."""
     low, high = interval
     reach = unseen(count, confidence) if low == high else 0.0
     return low - reach, high + reach
 
 
 def verdict(difference: Difference, margin: float, *, higher_is_better: bool = True) -> Verdict:
-    """What an interval says: inside the margin, on one side of zero, or neither.
+    """The verdict of an interval: inside the margin, on one side of zero, or neither.
 
-    ``equivalent`` when the whole interval lies strictly within +-margin, even if it excludes
-    zero: too small to matter was declared beforehand. Otherwise ``better`` or ``worse`` when it
-    excludes zero, else ``undecided``. One pair is always undecided; so is an interval without
-    width from fewer than five pairs, which says that the measure is coarse, not that it is sure.
+    ``equivalent`` when the whole interval is strictly within +-margin, even if it excludes zero:
+    the margin was declared too small to matter beforehand. Otherwise ``better`` or ``worse`` when
+    it excludes zero, else ``undecided``. One pair is always undecided. So is an interval without
+    width from fewer than five pairs, which shows that the measure is coarse, not that it is
+    certain.
     """
     if margin < 0 or math.isnan(margin):
         raise UsageError(f"the margin must not be negative, got {margin}")
@@ -148,15 +148,15 @@ def verdict(difference: Difference, margin: float, *, higher_is_better: bool = T
 
 
 def sign_flip_p_value(
-    ours: Values, baseline: Values, *, resamples: int = RESAMPLES, seed: int = 0
+    candidate: Values, baseline: Values, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> float:
     """Two-sided p-value of the paired permutation test: were the arms' labels exchangeable?
 
-    Under the null each difference could as well have had the other sign. All 2^n sign patterns
-    are counted up to 20 pairs, a sample of them beyond. The smallest value that n pairs can give
-    is 2 / 2^n: five seeds can never reach 0.05, six can. For a ratio pass logarithms.
+    Under the null hypothesis the other sign of each difference is equally probable. All 2^n sign
+    patterns are counted up to 20 pairs, a sample of them beyond. The smallest value that n pairs
+    can give is 2 / 2^n: five seeds can never reach 0.05, six can. For a ratio pass logarithms.
     """
-    differences = _paired(ours, baseline)
+    differences = _paired(candidate, baseline)
     observed = abs(differences.sum())
     if len(differences) <= EXACT_SIGN_FLIPS_UP_TO:
         sums = _signed_sums(differences)
@@ -170,8 +170,8 @@ def sign_flip_p_value(
 def holm(p_values: Values) -> list[float]:
     """Holm's adjusted p-values, in the order given: reject those at or below the level.
 
-    Holds the chance of any false rejection in the family at the level, whatever the dependence.
-    Source: Holm, 1979, "A simple sequentially rejective multiple test procedure".
+    Keeps the probability of any false rejection in the family at the level, whatever the
+    dependence. Source: Holm, 1979, "A simple sequentially rejective multiple test procedure".
     """
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
@@ -183,56 +183,56 @@ def holm(p_values: Values) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def equivalence(ours: Values, baseline: Values, margin: float) -> float:
-    """P-value of two one-sided paired t tests: small when the difference lies within +-margin.
+def equivalence(candidate: Values, baseline: Values, margin: float) -> float:
+    """P-value of two one-sided paired t tests: small when the difference is within +-margin.
 
     One pair gives 1: it shows nothing. Source: Schuirmann, 1987.
     """
     return max(
-        non_inferiority(ours, baseline, margin),
-        non_inferiority(baseline, ours, margin),
+        non_inferiority(candidate, baseline, margin),
+        non_inferiority(baseline, candidate, margin),
     )
 
 
-def non_inferiority(ours: Values, baseline: Values, margin: float) -> float:
-    """P-value of one one-sided paired t test: small when ours > baseline - margin (higher better).
+def non_inferiority(candidate: Values, baseline: Values, margin: float) -> float:
+    """P-value of one one-sided paired t test: small when candidate > baseline - margin.
 
-    One pair gives 1. Differences without any spread give 2^-n when all lie above -margin: what a
-    sign test would say, since the t test cannot.
+    Higher is better. One pair gives 1. Differences without any spread give 2^-n when all are above
+    -margin: the result of a sign test, since the t test is undefined.
     """
     if not margin > 0:
         raise UsageError(f"the margin must be positive, got {margin}")
-    above = _paired(ours, baseline) + margin
+    above = _paired(candidate, baseline) + margin
     count = len(above)
     if count < 2:
         return 1.0
     error = above.std(ddof=1) / math.sqrt(count)
-    # what cancels leaves rounding of the size of what was subtracted
-    slack = max(_slack(np.asarray(values, dtype=np.float64)) for values in (ours, baseline))
+    # cancellation leaves rounding errors of the size of the operands
+    slack = max(_slack(np.asarray(values, dtype=np.float64)) for values in (candidate, baseline))
     if error <= slack:
         return 0.5**count if above.mean() > slack else 1.0
     return float(stats.t.sf(above.mean() / error, count - 1))
 
 
-def mcnemar_p_value(ours_correct: Sequence[bool], baseline_correct: Sequence[bool]) -> float:
+def mcnemar_p_value(candidate_correct: Sequence[bool], baseline_correct: Sequence[bool]) -> float:
     """Exact two-sided McNemar test: do two models err on different examples equally often?
 
     Only examples that one gets right and the other wrong count; without any the value is 1.
     """
-    if len(ours_correct) != len(baseline_correct) or not len(ours_correct):
+    if len(candidate_correct) != len(baseline_correct) or not len(candidate_correct):
         raise UsageError(
             "McNemar needs both models' answers to the same examples; got "
-            f"{len(ours_correct)} and {len(baseline_correct)}"
+            f"{len(candidate_correct)} and {len(baseline_correct)}"
         )
-    ours = np.asarray(ours_correct, dtype=bool)
-    theirs = np.asarray(baseline_correct, dtype=bool)
-    only_ours = int(np.count_nonzero(ours & ~theirs))
-    discordant = int(np.count_nonzero(ours != theirs))
-    return float(stats.binomtest(only_ours, discordant).pvalue) if discordant else 1.0
+    candidate_right = np.asarray(candidate_correct, dtype=bool)
+    baseline_right = np.asarray(baseline_correct, dtype=bool)
+    only_candidate = int(np.count_nonzero(candidate_right & ~baseline_right))
+    discordant = int(np.count_nonzero(candidate_right != baseline_right))
+    return float(stats.binomtest(only_candidate, discordant).pvalue) if discordant else 1.0
 
 
-def _paired(ours: Values, baseline: Values) -> Array:
-    first, second = (np.asarray(values, dtype=np.float64) for values in (ours, baseline))
+def _paired(candidate: Values, baseline: Values) -> Array:
+    first, second = (np.asarray(values, dtype=np.float64) for values in (candidate, baseline))
     if first.shape != second.shape or first.ndim != 1 or not first.size:
         raise UsageError(
             f"pairs need two lists of one length, got {first.shape} and {second.shape}"
@@ -242,15 +242,15 @@ def _paired(ours: Values, baseline: Values) -> Array:
     return first - second
 
 
-def _log_ratios(ours: Values, baseline: Values) -> Array:
-    first, second = (np.asarray(values, dtype=np.float64) for values in (ours, baseline))
+def _log_ratios(candidate: Values, baseline: Values) -> Array:
+    first, second = (np.asarray(values, dtype=np.float64) for values in (candidate, baseline))
     if (first <= 0).any() or (second <= 0).any():
         raise UsageError("a ratio needs values above zero on both sides")
     return _paired(np.log(first).tolist(), np.log(second).tolist())
 
 
 def _slack(values: Array) -> float:
-    """What rounding may do to a sum of these values: equal sums must count as equal."""
+    """The rounding error of a sum of these values: equal sums must count as equal."""
     return float(1e-12 * np.abs(values).sum())
 
 
@@ -293,7 +293,7 @@ def _student_interval(
 
 
 def _bootstrap_interval(values: Array, members: NDArray[np.intp], confidence: float) -> Interval:
-    """Percentiles of the resampled statistic, widened to what Student's quantile asks for.
+    """Percentiles of the resampled statistic, widened to Student's quantile.
 
     ``members`` are the values whose mean is the statistic of each resample.
     """
@@ -306,7 +306,7 @@ def _bootstrap_interval(values: Array, members: NDArray[np.intp], confidence: fl
 
 @lru_cache(maxsize=16)
 def _resamples(count: int, seed: int) -> NDArray[np.intp]:
-    """Which of ``count`` values each resample holds."""
+    """The indices, of ``count`` values, that each resample holds."""
     draws = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count), dtype=np.intp)
     draws.setflags(write=False)
     return draws
@@ -314,7 +314,7 @@ def _resamples(count: int, seed: int) -> NDArray[np.intp]:
 
 @lru_cache(maxsize=16)
 def _resampled_middles(count: int, seed: int) -> NDArray[np.intp]:
-    """Which of ``count`` sorted values stand in the middle of each resample: one or two."""
+    """The indices, of ``count`` sorted values, in the middle of each resample: one or two."""
     middles = np.sort(_resamples(count, seed), axis=1)[:, (count - 1) // 2 : count // 2 + 1]
     middles.setflags(write=False)
     return middles

@@ -1,4 +1,4 @@
-"""What a call's matrix arithmetic consists of: its products, in the order in which they come."""
+"""The matrix products of a call, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparing.measure.flops import all_formulas, no_shortcuts, raw
 
 @dataclass(frozen=True)
 class Step:
-    """A kind of operation with its operands' shapes, how often it ran, and what all runs cost."""
+    """A kind of operation with its operands' shapes, how often it ran, and the cost of all runs."""
 
     operation: str
     shapes: tuple[tuple[int, ...], ...]
@@ -28,7 +28,7 @@ class Step:
 
 
 def count_steps(call: Callable[[], object]) -> list[Step]:
-    """The products of one call, equal ones merged where they first come; see ``count_flops``."""
+    """The products of one call, equal ones merged at their first position; see ``count_flops``."""
     counts: dict[tuple[str, tuple[tuple[int, ...], ...]], tuple[int, int]] = {}
 
     def noting(operation: Any, formula: Callable[..., int]) -> Callable[..., int]:

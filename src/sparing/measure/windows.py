@@ -1,4 +1,4 @@
-"""Energy of work that pauses: windows of one meter, told apart by component."""
+"""Energy of work that pauses: windows of one meter, by component."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SUFFIX = "_j"
 class EnergyWindows:
     """Starts and stops a meter any number of times: a training between its validations.
 
-    ``stop`` gives what the window took, in joules by component: ``{"cpu_j": 12.5}``.
-    ``components`` holds those of the last window, and so how each figure was obtained, ``notes``
-    everything that a window had to say.
+    ``stop`` returns the energy of the window, in joules by component: ``{"cpu_j": 12.5}``.
+    ``components`` holds those of the last window with their methods, ``notes`` the notes of every
+    window.
     """
 
     def __init__(self, meter: EnergyMeter | None = None) -> None:
@@ -30,7 +30,7 @@ class EnergyWindows:
     def stop(self) -> dict[str, float]:
         """End the window: joules by component; ``UsageError`` where none was begun."""
         if not self._open:
-            raise UsageError("a window of energy ends before it was begun")
+            raise UsageError("no window of energy was begun: call start first")
         self._open = False
         self.meter.__exit__(None, None, None)
         return self._keep(self.meter.energy)

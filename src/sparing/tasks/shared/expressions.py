@@ -158,8 +158,7 @@ def draw(
     *,
     exact_digits: bool = False,
 ) -> Expression:
-    """A random expression of ``operands`` signed numbers of ``digits`` digits, exactly or at most.
-    """
+    """A random expression of ``operands`` signed numbers with ``digits`` digits each, or fewer."""
     if operands < 1 or digits < 1 or not operators:
         raise UsageError(f"an expression needs operands and digits, got {operands} and {digits}")
     numbers = tuple(_number(chance, digits, exact=exact_digits) for _ in range(operands))
