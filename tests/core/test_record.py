@@ -48,13 +48,13 @@ def test_a_foreign_line_is_named(tmp_path):
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.1e30, -1e308, 10**31, 10**400])
 def test_a_number_that_could_not_be_read_back_is_refused(value):
     for spoilt in (_one(value), replace(_one(), labels={"tokens": value})):
-        with pytest.raises(DataError, match=r"cannot be kept: its (value|label tokens) is "):
+        with pytest.raises(DataError, match=r"cannot be stored: its (value|label tokens) is "):
             spoilt.to_json()
 
 
 @pytest.mark.parametrize("spoilt", [{"interval": (2.0, 1.0)}, {"count": -1}, {"count": 10**31}])
 def test_a_record_that_is_none_is_refused_when_written(spoilt):
-    with pytest.raises(DataError, match="cannot be kept"):
+    with pytest.raises(DataError, match="cannot be stored"):
         replace(_one(), **spoilt).to_json()
 
 

@@ -251,5 +251,5 @@ def test_damaged_and_foreign_folders(tmp_path):
     with pytest.raises(CheckpointError, match="is damaged"):
         load_predictor(tmp_path)
     config.write_text(json.dumps({**told, "model_type": "bert"}))
-    with pytest.raises(CheckpointError, match="not of a predictor"):
+    with pytest.raises(CheckpointError, match="not the file of a predictor"):
         load_predictor(tmp_path)

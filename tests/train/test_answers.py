@@ -64,7 +64,7 @@ def test_numbers_are_neither_right_nor_wrong():
     task = number_task()
     found = evaluate(token_model(task), task)
     for name in ("accuracy", "correct"):
-        with pytest.raises(UsageError, match="ask for pearson or spearman, not accuracy"):
+        with pytest.raises(UsageError, match="numbers have no accuracy: use pearson or spearman"):
             getattr(found, name)
 
 

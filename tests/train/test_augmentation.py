@@ -100,5 +100,5 @@ def test_impossible_changes_are_named(options, words):
 
 def test_boxes_that_would_stay_behind_are_refused():
     batch = {"pixel_values": images(), "boxes": torch.zeros(6, 4)}
-    with pytest.raises(UsageError, match="boxes stay where they are"):
+    with pytest.raises(UsageError, match="boxes do not move with the image"):
         Augmented(LabelLoss())(torch.nn.Identity(), batch, 0)

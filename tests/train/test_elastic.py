@@ -240,7 +240,7 @@ def test_the_models_own_plan_is_neither_used_nor_changed():
 
 def test_teachers_that_do_not_match_are_refused():
     adaptive, batch = adapt(dense()), _batch()
-    with pytest.raises(UsageError, match="the teacher answers with 5 classes, the model with 3"):
+    with pytest.raises(UsageError, match="the teacher has 5 classes, the model with 3"):
         ElasticLoss(dense(num_labels=5), Distillation())(adaptive, batch, 0)
     for changes in ({"num_hidden_layers": 3}, {"hidden_size": 8, "embedding_size": 8}):
         teacher = dense(**changes)

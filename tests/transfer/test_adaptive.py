@@ -343,7 +343,7 @@ def test_a_plan_set_by_hand():
     assert adaptive.plan == before
     assert adaptive.frontier == []
     for share in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(UsageError, match="share of the arithmetic is above 0"):
+        with pytest.raises(UsageError, match="share of the FLOPs must be above 0"):
             FrontierPoint(before, share)
 
 

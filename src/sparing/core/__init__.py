@@ -1,1 +1,1 @@
-"""The words of the house: what every other folder speaks in. Imports torch only."""
+"""The vocabulary of the package, used by every other folder. Imports torch only."""

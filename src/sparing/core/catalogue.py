@@ -15,7 +15,7 @@ MECHANISMS = Folder("sparing.mechanisms", "mechanism")
 
 
 def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
-    """The class behind a name, or behind the dotted path of a third party's module.
+    """The class of a name, or of the dotted path of a third party's module.
 
     The module must be imported already, or ``allowed`` must name it or a package around it: names
     come from files too. Raises ``UsageError`` with the nearest names when there is none.
@@ -35,7 +35,7 @@ def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
 
 
 def allow(*names: str) -> None:
-    """Import the modules behind dotted names that a person typed; sparing's own stay unloaded.
+    """Import the modules of dotted names that the user typed; sparing's own stay unloaded.
 
     Raises ``UsageError`` where there is no such module.
     """
@@ -55,7 +55,7 @@ def mechanism(name: str, heads: Heads, **options: object) -> Mechanism:
 
 
 def build(name: str, heads: Heads, options: Mapping[str, object]) -> Mechanism:
-    """As ``mechanism``, for a name that a file gave: no module is imported for it."""
+    """As ``mechanism``, for a name from a file: no module is imported for it."""
     kind = mechanism_class(name)
     require_options(name, kind, options)
     return kind(heads, **options)

@@ -1,7 +1,7 @@
-"""What a setting may be, declared beside its field and checked in one place.
+"""The allowed values of a setting, declared at its field and checked together.
 
 A field's type carries its conditions, ``rounds: Annotated[int, at_least(1)] = 20``, and
-``check_fields(self)`` in ``__post_init__`` holds them. Conditions on a number hold for each entry
+``check_fields(self)`` in ``__post_init__`` checks them. Conditions on a number hold for each entry
 where the field is a tuple of numbers; None is always allowed where the type says so.
 """
 
@@ -19,9 +19,9 @@ from sparing.core.errors import UsageError, nearest, quoted, require_choice
 
 @dataclass(frozen=True)
 class Condition:
-    """A test of a value, and what it must be in words.
+    """A test of a value, and the condition in words.
 
-    ``whole`` is for one of a tuple as such; ``known`` are the words where these are all there are.
+    ``whole`` is for a condition on a tuple as such; ``known`` are the allowed words, if listed.
     """
 
     holds: Callable[[Any], bool]
@@ -31,7 +31,7 @@ class Condition:
 
 
 def at_least(least: int | float) -> Condition:
-    """No number below this, and none that is not a number."""
+    """Only numbers from this on; NaN fails."""
     return Condition(lambda value: value >= least, f"must be at least {least}")
 
 
@@ -41,7 +41,7 @@ def above(bound: int | float) -> Condition:
 
 
 def within(low: int | float, high: int | float, *, ends: str = "[]") -> Condition:
-    """Only numbers between these; ``ends`` says by brackets which of them belong to it."""
+    """Only numbers between these; ``ends`` shows by brackets which ends are included."""
 
     def holds(value: float) -> bool:
         from_low = value >= low if ends[0] == "[" else value > low
@@ -71,7 +71,7 @@ Positive = Annotated[float, above(0)]
 def check_fields(settings: Any, group: str = "") -> None:
     """Raise ``UsageError`` for the first field whose value its declaration does not allow.
 
-    ``group`` is the name under which these settings stand among others, such as ``"cost"``.
+    ``group`` is the name of these settings among others, such as ``"cost"``.
     """
     kind: Any = type(settings)
     for name, conditions in _declared(kind).items():
@@ -81,7 +81,7 @@ def check_fields(settings: Any, group: str = "") -> None:
 
 
 def require_names(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Raise ``UsageError`` for a name that is not among those known, with the nearest one."""
+    """Raise ``UsageError`` for an unknown name, with the nearest known one."""
     for name in given:
         if name not in known:
             raise UsageError(f"{owner} has no {quoted(name)}{nearest(name, known)}")
@@ -102,7 +102,7 @@ def _require(group: str, name: str, value: Any, condition: Condition) -> None:
 
 
 def _holds(condition: Condition, value: Any) -> bool:
-    """Whether a value is as it must be; what is no number is not."""
+    """Whether a value satisfies the condition; a value that is not a number does not."""
     try:
         return condition.holds(value)
     except TypeError:
@@ -111,7 +111,7 @@ def _holds(condition: Condition, value: Any) -> bool:
 
 @cache
 def _declared(kind: Any) -> dict[str, list[Condition]]:
-    """The conditions of a class's fields, those of entries of tuples among them."""
+    """The conditions of a class's fields, including those of entries of tuples."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {name: conditions for name, hint in hints.items() if (conditions := _conditions(hint))}
 

@@ -1,6 +1,6 @@
-"""Start child processes: with a safe import path, and never living longer than their parent.
+"""Start child processes: with a safe import path, and never outliving their parent.
 
-``python -P -m sparing.core.children MODULE PARENT`` is the child: it arranges to end when the
+``python -P -m sparing.core.children MODULE PARENT`` is the child. It arranges to end when the
 process ``PARENT`` does, and then calls ``MODULE.child()``.
 """
 
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-LOOK_EVERY_S = 0.5  # at who the parent is, where the kernel does not tell
+LOOK_EVERY_S = 0.5  # checks of the parent, where the kernel sends no signal
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -31,11 +31,11 @@ def run_module(
     """Run ``child()`` of a module in a fresh Python process: ``request`` is its standard input.
 
     The child imports from where this process does. The working directory is not put in front (as
-    ``python -m`` would): a file there could take the place of a library. Where this process has it
-    in its path, it comes last. ``environment`` is added to this one's.
+    ``python -m`` would): a file there could replace a library. If this process has it in its path,
+    it comes last. ``environment`` is added to this one's.
 
-    Raises ``subprocess.TimeoutExpired`` when the child takes longer than ``timeout_s``; it is
-    ended then.
+    Raises ``subprocess.TimeoutExpired`` when the child takes longer than ``timeout_s``; it is then
+    killed.
     """
     here = [os.getcwd()] if "" in sys.path else []
     paths = [*(path for path in sys.path if path), *here]
@@ -52,7 +52,7 @@ def run_module(
 
 
 def output_of(command: Sequence[str], timeout_s: float = 10.0) -> str:
-    """What a command of the system prints, or nothing when it fails or does not exist."""
+    """The output of a system command, or nothing when it fails or does not exist."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -63,13 +63,13 @@ def output_of(command: Sequence[str], timeout_s: float = 10.0) -> str:
 
 
 def end_with(parent: int) -> None:
-    """Let this process be killed when the process ``parent``, which started it, ends."""
+    """Let this process be killed when its parent process ends."""
     signalled = False
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             prctl = ctypes.CDLL(None).prctl
             signalled = prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0) == 0
-    if os.getppid() != parent:  # it has ended already
+    if os.getppid() != parent:  # the parent has ended already
         os._exit(1)
     if not signalled:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -83,7 +83,7 @@ def _watch(parent: int) -> None:
 
 
 def main() -> None:
-    """Be the child that the command line names."""
+    """Run the child that the command line names."""
     module, parent = sys.argv[1:]
     end_with(int(parent))
     importlib.import_module(module).child()

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-# How allocators of PyTorch, NumPy and ONNX Runtime word that memory ran out.
+# Messages of PyTorch's, NumPy's and ONNX Runtime's allocators when memory runs out.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
-# How PyTorch's writer words that a file could not be written.
+# Messages of PyTorch's writer when a file cannot be written.
 FULL_DISK = ("PytorchStreamWriter", "inline_container", "iostream error")
 
 LINE_CHARACTERS, END_CHARACTERS = 400, 100
@@ -23,9 +23,9 @@ _option_form: ContextVar[str] = ContextVar("option_form", default="")
 
 
 def one_line(text: str) -> str:
-    """The text on one line of at most 400 characters, without what would move a cursor.
+    """The text on one line of at most 400 characters, without control characters.
 
-    What is too long is cut in its middle: the end often says what to do.
+    A longer text is cut in its middle: the end often says what to do.
     """
     line = " ".join(part.strip() for part in BREAKS.split(text)).strip()
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in line)
@@ -45,13 +45,13 @@ class SparingError(Exception):
 
 
 class UsageError(SparingError, ValueError):
-    """Something was asked for wrongly: an unknown name, a wrong shape, an impossible setting."""
+    """A wrong request: an unknown name, a wrong shape, an impossible setting."""
 
 
 class Unsupported(UsageError):
     """An option or input that this mechanism, layer or model cannot honour.
 
-    Raised instead of ignoring what was asked; the message names the option.
+    Raised instead of ignoring the request; the message names the option.
     """
 
 
@@ -60,7 +60,7 @@ class NotFinite(UsageError):
 
 
 class DataError(SparingError):
-    """A data file is missing, cut short or of another format; it says what to put where."""
+    """A data file is missing, cut short or of another format; the message names its path."""
 
 
 class CheckpointError(SparingError):
@@ -70,7 +70,7 @@ class CheckpointError(SparingError):
 def quoted(value: object, limit: int = QUOTED_CHARACTERS) -> str:
     """A foreign value for a message: its repr on one line, cut to ``limit`` characters.
 
-    What is longer ends in three dots. Texts keep their quotes, which are not counted.
+    A longer one ends in three dots. Texts keep their quotes, which are not counted.
     """
     if isinstance(value, str):
         text = repr(value[: limit + 1])
@@ -78,13 +78,13 @@ def quoted(value: object, limit: int = QUOTED_CHARACTERS) -> str:
         return text if len(inside) <= limit else f"{text[0]}{inside[: limit - 3]}...{text[0]}"
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a whole number of 5,000 digits has no text
+    except Exception:  # Python refuses to write a whole number of 5,000 digits
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:
-    """The first names, separated by commas and each cut as in ``quoted``, and how many follow."""
+    """The first names, separated by commas, each cut as in ``quoted``, and how many follow."""
     shown = [quoted(str(name))[1:-1] for name in names]
     more = f" and {len(shown) - most:,} more" if len(shown) > most else ""
     return ", ".join(shown[:most]) + more
@@ -101,11 +101,11 @@ def option_form(form: str) -> Iterator[None]:
 
 
 def option(name: str, value: object) -> str:
-    """How a caller sets a task's option: ``skip_broken=True`` in Python.
+    """The way to set a task's option: ``skip_broken=True`` in Python.
 
     The command line has another form for each verb, such as ``--set
-    task_options.skip_broken=true``: see ``option_form``.
-    A value in capitals, such as NAME, is for the reader to fill in.
+    task_options.skip_broken=true``: see ``option_form``. A value in capitals, such as NAME, is for
+    the reader to fill in.
     """
     form = _option_form.get()
     if form:
@@ -116,7 +116,7 @@ def option(name: str, value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as ``; did you mean 'linformer'?``, or the list of what exists."""
+    """A hint such as ``; did you mean 'linformer'?``, or the list of known names."""
     names = sorted(known)
     hint = _alike(name, names)
     if hint or not names:
@@ -129,7 +129,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def require_choice(owner: str, option: str, value: object, known: Iterable[str]) -> None:
-    """Raise ``UsageError`` unless an option's value is one of those known, which the line lists."""
+    """Raise ``UsageError`` unless an option's value is one of the known ones, which it lists."""
     names = list(known)
     if value not in names:
         hint = _alike(str(value), names)
@@ -145,14 +145,14 @@ def _alike(name: str, names: list[str]) -> str:
 
 
 def is_full(cause: BaseException | None) -> bool:
-    """Whether a disk ran full, which nobody did wrongly on the command line."""
-    # safetensors tells the system's error in words only, PyTorch's writer by its own name
+    """Whether a disk ran full, which is not a mistake of the command line."""
+    # safetensors has the system's error in its message only, PyTorch's writer its own words
     words = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}", *FULL_DISK)
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(cause, "errno", None) in numbers or any(word in str(cause) for word in words)
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether memory ran out; some allocators say so in the words of a RuntimeError only."""
+    """Whether memory ran out; some allocators say so only in a RuntimeError's message."""
     worded = isinstance(error, RuntimeError) and any(word in str(error) for word in NO_MEMORY)
     return worded or isinstance(error, MemoryError)

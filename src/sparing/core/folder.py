@@ -1,4 +1,4 @@
-"""The folder is the registry: a file's name is the public name of what it holds."""
+"""The folder is the registry: a file's name is the public name of its entry."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SHOWN = 40  # characters of a foreign name in a message
 class Folder:
     """One folder of entries, listed without importing any of them.
 
-    ``package`` is the folder's dotted name, ``kind`` the word for one entry in messages.
-    Folders, and files whose names begin with an underscore, are shared code, not entries.
+    ``package`` is the folder's dotted name, ``kind`` the word for one entry in messages. Folders,
+    and files whose names begin with an underscore, are shared code, not entries.
     """
 
     package: str
@@ -36,11 +36,11 @@ class Folder:
         )
 
     def load(self, name: str, allowed: Sequence[str] = ()) -> ModuleType:
-        """The module behind ``name``: one of this folder, or a module that is imported already.
+        """The module of ``name``: one of this folder, or a module that is imported already.
 
-        Names come from files too, and a file must not decide what code runs: a dotted name is
-        imported only where it is one of ``allowed`` or lies in a package that ``allowed`` names.
-        Whoever takes a name from a person passes ``allowed=(name,)``.
+        Names come from files too, and a file must not choose the code that runs. A dotted name is
+        imported only if it is one of ``allowed`` or in a package that ``allowed`` names. For a name
+        typed by the user, pass ``allowed=(name,)``.
 
         Raises ``UsageError`` with the nearest names when there is none.
         """

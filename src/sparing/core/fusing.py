@@ -1,4 +1,4 @@
-"""Row functions as inductor compiles them, where a compiled mechanism asks for that."""
+"""Row functions as inductor compiles them, for compiled mechanisms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _compiled: dict[types.CodeType, Callable[..., Tensor]] = {}
 
 @contextmanager
 def compiled_rows() -> Iterator[None]:
-    """While open, ``fused`` hands out compiled functions."""
+    """While open, ``fused`` returns compiled functions."""
     token = _open.set(True)
     try:
         yield
@@ -29,11 +29,11 @@ def compiled_rows() -> Iterator[None]:
 
 
 def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """``rows`` itself, or what inductor made of it while ``compiled_rows`` is open.
+    """``rows`` itself, or its compiled form while ``compiled_rows`` is open.
 
     One compiled function serves all functions with the same code (a closure is new at each call):
-    PyTorch guards what they close over. Each kind counts its recompilations for itself, where
-    PyTorch can.
+    PyTorch guards the variables that they close over. Each kind counts its recompilations
+    separately, where PyTorch can.
     """
     if is_traced() or not _open.get():  # the variable itself would break the graph
         return rows

@@ -9,11 +9,11 @@ from sparing.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Heads:
-    """How many heads of what width a mechanism serves.
+    """The number and width of a mechanism's heads.
 
     ``count`` heads of ``dim`` features each; ``width`` is the width of the layer's input (count x
-    dim unless given); ``tokens`` the longest sequence, for mechanisms whose parameters depend on
-    it (others ignore it).
+    dim unless given); ``tokens`` the longest sequence, for mechanisms whose parameters depend on it
+    (others ignore it).
     """
 
     count: int

@@ -29,8 +29,8 @@ def raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
 def terminations_raised() -> Iterator[None]:
     """Raise ``Terminated`` on SIGTERM and SIGHUP until the block ends.
 
-    A signal that the process ignores (``nohup``) or handles itself stays as it is, and so do all
-    signals outside the main thread, which never receives them.
+    Signals that the process ignores (``nohup``) or handles itself do not change. Nor does any
+    signal outside the main thread, which alone receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

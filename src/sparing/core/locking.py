@@ -14,7 +14,7 @@ from sparing.core.writing import open_lock
 
 @contextmanager
 def held_alone(folder: Path, other: str) -> Iterator[None]:
-    """Make the folder where it is missing, and hold it until the block ends, or the process does.
+    """Create the folder if it is missing, and lock it until the block, or the process, ends.
 
     Raises ``UsageError`` where it cannot be written, where its ``.lock`` is a link, or where
     ``other``, such as "run", holds it.

@@ -1,4 +1,4 @@
-"""Which keys a query may see, as an object that no linear mechanism has to square."""
+"""Which keys a query may see, as an object that no linear mechanism needs to square."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sparing.core.tracing import is_traced
 class Mask:
     """Padding and causality, with one polarity: true means a real token that may be seen.
 
-    ``keep`` is (batch, keys); pads may stand left, right or between real tokens. ``causal`` hides
-    the future; with fewer queries than keys the queries are the last ones. ``cross`` says that the
-    queries are another sequence than the keys; it is taken for granted when the lengths differ and
-    the mask is not causal. Otherwise query i stands at the position of key i.
+    ``keep`` is (batch, keys); pads may be left, right or between real tokens. ``causal`` hides the
+    future; with fewer queries than keys the queries are the last ones. ``cross`` says that the
+    queries are another sequence than the keys; it is implied when the lengths differ and the mask
+    is not causal. Otherwise query i has the position of key i.
     """
 
     keep: Bool[Tensor, "batch keys"] | None = None
     causal: bool = False
     cross: bool = False
-    # All layers of a model share one mask: what is square is built once for them, and only the
-    # last one is kept. Who changes ``keep`` in place gets a new one.
+    # All layers of a model share one mask: its square is built once for them, and only the
+    # last one is kept. A change of ``keep`` in place makes a new one.
     _opened: dict[tuple[object, ...], Tensor] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -47,7 +47,10 @@ class Mask:
     def dense(
         self, queries: int, keys: int, device: torch.device | None = None
     ) -> Bool[Tensor, "batch_or_1 1 queries keys"] | None:
-        """The square, for those that ask: true where the query may see the key; None if all may."""
+        """The square, for mechanisms that need it: true where a query may see a key.
+
+        None if all may.
+        """
         allowed = None
         if self.causal:
             device = self.keep.device if self.keep is not None else device
@@ -61,7 +64,7 @@ class Mask:
     def opened(
         self, queries: int, keys: int, device: torch.device | None = None
     ) -> Bool[Tensor, "batch_or_1 1 queries_or_1 keys"] | None:
-        """``dense``, but a query that may see no key is let see all: kernels give NaN there.
+        """``dense``, but a query without a visible key sees all: kernels give NaN there.
 
         Without causality one row serves all queries. Built once for layers of one size and device.
         """
@@ -82,10 +85,10 @@ class Mask:
         return allowed
 
     def _state(self) -> int | bytes | None:
-        """What differs after ``keep`` was changed in place; None where that cannot be told.
+        """A state that changes when ``keep`` is changed in place; None where that is unknown.
 
-        Tensors of inference mode do not count their changes: there the values themselves tell, on
-        a CPU; elsewhere looking at them would wait for the device.
+        Tensors of inference mode do not count their changes. There the values themselves are
+        compared, on a CPU; elsewhere reading them would wait for the device.
         """
         if self.keep is None:
             return 0
@@ -98,12 +101,12 @@ class Mask:
         if self.keep is None:
             return None
         if self.causal:
-            # as integers: the running sum of truth values is no valid ONNX
+            # as integers: ONNX has no running sum of booleans
             return (self.keep.int().cumsum(1) > 0)[:, self.keep.shape[1] - queries :]
         return self.keep.any(1, keepdim=True)
 
     def keep_queries(self, queries: int) -> Bool[Tensor, "batch queries"] | None:
-        """Which queries are real tokens: known only where queries and keys are one sequence."""
+        """Which queries are real tokens: known only if queries and keys are one sequence."""
         if self.keep is None or self.is_cross(queries, self.keep.shape[1]):
             return None
         return self.keep[:, self.keep.shape[1] - queries :]

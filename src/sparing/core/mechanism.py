@@ -1,4 +1,4 @@
-"""The contract: what a mechanism is given, what it owes, and what is checked for it."""
+"""The contract of a mechanism: its inputs, its duties, and the shared checks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ NO_MASK = Mask()
 class Mechanism(nn.Module, abc.ABC):
     """Mixes tokens inside heads: after the projections, before the output projection.
 
-    A subclass sets ``traits`` on the class (what its defaults can do) and, where options change
-    them, again on the instance; stores each keyword-only option under its own name; and writes
-    ``mix`` and ``cost``. ``streams`` names what it is given: q and any of k, v and x, the layer's
+    A subclass sets ``traits`` on the class (the abilities of its defaults) and, where options
+    change them, again on the instance. It stores each keyword-only option under its own name, and
+    defines ``mix`` and ``cost``. ``streams`` names its inputs: q and any of k, v and x, the layer's
     input. ``ignores_pads`` says that pads get a weight of exactly zero whatever numbers they hold,
-    so that they need not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a
-    real token always shows in the output, so that looking there is enough. ``gains_by_compiling``
-    says when ``sparing.compiled`` makes it faster: always, while training (when gradients are
-    recorded), or, empty, never; ``compiled`` that it was asked to, on this instance.
-    Everything that holds for all mechanisms is done here, once.
+    so they need not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a real
+    token always shows in the output, so checking the output is enough. ``gains_by_compiling`` says
+    when ``sparing.compiled`` makes it faster: always, while training (when gradients are recorded),
+    or, empty, never. ``compiled`` says that this instance is to be compiled. Everything common to
+    all mechanisms is done here, once.
     """
 
     traits: Traits
@@ -51,7 +51,7 @@ class Mechanism(nn.Module, abc.ABC):
 
     @final  # type: ignore[misc]  # nn.Module declares forward as an attribute
     def forward(self, *streams: Tensor, mask: Mask = NO_MASK) -> Tensor:
-        """Check, clean the pads, mix, and give zeros to queries that may see no key.
+        """Check, clean the pads, mix, and return zeros for queries that may see no key.
 
         Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is
         shaped like q. Raises ``Unsupported`` for a mask that the traits exclude and ``UsageError``
@@ -83,17 +83,17 @@ class Mechanism(nn.Module, abc.ABC):
         *,
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """The mechanism itself; one that names other ``streams`` takes those, in their order.
+        """The mechanism itself; one with other ``streams`` takes those, in their order.
 
-        What it may rely on: shapes, types and traits are checked; nothing is empty; k, v and x are
-        zero at pads, and so is q where queries and keys are one sequence (finite, where the class
-        ``ignores_pads``). Queries that ``mask`` lets see no key may get any finite value: they are
-        set to zero afterwards.
+        It may rely on these facts: shapes, types and traits are checked; nothing is empty; k, v and
+        x are zero at pads, and so is q where queries and keys are one sequence (finite, where the
+        class ``ignores_pads``). Queries that ``mask`` lets see no key may get any finite value:
+        they are set to zero afterwards.
         """
 
     @abc.abstractmethod
     def cost(self, work: Workload) -> Cost:
-        """The closed form of what one call costs, in whole numbers."""
+        """The closed-form cost of one call, in whole numbers."""
 
     def init_from(self, weights: dict[str, Tensor]) -> None:
         """Start own projections from the layer's, named q, k, v (weights) and q_bias, ...
@@ -110,7 +110,7 @@ class Mechanism(nn.Module, abc.ABC):
 
     @final
     def extra_repr(self) -> str:
-        """What ``print`` shows: heads and options."""
+        """Heads and options, for ``print``."""
         shown = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
         heads = f"{self.heads.count} heads of {self.heads.dim}"
         return f"{heads}, {shown}" if shown else heads
@@ -196,10 +196,10 @@ class Mechanism(nn.Module, abc.ABC):
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Let a part compute in the types that it chooses.
+    """Let a part compute in its own types.
 
-    Autocast would turn a product of what was widened to float32 back into half precision. Entered
-    only where autocast is on: an exported graph would carry the region along.
+    Autocast would turn a product of tensors widened to float32 back into half precision. Entered
+    only where autocast is on: an exported graph would include the region.
     """
     known = torch.amp.is_autocast_available(device_type)  # the meta device has none
     if known and torch.is_autocast_enabled(device_type):
@@ -212,7 +212,7 @@ def _name(mechanism: Mechanism) -> str:
 
 
 def _clean(name: str, tensor: Tensor, mask: Mask) -> Tensor:
-    """Zero what stands in padded slots: selected, not multiplied, since 0 x NaN is NaN."""
+    """Zero the padded slots: by selection, not by a product, since 0 x NaN is NaN."""
     keep = mask.keep
     if name == "q":
         keep = mask.keep_queries(tensor.shape[2])
@@ -230,16 +230,16 @@ def _keys(tensors: dict[str, Tensor]) -> int:
 
 
 def _surely_all(flags: Tensor) -> bool:
-    """Whether all flags are true, where looking is cheap: on CPU, and not while tracing."""
+    """Whether all flags are true, where reading them is cheap: on CPU, and not while tracing."""
     if flags.device.type != "cpu" or is_traced():
         return False
     return bool(flags.all())
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether a sum finds nothing but finite numbers; False where looking would cost too much.
+    """Whether a sum shows only finite numbers; False where reading it would cost too much.
 
-    That is elsewhere than on CPU, where it would stall the device, and while tracing.
+    That is everywhere but on CPU, where it would stall the device, and while tracing.
     """
     total = 0.0
     for tensor in tensors:
@@ -250,10 +250,10 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
 
 
 def _check_finite(tensors: dict[str, Tensor], mixed: Tensor, looked_at: Iterable[str]) -> None:
-    """Name the input that is not finite. On CPU only: elsewhere the look would stall the device.
+    """Name the input that is not finite. On CPU only: elsewhere reading would stall the device.
 
-    Sums find trouble cheaply (some kernels give zeros where all scores are NaN, so that the output
-    alone does not always tell); the inputs are searched only then.
+    Sums detect it cheaply; only then are the inputs searched. (Some kernels give zeros where all
+    scores are NaN, so the output alone does not always show it.)
     """
     if mixed.device.type != "cpu" or is_traced():
         return

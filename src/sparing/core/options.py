@@ -1,4 +1,4 @@
-"""A mechanism's options: which there are, and whether a value can be one."""
+"""A mechanism's options: their names, and the types of their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def option_defaults(mechanism: type) -> dict[str, object]:
 
 
 def require_options(name: str, mechanism: type, options: Mapping[str, object]) -> None:
-    """Raise ``UsageError`` for an option that there is not, or a value of another type."""
+    """Raise ``UsageError`` for an unknown option, or a value of another type."""
     known, hints = option_defaults(mechanism), _hints(mechanism)
     for option, value in options.items():
         if option not in known:
@@ -39,7 +39,7 @@ def _hints(mechanism: type) -> dict[str, Any]:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """What a function declares; nothing where a third party's names cannot be resolved."""
+    """The declared types of a function; none where a third party's names cannot be resolved."""
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
@@ -47,14 +47,14 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a declared type; what is declared in another way fits."""
+    """Whether a value is of a declared type; other declarations accept every value."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
     if origin in (Sequence, list, tuple):
-        kinds = Sequence if origin is Sequence else (list, tuple)  # JSON knows lists alone
+        kinds = Sequence if origin is Sequence else (list, tuple)  # JSON has only lists
         if not isinstance(value, kinds) or isinstance(value, str):
             return False
         return not parts or all(_fits(entry, parts[0]) for entry in value)

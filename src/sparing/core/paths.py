@@ -1,4 +1,4 @@
-"""Paths as people and files give them."""
+"""Paths from users and files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from sparing.core.errors import UsageError
 
-LONGEST_NAME = 255  # bytes of one name in a path, on all systems we run on
+LONGEST_NAME = 255  # bytes of one name in a path, on all supported systems
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
     """The path with ``~`` and ``~user`` replaced by that home.
 
-    Raises ``UsageError`` for a path that cannot be: of an unknown user's home, through links that
-    lead in a circle, with a name that is too long for any file, or with a null character.
+    Raises ``UsageError`` for an impossible path: of an unknown user's home, through a circle of
+    links, with too long a name, or with a null character.
     """
     text = os.fspath(path)
     longest = max((os.fsencode(part) for part in Path(text).parts), key=len, default=b"")

@@ -1,10 +1,10 @@
-"""What the processor can do: a name alone, as virtual machines give it, does not tell."""
+"""The abilities of the processor; its name alone, as in virtual machines, does not show them."""
 
 from __future__ import annotations
 
 import torch
 
-# Those that decide how fast PyTorch's kernels are, as ``torch.cpu.get_capabilities`` names them.
+# Those that PyTorch's kernels use, as ``torch.cpu.get_capabilities`` names them.
 INSTRUCTION_SETS = (
     "avx2",
     "avx512_f",
@@ -21,7 +21,7 @@ BFLOAT16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """The sets of instructions that this processor has, of those that matter to speed."""
+    """The instruction sets of this processor that matter to speed."""
     capabilities = torch.cpu.get_capabilities()
     return tuple(name for name in INSTRUCTION_SETS if capabilities.get(name, False))
 
@@ -29,7 +29,7 @@ def instruction_sets() -> tuple[str, ...]:
 def int8_sums_overflow() -> bool:
     """Whether products of 8-bit numbers are summed in 16 bits, which saturate: x86 without VNNI.
 
-    Weights of 7 bits cannot reach the end of 16 bits.
+    Sums with weights of 7 bits do not saturate 16 bits.
     """
     capabilities = torch.cpu.get_capabilities()
     sums_in_32_bits = ("avx512_vnni", "avx_vnni", "amx_int8")

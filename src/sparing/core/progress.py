@@ -1,4 +1,4 @@
-"""How far long work has come, told to whoever waits without every function passing it on."""
+"""Progress of long work, reported to the caller without every function passing it on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _waiting: ContextVar[Progress | None] = ContextVar("waiting", default=None)
 
 @contextmanager
 def told_to(progress: Progress) -> Iterator[None]:
-    """Inside, ``waiting`` gives this: a fraction of the work and a text for who waits for it."""
+    """Inside, ``waiting`` returns this: a function of the finished share and a text."""
     token = _waiting.set(progress)
     try:
         yield
@@ -21,5 +21,5 @@ def told_to(progress: Progress) -> Iterator[None]:
 
 
 def waiting() -> Progress | None:
-    """Whom to tell how far the work has come; None where nobody waits."""
+    """The function that receives progress; None if there is none."""
     return _waiting.get()

@@ -1,4 +1,4 @@
-"""Read files that anybody may have written: plain files only, and JSON within bounds."""
+"""Read untrusted files: plain files only, and JSON within bounds."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, BinaryIO, NoReturn
 from sparing.core.errors import DataError, SparingError
 
 DEEPEST = 100  # levels of lists and objects; our own files have at most ten
-LARGEST = 1e300  # of a number; sums and squares of what is larger overflow
+LARGEST = 1e300  # of a number; sums and squares of larger ones overflow
 DIGITS = 300  # of a whole number
 JSON_BYTES = 2**28  # of one file; the largest that a study wrote has 15 MB
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a file for reading in bytes; raises ``OSError`` for what is not a plain file.
+    """Open a file for reading in bytes; raises ``OSError`` unless it is a plain file.
 
-    A pipe, a socket or a device in a file's place would be waited on for ever.
+    Reading a pipe, a socket or a device instead of a file would block forever.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -41,9 +41,9 @@ def read_plain(path: Path) -> bytes:
 def parse_json(text: str | bytes, *, finite: bool = True) -> Any:
     """The value of a JSON text.
 
-    Raises ``ValueError`` for what is not JSON, for whole numbers of more than 300 digits and for
-    more than 100 levels of nesting; where ``finite``, also for NaN, infinities and fractions above
-    1e300 (transformers writes such into its own files).
+    Raises ``ValueError`` for a text that is not JSON, for whole numbers of more than 300 digits and
+    for more than 100 levels of nesting. Where ``finite``, it also raises it for NaN, infinities and
+    fractions above 1e300 (transformers writes such into its own files).
     """
     text = text.decode("utf-8") if isinstance(text, bytes) else text
     hooks: dict[str, Any] = {"parse_constant": _refuse, "parse_float": _fraction} if finite else {}
@@ -88,7 +88,7 @@ def read_object(
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _whole_number(text: str) -> int:
@@ -105,7 +105,7 @@ def _fraction(text: str) -> float:
 
 
 def _require_shallow(content: Any) -> None:
-    """Raise ``ValueError`` where a value is nested too deep; without recursion of its own."""
+    """Raise ``ValueError`` where a value is nested too deep; it does not recurse itself."""
     level = [content]
     for _ in range(DEEPEST):
         level = [

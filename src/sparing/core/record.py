@@ -1,4 +1,4 @@
-"""A number with everything that makes it a result: machine, count, spread, source."""
+"""A number with all its context: machine, count, spread, source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.core.writing import append, open_existing
 
 Obtained = Literal["measured", "integrated", "estimated", "modelled", "paper"]
 Label = str | int | float | bool | None
-LARGEST = 1e30  # of any measured number; squares and ratios of what is larger leave the float range
+LARGEST = 1e30  # of any measured number; squares and ratios of larger ones leave the float range
 
 
 def _now() -> str:
@@ -26,9 +26,9 @@ def _now() -> str:
 class Record:
     """One result.
 
-    ``labels`` say what it belongs to (arm, seed, tokens, ...); ``interval`` is its 95 % interval,
-    ``count`` how many measurements stand behind it; ``obtained`` how it came about; ``machine``
-    and ``commit`` name where and with what code; ``cell`` is the key of the run that made it.
+    ``labels`` say what it belongs to (arm, seed, tokens, ...). ``interval`` is its 95 % interval,
+    ``count`` the number of measurements, ``obtained`` the method. ``machine`` and ``commit``
+    identify the machine and the code; ``cell`` is the key of the run that made it.
     """
 
     name: str
@@ -44,25 +44,25 @@ class Record:
     time: str = field(default_factory=_now)
 
     def to_json(self) -> str:
-        """One line of JSON; raises ``DataError`` for what could not be read back."""
+        """One line of JSON; raises ``DataError`` for a record that could not be read back."""
         problem = _problem(self)
         if problem:
-            raise DataError(f"the result {self.name!r} cannot be kept: {problem}")
+            raise DataError(f"the result {self.name!r} cannot be stored: {problem}")
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
 
 
 def _from_dict(entry: dict[str, Any]) -> Record:
-    """The record of a line; ``ValueError`` or ``TypeError`` where it is none that was written."""
+    """The record of a line; ``ValueError`` or ``TypeError`` for a line that is not a record."""
     interval = entry.get("interval")
     record = Record(**{**entry, "interval": tuple(interval) if interval else None})
     problem = _problem(record)
     if problem:
-        raise ValueError(problem)  # it would not be evaluated, and fail later
+        raise ValueError(problem)  # it would fail later, in evaluation
     return record
 
 
 def _problem(record: Record) -> str:
-    """What makes a record none that can be evaluated; empty where it can."""
+    """Why a record cannot be evaluated; empty if it can."""
     texts = ("name", "unit", "obtained", "cell", "machine", "commit", "time")
     for name in texts:
         if not isinstance(getattr(record, name), str):
@@ -88,13 +88,13 @@ def _label_problem(labels: object) -> str:
 
 
 def is_finite(value: object) -> bool:
-    """Whether this is a number to compute with: no bool, no NaN, of a size of at most 1e30."""
+    """Whether this is a number to compute with: not a bool or NaN, and at most 1e30 in size."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and -LARGEST <= value <= LARGEST  # type: ignore[operator]  # NaN fails both
 
 
 class RecordLog:
-    """An append-only file of records that survives being killed in the middle of a write."""
+    """An append-only file of records that survives a kill in the middle of a write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class RecordLog:
     def append(self, records: list[Record]) -> None:
         """Add records as whole lines, on disk before this returns.
 
-        A line that an earlier run left half-written is cut off first.
+        A half-written line of an earlier run is cut off first.
         """
         self._drop_torn_line()
         lines = "".join(record.to_json() + "\n" for record in records)

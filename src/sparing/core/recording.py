@@ -1,7 +1,7 @@
-"""One door for what happens inside a forward pass: scores, kept shares, auxiliary losses.
+"""The log of a forward pass: scores, kept shares, auxiliary losses.
 
 Attributes written in ``forward`` hold graphs alive and break compile, export and checkpointing;
-here nothing is kept unless somebody listens.
+here nothing is kept unless a log is open.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _open_log: ContextVar[_OpenLog | None] = ContextVar("sparing_log", default=None)
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Log]:
-    """Collect what mechanisms and adaptive layers report while the block is open.
+    """Collect the reports of mechanisms and adaptive layers while the block is open.
 
-    Gives a dictionary from names such as ``encoder.layer.0.attention.self.sparing/residual`` to
-    the tensors reported, in the order of the calls. Only what ``model`` contains is heard.
+    Returns a dictionary from names such as ``encoder.layer.0.attention.self.sparing/residual`` to
+    the reported tensors, in the order of the calls. Only modules inside ``model`` are recorded.
     """
     opened = _OpenLog({}, {id(module): name for name, module in model.named_modules()})
     token = _open_log.set(opened)
@@ -44,7 +44,7 @@ def record(model: nn.Module) -> Iterator[Log]:
 
 
 def is_heard(module: nn.Module) -> bool:
-    """Whether an open log listens to the module: ask before computing what only a log wants."""
+    """Whether an open log records the module: check before computing values for a log only."""
     if torch.compiler.is_compiling():
         return False
     opened = _open_log.get()
@@ -52,7 +52,7 @@ def is_heard(module: nn.Module) -> bool:
 
 
 def report(module: nn.Module, name: str, value: Tensor) -> None:
-    """Hand ``value`` to the open log under the module's name; without one, do nothing."""
+    """Pass ``value`` to the open log under the module's name; without a log, do nothing."""
     if torch.compiler.is_compiling():
         return
     opened = _open_log.get()

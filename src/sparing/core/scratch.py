@@ -20,8 +20,9 @@ LONGEST_NAME = 100  # of the name that a scratch folder repeats, in bytes; syste
 def scratch_beside(target: Path) -> Iterator[Path]:
     """A new, empty folder on the file system of ``target``, to be moved there by ``replace``.
 
-    It is removed when the block ends, with what has not been moved. What a killed process left for
-    the same target is removed first. Raises ``OSError`` where nothing can be written.
+    It is removed when the block ends, with everything that has not been moved. Leftovers of a
+    killed process for the same target are removed first. Raises ``OSError`` where nothing can be
+    written.
     """
     with scratch_inside(target.parent, target.name) as folder:
         yield folder
@@ -29,13 +30,13 @@ def scratch_beside(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_inside(parent: Path, name: str) -> Iterator[Path]:
-    """As ``scratch_beside``, of a ``parent`` that is there; ``name`` says what it is for."""
+    """As ``scratch_beside``, in an existing ``parent``; ``name`` states its purpose."""
     prefix = f".{os.fsdecode(os.fsencode(name)[:LONGEST_NAME])}."
     _sweep(parent, prefix)
     outer = Path(tempfile.mkdtemp(prefix=prefix, suffix=SUFFIX, dir=parent))
     mark = -1
     try:
-        # locked before it says what it is: nobody takes it for a dead process's
+        # locked before it is marked: no process takes it for a dead process's
         mark = os.open(outer / MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         _locked(mark)
         os.write(mark, MARKED)
@@ -54,7 +55,7 @@ def _sweep(parent: Path, prefix: str) -> None:
     """Remove the marked folders of processes that have ended; all else stays."""
     try:
         names = os.listdir(parent)
-    except OSError:  # a folder may be written and not read
+    except OSError:  # a folder may be writable and not readable
         return
     for name in names:
         if name.startswith(prefix) and name.endswith(SUFFIX):
@@ -75,13 +76,13 @@ def _remove_dead(folder: Path) -> None:
 
 
 def _remove(outer: Path) -> None:
-    """Remove a scratch folder; its mark goes last, so that the rest of a removal can follow."""
+    """Remove a scratch folder; its mark goes last, so that an interrupted removal can continue."""
     shutil.rmtree(outer / CONTENT, ignore_errors=True)
     shutil.rmtree(outer, ignore_errors=True)
 
 
 def _locked(mark: int) -> bool:
-    """Whether this process now holds the lock of an open mark; it goes when the process does."""
+    """Whether this process now holds the lock of an open mark; it ends with the process."""
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # held by another; or a file system without locks, where nothing is swept

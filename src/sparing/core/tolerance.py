@@ -1,4 +1,4 @@
-"""How far apart two right answers may lie, per element type, each with its reason."""
+"""The tolerated difference of two correct results, per element type, with its reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Tolerance(NamedTuple):
-    """Relative and absolute tolerance, and why they are what they are."""
+    """Relative and absolute tolerance, and their reason."""
 
     relative: float
     absolute: float

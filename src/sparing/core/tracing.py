@@ -6,11 +6,11 @@ import torch
 
 
 def is_traced() -> bool:
-    """Whether this call becomes a graph, or runs under ``torch.vmap`` and its like.
+    """Whether this call becomes a graph, or runs under ``torch.vmap`` and similar transforms.
 
     True for ``torch.compile``, ``torch.export``, ``torch.jit.trace``, both ONNX exporters, and the
-    transforms of ``torch.func``. A branch on values (is anything padded?) would be recorded as it
-    happened to go, and a loop over tokens with its present length; vmap refuses both.
+    transforms of ``torch.func``. A branch on values (is anything padded?) would be recorded as
+    taken in this call, and a loop over tokens with its present length; vmap refuses both.
     """
     return (
         torch.compiler.is_compiling()
@@ -22,7 +22,7 @@ def is_traced() -> bool:
 def is_exported() -> bool:
     """Whether this call is recorded once, by ``torch.export``, a trace or an exporter to ONNX.
 
-    ``torch.compile`` is left out: it falls back to Python where a value decides.
+    ``torch.compile`` is excluded: it falls back to Python where a value decides.
     """
     return (
         torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]

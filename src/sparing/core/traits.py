@@ -1,4 +1,4 @@
-"""What a mechanism can do, declared once and checked in both directions by the contract."""
+"""The abilities of a mechanism, declared once and checked in both directions by the contract."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ class Traits:
     causal: honours ``Mask(causal=True)``; padding: honours ``Mask(keep=...)``; cross: queries may
     be another sequence than keys; any_length: serves every length (otherwise up to
     ``Heads.tokens``); exact: equals softmax(q k^T / sqrt(dim)) v; permutable: permuting the keys
-    with their values changes nothing; random: draws random numbers at construction;
-    differentiable: gradients are the true ones (otherwise only finite); exportable:
-    ``torch.export`` at one length runs at another; onnx: what ``torch.onnx.export(dynamo=True)``
-    writes gives the same answers in onnxruntime, for any batch, length and padding. ``family``
-    groups it in lists and tables (one of ``FAMILIES``); ``arm`` says that a study of all mechanisms
-    takes it up.
+    with their values changes nothing; random: draws random numbers at construction; differentiable:
+    gradients are the true ones (otherwise only finite); exportable: ``torch.export`` at one length
+    runs at another; onnx: the file of ``torch.onnx.export(dynamo=True)`` gives the same answers in
+    onnxruntime, for any batch, length and padding. ``family`` groups it in lists and tables (one of
+    ``FAMILIES``); ``arm`` says that a study of all mechanisms includes it.
     """
 
     paper: str

@@ -1,4 +1,4 @@
-"""How much work a mechanism is given, and what it costs in closed form."""
+"""The work of a mechanism's call, and its cost in closed form."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Workload:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a call costs, in closed form: a model, not a measurement.
+    """The cost of a call in closed form: a model, not a measurement.
 
-    ``matmul_flops`` counts matrix products, a multiply-add as 2, and is held against PyTorch's
-    counter; ``other_flops`` counts elementwise work with one per operation (an exponential is
-    one); ``peak_bytes`` the largest live extra memory of an inference call, its output included;
-    ``params`` the mechanism's own trainable numbers. ``upper_bound`` says that inputs decide how
-    much is done, and that no input takes more than this.
+    ``matmul_flops`` counts matrix products, a multiply-add as 2, and is checked against PyTorch's
+    counter. ``other_flops`` counts elementwise work with one per operation (an exponential is one).
+    ``peak_bytes`` is the largest live extra memory of an inference call, its output included;
+    ``params`` the mechanism's own trainable parameters. ``upper_bound`` says that the cost depends
+    on the inputs, and that no input costs more than this.
     """
 
     matmul_flops: int

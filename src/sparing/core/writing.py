@@ -1,4 +1,4 @@
-"""Write files: whole or not at all, through no link, readable by whom the umask lets read."""
+"""Write files: whole or not at all, through no link, with a mode by the umask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def _make(path: Path) -> int:
-    """Make an empty file that must not exist yet; its mode is what the umask leaves of 0666."""
+    """Create an empty file that must not exist yet; its mode is 0666 less the umask."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
     try:
         return os.fstat(descriptor).st_mode & 0o777
@@ -26,10 +26,10 @@ def _make(path: Path) -> int:
 def replacing(path: Path) -> Iterator[Path]:
     """A new file to write to, in a scratch folder beside ``path``; it is moved there at the end.
 
-    Readers see the old file or the new one whole. A link at ``path`` is replaced, not followed.
-    The file is on disk before it is moved. Its mode follows the umask, also where a library
-    wrote it with another. Nothing is left where the block raises; what a killed process left is
-    removed by the next call for the same path. Missing folders are made.
+    Readers see the old file or the new one whole. A link at ``path`` is replaced, not followed. The
+    file is on disk before it is moved. Its mode follows the umask, also where a library wrote it
+    with another. Nothing is left where the block raises; the next call for the same path removes
+    the leftovers of a killed process. Missing folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with scratch_beside(path) as folder:
@@ -50,14 +50,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def open_existing(path: Path) -> BinaryIO:
-    """Open a file that is there for writing from its start on; raises ``OSError`` for a link."""
+    """Open an existing file for writing from its start on; raises ``OSError`` for a link."""
     return os.fdopen(os.open(path, os.O_RDWR | _SAFE), "rb+")
 
 
 def append(path: Path, content: bytes) -> None:
-    """Add bytes to a file, made where it is missing; they are on disk before this returns.
+    """Add bytes to a file, created if missing; they are on disk before this returns.
 
-    Raises ``OSError`` for a link. Missing folders are made.
+    Raises ``OSError`` for a link. Missing folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o666)
@@ -68,14 +68,14 @@ def append(path: Path, content: bytes) -> None:
 
 
 def open_lock(path: Path) -> BinaryIO:
-    """Open a file to be locked, made where it is missing and never cut; ``OSError`` for a link."""
+    """Open a file to be locked, created if missing and never cut; ``OSError`` for a link."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o666), "rb+")
 
 
 def modes_by_umask(folder: Path) -> None:
-    """Give the weights in a folder the modes that the umask leaves of 0666.
+    """Give the weights in a folder the mode 0666 less the umask.
 
-    safetensors writes them through temporary files that the owner alone may read.
+    safetensors writes them through temporary files that only the owner may read.
     """
     with scratch_inside(folder, "mode") as scratch:
         mode = _make(scratch / "probe")

@@ -15,11 +15,12 @@ from sparing.core.mechanism import NO_MASK
 class Attention(nn.Module):
     """Projects to queries, keys and values, mixes with a mechanism, projects back.
 
-    ``width`` is the layer's width, divided among ``heads``; ``mechanism`` a name, with ``options``
-    its own; ``tokens`` the longest sequence, for mechanisms that need it. Mechanisms that draw have
-    a ``seed``: give each layer of a stack another one, as ``swap`` does, or all draw alike. With
-    ``mechanism="softmax"`` and the same weights it computes what ``torch.nn.MultiheadAttention``
-    (``batch_first=True``) computes, but takes a ``Mask`` and has no attention weights to return.
+    ``width`` is the layer's width, divided among ``heads``. ``mechanism`` is a name, with its
+    ``options``; ``tokens`` is the longest sequence, for mechanisms that need it. Random mechanisms
+    have a ``seed``: give each layer of a stack another one, as ``swap`` does, or all layers are
+    alike. With ``mechanism="softmax"`` and the same weights it computes what
+    ``torch.nn.MultiheadAttention`` (``batch_first=True``) computes, but takes a ``Mask`` and
+    returns no attention weights.
 
     Raises ``UsageError`` when the heads do not divide the width or a name is unknown.
     """
@@ -64,7 +65,7 @@ class Attention(nn.Module):
             "k": self._split(self.k_projection(source)),
             "v": self._split(self.v_projection(source)),
         }
-        # autocast lowers what projections give, not what they read
+        # autocast lowers the outputs of projections, not their inputs
         tensors["x"] = x.to(tensors["q"].dtype)
         chosen = (tensors[name] for name in self.mechanism.streams)
         mixed = self.mechanism(*chosen, mask=mask)

@@ -1,4 +1,4 @@
-"""Dropping tokens of a padded batch with shapes that follow from shapes alone, for export."""
+"""Dropping tokens of a padded batch with shapes that depend on shapes alone, for export."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEHIND = 1 << 30
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many tokens a share is, in whole numbers, rounded up, never below ``least``."""
+    """The number of tokens in a share, rounded up, never below ``least``."""
 
     parts: int
     of: int
@@ -28,18 +28,18 @@ class Capacity:
         return cls(fraction.numerator, fraction.denominator, least)
 
     def of_count(self, count: int) -> int:
-        """Of a number of tokens (which may be a traced size)."""
+        """The capacity of ``count`` tokens (which may be a traced size)."""
         share = (count * self.parts + self.of - 1) // self.of
         # a share of one token or more is at least 1, and a traced size has no simple maximum
         return share if self.least == 1 else min(count, max(self.least, share))
 
     def of_lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """Of each sequence's tokens."""
+        """The capacity of each sequence."""
         share = (lengths * self.parts + self.of - 1) // self.of
         return share.clamp(min=self.least).minimum(lengths)
 
     def keep_after(self, keep: Bool[Tensor, "batch tokens"]) -> Bool[Tensor, "batch fewer_tokens"]:
-        """The mask after the dropping: each sequence's kept tokens come first."""
+        """The mask after tokens were dropped: each sequence's kept tokens come first."""
         places = torch.arange(self.of_count(keep.shape[1]), device=keep.device)
         return places < self.of_lengths(keep.sum(1))[:, None]
 
@@ -50,9 +50,9 @@ def drop_padded(
     keep: Bool[Tensor, "batch tokens"] | None,
     capacity: Capacity,
 ) -> Float[Tensor, "batch fewer_tokens width"]:
-    """Each sequence's most attended tokens, in their order, then pads; the first always stays.
+    """Each sequence's most attended tokens, in order, then pads; the first always stays.
 
-    The same tokens as ``kept_tokens`` takes from packed rows, but for ties.
+    The same tokens as ``kept_tokens`` takes from packed rows, except for ties.
     """
     batch, tokens, width = rows.shape
     most = capacity.of_count(tokens)
@@ -63,7 +63,7 @@ def drop_padded(
     if keep is None:
         places = chosen.sort(dim=1).values
     else:
-        # what is beyond a sequence's own count goes behind its kept tokens, as a pad
+        # tokens beyond a sequence's own count go behind its kept tokens, as pads
         extra = torch.arange(most, device=rows.device) >= capacity.of_lengths(keep.sum(1))[:, None]
         behind = chosen.where(~extra, chosen + BEHIND).sort(dim=1).values
         places = behind.where(behind < BEHIND, behind - BEHIND)

@@ -1,4 +1,4 @@
-"""A learned confidence: how probable it is that an early answer is the whole model's."""
+"""A learned confidence: the probability that an early answer is the whole model's."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ANSWER_FEATURES = 4
 def answer_features(
     logits: Float[Tensor, "batch classes"],
 ) -> Float[Tensor, "batch features"]:
-    """What an answer tells of its own doubt, in float32, four numbers for each input.
+    """Features of an answer's doubt, in float32, four numbers for each input.
 
     The largest probability, its lead over the next, the entropy in nats, and the lead of the
-    logits; it takes two classes at least.
+    logits; it needs two classes at least.
     """
     logits = logits.detach().float()
     likely = logits.softmax(-1)
@@ -32,12 +32,12 @@ class ConfidenceHead(nn.Module):
     """The probability that an exit's answer is the whole model's, by logistic regression.
 
     It reads the row that the exit head reads and ``answer_features`` of its logits. It computes in
-    float32, so that a threshold means the same in every precision. Before it is fitted it is never
-    sure of anything: 0.5.
+    float32, so that a threshold means the same in every precision. Before it is fitted it returns
+    0.5.
 
     Source: the target is the consistency of Schuster et al., 2022 (CALM), arXiv 2207.07061, section
-    3.4 (early-exit classifier). What differs: it also sees the answer, and it is fitted after
-    the training, by a convex problem, so that the model stays as it is.
+    3.4 (early-exit classifier). What differs: it also sees the answer, and it is fitted after the
+    training, by a convex problem, so the model does not change.
     """
 
     def __init__(self, width: int) -> None:
@@ -48,7 +48,7 @@ class ConfidenceHead(nn.Module):
 
     @property
     def flops(self) -> int:
-        """What its matrix product takes for one input; a multiply-add is 2."""
+        """FLOPs of its matrix product for one input; a multiply-add is 2."""
         return 2 * self.linear.weight.numel()
 
     def forward(
@@ -64,5 +64,5 @@ class ConfidenceHead(nn.Module):
 def confidence_inputs(
     pooled: Float[Tensor, "batch width"], logits: Float[Tensor, "batch classes"]
 ) -> Float[Tensor, "batch features"]:
-    """What a confidence head reads, in float32."""
+    """The inputs of a confidence head, in float32."""
     return torch.cat([pooled.detach().float(), answer_features(logits)], -1)

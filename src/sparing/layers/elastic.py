@@ -1,4 +1,4 @@
-"""One encoder layer of which the first heads and the first neurons are a layer too."""
+"""One encoder layer whose first heads and first neurons are a layer too."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LARGE_SQUARE = 1 << 20
 
 @dataclass(frozen=True)
 class LayerForm:
-    """What all layers of an encoder share.
+    """The settings that all layers of an encoder share.
 
     ``norm_first`` normalises before attention and feed-forward, as vision transformers do, instead
     of after, as BERT does. ``scale`` multiplies the scores; it stays that of the full heads when
-    their queries and keys are narrowed, so that the scores estimate the full ones.
+    their queries and keys are narrowed, so the scores estimate the full ones.
     """
 
     width: int
@@ -36,12 +36,12 @@ class LayerForm:
 
 
 class ElasticLayer(nn.Module):
-    """Self-attention and feed-forward, in heads and neurons that stand in order of importance.
+    """Self-attention and feed-forward, with heads and neurons in order of importance.
 
     Keeping the first ``heads`` takes their queries, keys, values and their part of the output
-    projection, and keeping the first ``neurons`` both of their weights: contiguous slices, so that
-    nothing is copied and what is not kept is not computed. The projections of one head lie together
-    (queries, keys, values) for that reason.
+    projection. Keeping the first ``neurons`` takes their part of both weights. These are contiguous
+    slices, so nothing is copied and dropped parts are not computed. For that reason the projections
+    of one head (queries, keys, values) are adjacent.
 
     Shapes: rows (..., width) in and out, in either layout of ``layers.packing``.
 
@@ -59,14 +59,14 @@ class ElasticLayer(nn.Module):
         self.fall = nn.Linear(sizes.neurons, form.width)
         self.attention_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
         self.feed_forward_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
-        # transformers sets both: whether, and how, to compute the layer again in the backward pass
+        # transformers sets both: whether and how to recompute the layer in the backward pass
         self.gradient_checkpointing = False
         self._gradient_checkpointing_func: Callable[..., Any] | None = None
 
     def forward(
         self, rows: Tensor, layout: Layout, heads: int, neurons: int
     ) -> Float[Tensor, "... width"]:
-        """The layer's output with so many heads and neurons."""
+        """The layer's output with ``heads`` heads and ``neurons`` neurons."""
         if self._checkpoints():
             return self._gradient_checkpointing_func(self._plain, rows, layout, heads, neurons)  # type: ignore[misc,no-any-return]
         return self._plain(rows, layout, heads, neurons)
@@ -85,11 +85,11 @@ class ElasticLayer(nn.Module):
         neurons: int,
         paid: Float[Tensor, "batch tokens"] | None = None,
     ) -> tuple[Float[Tensor, "... width"], Float[Tensor, "batch tokens"]]:
-        """The output, and the attention that each token received: its mean over heads and queries.
+        """The output, and each token's received attention: its mean over heads and queries.
 
         An even share is 1 / tokens of the sequence; pads receive none. Needs the square of scores,
-        of this one layer. ``paid`` (0 at pads) weighs each token, as a key and as one of those that
-        the mean is over: 0 is as if it were not there.
+        of this one layer. ``paid`` (0 at pads) weights each token as a key and in the mean: 0
+        removes the token.
         """
         inputs = (rows, layout, heads, neurons, paid)
         if self._checkpoints():
@@ -103,7 +103,7 @@ class ElasticLayer(nn.Module):
         if not _in_parts(streams[0]):
             mixed, received = self._scored(streams, seen, paid)
             return self._finish(rows, self._join(mixed, layout), neurons), received
-        # one sequence at a time: the squares of a whole batch would be the peak of all memory
+        # one sequence at a time: the squares of a whole batch would dominate the memory
         parts = []
         for index in range(len(streams[0])):
             one = slice(index, index + 1)
@@ -116,7 +116,7 @@ class ElasticLayer(nn.Module):
     def _scored(
         self, streams: tuple[Tensor, Tensor, Tensor], visible: Tensor | None, paid: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """What attention gives (batch, heads, tokens, dim), and what each token received."""
+        """The output of attention (batch, heads, tokens, dim), and the received attention."""
         q, k, v = streams
         scores = (q * self.form.scale) @ k.transpose(-1, -2)
         if visible is not None:
@@ -137,7 +137,7 @@ class ElasticLayer(nn.Module):
     def flops(
         self, tokens: Float[Tensor, " batch"], heads: int, neurons: int
     ) -> Float[Tensor, " batch"]:
-        """What the matrix products take for inputs of so many tokens; a multiply-add is 2."""
+        """FLOPs of the matrix products for inputs of these lengths; a multiply-add is 2."""
         size, width = self.sizes, self.form.width
         weights = heads * (self.head_rows + size.value_dim) * width + 2 * neurons * width
         return 2 * tokens * (weights + tokens * heads * (size.query_dim + size.value_dim))
@@ -162,7 +162,7 @@ class ElasticLayer(nn.Module):
         return self._join(mixed, layout)
 
     def _join(self, mixed: Tensor, layout: Layout) -> Tensor:
-        """The heads' results side by side, through their part of the output projection."""
+        """The heads' results concatenated, through their part of the output projection."""
         joined = layout.lay(mixed.transpose(1, 2).flatten(2))
         return F.linear(joined, self.output.weight[:, : joined.shape[-1]], self.output.bias)
 

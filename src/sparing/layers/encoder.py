@@ -1,4 +1,4 @@
-"""A stack of elastic layers that drops tokens on the way and lets inputs leave early."""
+"""A stack of elastic layers that drops tokens between layers and has early exits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sparing.layers.plan import LayerSizes, Plan
 
 @dataclass(frozen=True)
 class HeadForm:
-    """A classification head: perhaps a norm, perhaps a dense layer, then the classes.
+    """A classification head: an optional norm, an optional dense layer, then the classes.
 
     ``activation`` is that of the dense layer, "tanh" or "gelu"; empty leaves the layer out, and
-    ``norm_epsilon`` None the norm. ``averages`` reads the mean of all tokens but the first that are
-    left, instead of the first.
+    ``norm_epsilon`` None the norm. ``averages`` reads the mean of all remaining tokens but the
+    first, instead of the first.
     """
 
     width: int
@@ -38,12 +38,12 @@ class HeadForm:
 
     @property
     def least_tokens(self) -> int:
-        """How many tokens of an input have to be left for the head to read."""
+        """How many tokens of an input must remain for the head to read."""
         return 2 if self.averages else 1
 
 
 class ExitHead(nn.Module):
-    """Class logits from one row an input; every exit has one, and the end."""
+    """Class logits from one row an input; every exit, and the end, has one."""
 
     def __init__(self, form: HeadForm) -> None:
         super().__init__()
@@ -57,16 +57,16 @@ class ExitHead(nn.Module):
 
     @property
     def flops(self) -> int:
-        """What its matrix products take for one input; a multiply-add is 2."""
+        """FLOPs of its matrix products for one input; a multiply-add is 2."""
         weights = self.classifier.weight.numel()
         return 2 * (weights + (0 if self.dense is None else self.dense.weight.numel()))
 
     def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "batch width"]:
-        """What the head reads of each input's rows: the first, or the mean of the others."""
+        """The head's input from each input's rows: the first, or the mean of the others."""
         return mean_after_first(rows, layout) if self.form.averages else layout.first(rows)
 
     def forward(self, first: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
-        """The logits of what ``pool`` gave."""
+        """The logits of a result of ``pool``."""
         if self.norm is not None:
             first = self.norm(first)
         if self.dense is not None:
@@ -97,7 +97,7 @@ class AdaptiveEncoder(nn.Module):
 
     @property
     def sizes(self) -> list[LayerSizes]:
-        """What each layer has."""
+        """The sizes of each layer."""
         return [self._at(number).sizes for number in range(1, len(self.layers) + 1)]
 
     @property
@@ -106,7 +106,7 @@ class AdaptiveEncoder(nn.Module):
         return tuple(int(number) for number in self.heads)
 
     def forward(self, rows: Float[Tensor, "rows width"], layout: Packed, plan: Plan) -> Spent:
-        """Run the plan on packed rows; an input that leaves, or a token dropped, costs no more.
+        """Run the plan on packed rows; inputs that left and dropped tokens cost no more.
 
         Inputs that go on narrower become a batch of their own, which runs its own slices.
         """
@@ -126,7 +126,7 @@ class AdaptiveEncoder(nn.Module):
         return Spent(results.logits, results.layers)
 
     def _run(self, group: Group, plan: Plan, first: int, results: Found) -> None:
-        """Run a group from layer ``first`` on; what is narrower leaves it and runs by itself."""
+        """Run a group from layer ``first`` on; narrower inputs leave it and run separately."""
         for number in range(first, plan.layers + 1):
             if results.flops is not None:
                 results.flops[group.index.cpu()] += self.flops(group.layout.lengths, plan, number)
@@ -166,25 +166,25 @@ class AdaptiveEncoder(nn.Module):
             self.confidences[str(number)] = ConfidenceHead(width).to(like.device, like.dtype)
 
     def add_gates(self, kind: str, places: Sequence[int]) -> None:
-        """New gates after layers before the last, in place of those that there were.
+        """Put new gates after layers before the last, replacing existing ones.
 
         Kinds are those of ``layers.gates``: "threshold" (LTP), "skim" (Transkimmer), "random". A
         plan uses them with ``gated=True``. Raises ``UsageError`` for other kinds and layers, and
-        for heads that read the mean of all tokens, which gates would take from them.
+        for heads that read the mean of all tokens, which gates would drop.
         """
         last = len(self.layers)
         if not places or any(not 1 <= number < last for number in places):
             raise UsageError(f"gates come after layers 1 to {last - 1}, got {list(places)}")
         head = self.head(last)
         if head.form.averages:
-            raise UsageError("the model answers from all its tokens: gates need a class token")
+            raise UsageError("the model's head reads all tokens: gates need a class token")
         like = head.classifier.weight
         gates = {str(n): new_gate(kind, head.form.width, n) for n in sorted(set(places))}
         self.gates = nn.ModuleDict(gates).to(like.device, like.dtype)
         self.gate_kind = kind
 
     def gate(self, plan: Plan, number: int) -> Any:
-        """The gate that a plan asks after a layer; None where it asks none."""
+        """The gate that a plan uses after a layer; None if it uses none."""
         used = plan.gated and number < plan.layers and str(number) in self.gates
         return self.gates[str(number)] if used else None
 
@@ -204,9 +204,9 @@ class AdaptiveEncoder(nn.Module):
         logits: Float[Tensor, "batch classes"],
         plan: Plan,
     ) -> Float[Tensor, " batch"]:
-        """How sure each input is at the exit after a layer, from 0 to 1; NaN is above nothing.
+        """The confidence of each input at the exit after a layer, from 0 to 1.
 
-        In float32, so that a threshold means the same in every precision.
+        NaN is above nothing. In float32, so that a threshold means the same in every precision.
         """
         if plan.confidence == "softmax":
             return logits.detach().float().softmax(-1).amax(-1)
@@ -214,10 +214,11 @@ class AdaptiveEncoder(nn.Module):
         return learned
 
     def trace(self, rows: Tensor, layout: Packed, plan: Plan, *, soft: bool = False) -> Trace:
-        """Run a plan to its end, whatever its threshold, and tell what every exit would answer.
+        """Run a plan to its end, whatever its threshold, and return the answers of every exit.
 
-        In a ``soft`` pass gates drop nothing, so that they can learn: how far they are open weighs
-        the attention paid to a token. Raises ``UsageError`` where inputs may go on narrower then.
+        In a ``soft`` pass gates drop nothing, so that they can learn: the degree to which a token
+        is open weights the attention paid to it. Raises ``UsageError`` where inputs may go on
+        narrower then.
         """
         if soft and plan.gated:
             return self._soft_trace(rows, layout, plan)
@@ -279,7 +280,7 @@ class AdaptiveEncoder(nn.Module):
         return self.heads[str(number)]  # type: ignore[return-value]
 
     def check_runs(self, plan: Plan) -> None:
-        """Raise ``UsageError`` when the plan asks for more than there is, exit heads included."""
+        """Raise ``UsageError`` when the plan needs more than the encoder has."""
         plan.check_fits(self.sizes)
         for number in (*plan.exits, *plan.computed_exits):
             self.head(number)
@@ -292,9 +293,9 @@ class AdaptiveEncoder(nn.Module):
     def flops(
         self, lengths: Int[Tensor, " batch"], plan: Plan, number: int
     ) -> Float[Tensor, " batch"]:
-        """What a layer's matrix products take for inputs of these tokens; a multiply-add is 2.
+        """FLOPs of a layer's matrix products for inputs of these tokens; a multiply-add is 2.
 
-        The exit head after it, and its confidence head, count where the plan asks them.
+        The exit head after it, and its confidence head, count where the plan uses them.
         """
         layer = self._at(number)
         heads, neurons = plan.heads[number - 1], plan.neurons[number - 1]
@@ -339,5 +340,5 @@ class AdaptiveEncoder(nn.Module):
 def _go_on(
     rows: Tensor, chosen: Bool[Tensor, " rows"] | None, layout: Packed
 ) -> tuple[Tensor, Packed]:
-    """The rows that are kept, and their layout."""
+    """The chosen rows, and their layout."""
     return (rows, layout) if chosen is None else (rows[chosen], layout.choose(chosen))

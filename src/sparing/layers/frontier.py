@@ -1,4 +1,4 @@
-"""What an adaptive model's plans cost, and how good they are."""
+"""The costs and scores of an adaptive model's plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparing.layers.plan import Plan
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """A plan, its expected arithmetic as a share of the dense model's, and how good it was.
+    """A plan, its expected FLOPs as a share of the dense model's, and its score.
 
     ``score`` is the task's metric on the split that the frontier was measured on; None where it was
     not measured.
@@ -24,7 +24,7 @@ class FrontierPoint:
 
     def __post_init__(self) -> None:
         if not 0 < self.cost_share < math.inf:
-            raise UsageError(f"a plan's share of the arithmetic is above 0, got {self.cost_share}")
+            raise UsageError(f"a plan's share of the FLOPs must be above 0, got {self.cost_share}")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -32,7 +32,7 @@ class FrontierPoint:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> FrontierPoint:
-        """What ``to_dict`` gave."""
+        """The inverse of ``to_dict``."""
         try:
             return cls(**{**content, "plan": Plan.from_dict(content["plan"])})
         except (TypeError, KeyError) as error:
@@ -40,6 +40,6 @@ class FrontierPoint:
 
 
 def by_score(point: FrontierPoint, whole: FrontierPoint) -> tuple[float, float]:
-    """Unmeasured plans come last, but for the whole model, which is what all are held against."""
+    """Unmeasured plans come last, but for the whole model, the baseline of all."""
     unknown = 1.0 if point is whole else -1.0
     return (point.score if point.score is not None else unknown, point.cost_share)

@@ -1,8 +1,8 @@
-"""Which tokens go on: those that receive most attention, or those that a learned gate lets through.
+"""Which tokens go on: the most attended ones, or those that a learned gate opens.
 
-A gate tells log-odds for every token; at inference those above 0 go on and the others are not
-computed any more. In training nothing is dropped: how far a token is open weighs the attention
-that others pay to it, so that at 0 and 1 the result is that of dropping, and gradients reach the
+A gate returns log-odds for every token. At inference tokens above 0 go on and the others are not
+computed any more. In training nothing is dropped: the degree to which a token is open weights the
+attention that others pay to it. At 0 and 1 the result is that of dropping, and gradients reach the
 gate.
 """
 
@@ -26,9 +26,9 @@ class ThresholdGate(nn.Module):
     """Open where the attention that a token receives is above a learned threshold.
 
     Source: Kim et al., 2022 (LTP), arXiv 2107.00910, section 3: the sigmoid of the distance to the
-    threshold over a temperature while it is learned, a step after. What differs: attention received
-    is counted in even shares (1 / tokens), so that a threshold means the same at every length; the
-    sigmoid weighs attention paid to a token instead of its row; the threshold learns ``RATE``
+    threshold over a temperature while it is learned, a step after. What differs: received attention
+    is counted in even shares (1 / tokens), so a threshold means the same at every length. The
+    sigmoid weights the attention paid to a token instead of its row. The threshold learns ``RATE``
     times as fast as the weights, where the paper gives it a rate of its own.
     """
 
@@ -43,7 +43,7 @@ class ThresholdGate(nn.Module):
 
     @property
     def threshold(self) -> Float[Tensor, ""]:
-        """The least attention received that lets a token through, in even shares."""
+        """The least received attention of an open token, in even shares."""
         return self.part * self.RATE
 
     def forward(
@@ -53,17 +53,17 @@ class ThresholdGate(nn.Module):
         return (received - self.threshold) / self.TEMPERATURE
 
     def soft(self, odds: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-        """How far each token is open while the gate learns."""
+        """The degree to which each token is open while the gate learns."""
         return odds.sigmoid()
 
 
 class SkimGate(nn.Module):
-    """Open where a small network says so from the token's own row.
+    """Open according to a small network on the token's own row.
 
     Source: Guan et al., 2022 (Transkimmer), arXiv 2205.07324, section 4: two linear layers with a
-    norm and GELU, a decision drawn with Gumbel noise and straight-through gradients while it is
-    learned, and a loss on the share of tokens let through. What differs: one log-odds instead of
-    two logits, which is the same decision; closed tokens do not come back at the end, since the
+    norm and GELU, and a loss on the share of open tokens. While it is learned, the decision is
+    sampled with Gumbel noise and straight-through gradients. What differs: one log-odds instead of
+    two logits, which is the same decision. Closed tokens do not come back at the end, since the
     answer is read from the first token, which is always open.
     """
 
@@ -81,7 +81,7 @@ class SkimGate(nn.Module):
 
     @property
     def flops_per_token(self) -> int:
-        """What the two products take for one token; a multiply-add is 2."""
+        """FLOPs of the two products for one token; a multiply-add is 2."""
         return 2 * (self.rise.weight.numel() + self.fall.weight.numel())
 
     def forward(
@@ -93,7 +93,7 @@ class SkimGate(nn.Module):
         return odds.squeeze(-1)
 
     def soft(self, odds: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-        """0 or 1, drawn with those odds in training; gradients are those of the sigmoid."""
+        """0 or 1, sampled with those odds in training; gradients are those of the sigmoid."""
         if self.training:
             even = torch.rand_like(odds).clamp(1e-6, 1 - 1e-6)
             odds = odds + even.logit()
@@ -102,7 +102,7 @@ class SkimGate(nn.Module):
 
 
 class RandomGate(nn.Module):
-    """The control: open for a share of the tokens, whichever."""
+    """The control: open for a random share of the tokens."""
 
     asks_attention = False
     flops_per_token = 0
@@ -132,7 +132,7 @@ GATES: dict[str, type[Any]] = {
 
 
 def new_gate(kind: str, width: int, layer: int) -> nn.Module:
-    """A gate after layer ``layer``; raises ``UsageError`` for a kind that there is not."""
+    """A gate after layer ``layer``; raises ``UsageError`` for an unknown kind."""
     if kind not in GATES:
         known = ", ".join(GATES)
         raise UsageError(f"gates are of the kinds {known}, not {kind!r}{nearest(kind, GATES)}")
@@ -141,7 +141,7 @@ def new_gate(kind: str, width: int, layer: int) -> nn.Module:
 
 
 def open_tokens(odds: Float[Tensor, " rows"], layout: Packed) -> Bool[Tensor, " rows"]:
-    """Which rows a gate lets through: those of log-odds above 0, and each sequence's first."""
+    """Which rows a gate opens: those of log-odds above 0, and each sequence's first."""
     opened = odds > 0
     opened[layout.starts] = True
     return opened
@@ -150,11 +150,12 @@ def open_tokens(odds: Float[Tensor, " rows"], layout: Packed) -> Bool[Tensor, " 
 def kept_tokens(
     received: Float[Tensor, "batch tokens"], layout: Packed, plan: Plan, least: int = 1
 ) -> Bool[Tensor, " rows"]:
-    """Which rows go on: each sequence's most attended tokens, its first always; ties go to the
-    earlier token. ``least`` tokens of each go on in any case.
+    """Which rows go on: each sequence's most attended tokens, and always its first.
+
+    The earlier token wins a tie. ``least`` tokens of each sequence go on in any case.
     """
     real = layout.keep
-    # a sequence that is not a number stays one: it keeps its first tokens
+    # a sequence of NaN keeps its first tokens
     order = received.nan_to_num(nan=0.0).masked_fill(~real, -1.0)
     order[:, :1] = torch.inf
     # 0.55 times 100 is a little above 55, which must not round up to 56

@@ -1,7 +1,7 @@
-"""Several sequences without pads: real tokens laid end to end, and how to stand them up again.
+"""Sequences without pads: real tokens packed end to end, and padded again for attention.
 
 Everything that works token by token (projections, feed-forward, norms) runs on the packed rows, so
-that a token, or a whole sequence, that is dropped is not computed. Only attention needs sequences.
+dropped tokens and sequences are not computed. Only attention needs sequences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparing.core.errors import UsageError
 
 @runtime_checkable
 class Layout(Protocol):
-    """How the rows of a batch lie: ``Padded`` (batch, tokens, ...) or ``Packed`` (rows, ...)."""
+    """The layout of a batch's rows: ``Padded`` (batch, tokens, ...) or ``Packed`` (rows, ...)."""
 
     @property
     def visible(self) -> Bool[Tensor, "batch 1 1 tokens"] | None:
@@ -40,7 +40,7 @@ class Padded:
     """The layout of an ordinary batch: every sequence as long as the longest.
 
     ``keep`` is true at real tokens; None when there are no pads. Its shapes depend on no value, so
-    that it can be exported.
+    it can be exported.
     """
 
     keep: Bool[Tensor, "batch tokens"] | None = None
@@ -90,7 +90,7 @@ class Packed:
 
     @cached_property
     def keep(self) -> Bool[Tensor, "batch tokens"]:
-        """True at the real tokens of the batch when it stands."""
+        """True at the real tokens of the padded batch."""
         return torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None]
 
     @cached_property
@@ -100,13 +100,13 @@ class Packed:
 
     @cached_property
     def _source(self) -> Int[Tensor, " batch_tokens"]:
-        """For each standing place the row that fills it; pads repeat their sequence's last row."""
+        """The row that fills each padded position; pads repeat their sequence's last row."""
         places = torch.arange(self.longest, device=self.lengths.device)
         return (self.starts[:, None] + places.minimum(self.lengths[:, None] - 1)).flatten()
 
     @cached_property
     def _places(self) -> Int[Tensor, " rows"]:
-        """For each row the standing place that it fills."""
+        """The padded position of each row."""
         return self.keep.flatten().nonzero().squeeze(1)
 
     @cached_property
@@ -116,7 +116,7 @@ class Packed:
         return numbers.repeat_interleave(self.lengths)
 
     def stand(self, rows: Tensor) -> Tensor:
-        """The rows as a batch; pads hold finite copies that nobody may look at."""
+        """The rows as a padded batch; pads hold finite values that must be masked."""
         shape = (len(self.lengths), self.longest, rows.shape[-1])
         return rows.view(shape) if self.even else rows[self._source].view(shape)
 
@@ -130,7 +130,7 @@ class Packed:
         return rows[self.starts]
 
     def choose(self, chosen: Bool[Tensor, " rows"]) -> Packed:
-        """The layout of the rows that are kept; every sequence must keep at least one."""
+        """The layout of the chosen rows; every sequence must keep at least one."""
         counts = torch.zeros_like(self.lengths).index_add_(0, self.owner, chosen.to(torch.long))
         return Packed(counts)
 
@@ -156,10 +156,10 @@ def mean_after_first(rows: Tensor, layout: Layout) -> Float[Tensor, "batch chann
 def pack(
     padded: Float[Tensor, "batch tokens channels"], keep: Bool[Tensor, "batch tokens"] | None
 ) -> tuple[Float[Tensor, "rows channels"], Packed]:
-    """The real tokens of a padded batch and their layout; pads may stand anywhere.
+    """The real tokens of a padded batch and their layout; pads may be anywhere.
 
-    A sequence's first row is its first real token. Raises ``UsageError`` for a sequence without
-    a real token.
+    A sequence's first row is its first real token. Raises ``UsageError`` for a sequence without a
+    real token.
     """
     batch, tokens, channels = padded.shape
     if keep is None:

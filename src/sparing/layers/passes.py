@@ -1,4 +1,4 @@
-"""What a pass through an adaptive encoder carries along and leaves behind."""
+"""State and results of a pass through an adaptive encoder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Spent:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a pass in which nobody leaves saw.
+    """The results of a pass without early exits.
 
-    ``answers`` are the logits at every exit, by layer, and ``pooled`` what the heads read there;
-    ``states`` the rows before the first layer and what each layer made of its rows, before tokens
-    are dropped; ``lengths`` the tokens of each input in each layer. All are in the inputs' own
-    order, those that went on narrower among the others. ``open`` tells, after each gate of a soft
-    pass, how far each row was open still.
+    ``answers`` are the logits at every exit, by layer, and ``pooled`` the inputs of the heads
+    there. ``states`` are the rows before the first layer and each layer's output, before tokens are
+    dropped; ``lengths`` are the tokens of each input in each layer. All are in the inputs' own
+    order, narrower inputs included. ``open`` holds, after each gate of a soft pass, the degree to
+    which each row was still open.
     """
 
     answers: dict[int, Float[Tensor, "batch classes"]]
@@ -38,7 +38,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Inputs that run together: which ones of the batch, their rows, and how these lie."""
+    """Inputs that run together: their indices in the batch, their rows, and their layout."""
 
     index: Int[Tensor, " inputs"]
     rows: Float[Tensor, "_ width"]
@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What is found on the way, written in place; ``flops`` and ``narrow`` only for a listener."""
+    """The results so far, written in place; ``flops`` and ``narrow`` only for an open log."""
 
     logits: Float[Tensor, "batch classes"]
     layers: Int[Tensor, " batch"]
@@ -66,7 +66,7 @@ class Found:
 
 
 def joined(before: Trace, narrow: Trace, wide: Trace, chosen: Bool[Tensor, " batch"]) -> Trace:
-    """One trace of what came before the two ways and of both, the chosen on the narrow one."""
+    """One trace of the layers before the two ways and of both; chosen inputs go the narrow way."""
     lengths = [_mixed(*pair, chosen) for pair in zip(narrow.lengths, wide.lengths, strict=True)]
     states = [
         _mixed(few, many, chosen.repeat_interleave(counts))

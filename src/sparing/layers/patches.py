@@ -12,10 +12,10 @@ from sparing.core.errors import UsageError, require_choice
 
 SCORES = ("contrast", "rms", "variance", "entropy", "random")
 WAYS = ("top", "sampled")
-# Rec. 601: what red, green and blue add to the brightness that is seen.
+# Rec. 601: the weights of red, green and blue in perceived brightness.
 LUMA = (0.299, 0.587, 0.114)
 BINS = 16
-# Keeps 0 / 0 out of black patches; far below what one step of 8 bits changes.
+# Keeps 0 / 0 out of black patches; far below one step of 8 bits.
 EPSILON = 1e-6
 LN_2 = math.log(2.0)
 
@@ -34,7 +34,7 @@ def luminance(
 def patches_of(
     pixels: Float[Tensor, "batch channels height width"], size: tuple[int, int]
 ) -> Float[Tensor, "batch patches channels pixels"]:
-    """Patches row by row, as a ViT embeds them; what is left over at the edges belongs to none.
+    """Patches row by row, as a ViT embeds them; incomplete ones at the edges are left out.
 
     Raises ``UsageError`` for a patch that is larger than the image.
     """
@@ -56,7 +56,7 @@ def patch_scores(
     bins: int = BINS,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "batch patches"]:
-    """How much there is to see in each patch; every score is finite, also where nothing is.
+    """The information score of each patch; every score is finite, also of flat patches.
 
     Formula: contrast (max - min) / (max + min + e), from 0 to 1; rms sqrt(mean (x - mean x)^2);
     variance sum (x - mean x)^2 / (n - 1), a mean over channels; entropy -sum_b p_b log2 p_b, in
@@ -65,10 +65,10 @@ def patch_scores(
     Symbols: x are the patch's n brightnesses (of variance each channel's values), raw and in
     [0, 1], e is 1e-6, p_b the share of brightnesses in bin b of ``bins`` equal ones.
 
-    Source: Michelson contrast, variance and histogram entropy as in HuggingGreen (2023), section
-    3. What differs: scores are of raw pixels before any normalisation; e stands below the bar, so
-    that black patches have none; the entropy is that of a histogram, where the published code takes
-    the logarithm of pixel values. Raises ``UsageError`` for an unknown score or less than two bins.
+    Source: Michelson contrast, variance and histogram entropy as in HuggingGreen (2023), section 3.
+    What differs: scores are of raw pixels before any normalisation; e is in the denominator, so
+    black patches have none; the entropy is that of a histogram, where the published code takes the
+    logarithm of pixel values. Raises ``UsageError`` for an unknown score or less than two bins.
     """
     require_choice("patch selection", "score", score, SCORES)
     if bins < 2:
@@ -96,15 +96,15 @@ def choose_patches(
     floor: float = 0.05,
     noise: Float[Tensor, "#batch patches"] | None = None,
 ) -> Int[Tensor, "batch kept"]:
-    """The places of ``count`` patches of each image, in their order in the image.
+    """The positions of ``count`` patches of each image, in their order in the image.
 
-    "top" takes the highest scores, of equal ones the first. "sampled" draws without replacement,
+    "top" takes the highest scores, of equal ones the first. "sampled" samples without replacement,
     each next patch in proportion to w^(1 / ``temperature``), with w = (score - min) / (max - min) +
-    ``floor``, so that no patch is impossible and images without differences are drawn evenly.
-    ``noise`` are uniform numbers between 0 and 1, drawn unless given.
+    ``floor``. So no patch is impossible, and images without differences are sampled evenly.
+    ``noise`` are uniform numbers between 0 and 1, random unless given.
 
     Source: Gumbel top-k, Kool et al., 2019, arXiv 1903.06059, section 3. Raises ``UsageError`` for
-    an unknown way, a count that is not there, a temperature or a floor not above 0.
+    an unknown way, a count out of range, a temperature or a floor not above 0.
     """
     require_choice("patch selection", "way", way, WAYS)
     patches = scores.shape[1]
@@ -119,9 +119,9 @@ def choose_patches(
 
 
 def keep_count(patches: int, keep: int | float) -> int:
-    """How many patches a count, or a share in (0, 1], is: to the nearest, at least one.
+    """The number of patches of a count, or of a share in (0, 1], rounded, at least one.
 
-    Raises ``UsageError`` for a share outside and for a count that is not there.
+    Raises ``UsageError`` for a share or a count out of range.
     """
     if isinstance(keep, int) and not isinstance(keep, bool):
         if not 1 <= keep <= patches:
@@ -142,16 +142,16 @@ def _variance(parts: Float[Tensor, "batch patches channels pixels"]) -> Tensor:
 def _squares(seen: Tensor) -> Tensor:
     """Squared distances to the last axis' mean; std and var warn of batches without images.
 
-    Of equal values exactly 0: what rounding leaves of their mean would tell flat patches apart.
+    Of equal values exactly 0: rounding of their mean would make flat patches differ.
     """
     flat = seen.amax(-1, keepdim=True) == seen.amin(-1, keepdim=True)
     return (seen - seen.mean(-1, keepdim=True)).square().masked_fill(flat, 0.0)
 
 
 def _entropy(seen: Float[Tensor, "batch patches pixels"], bins: int) -> Tensor:
-    """In bits. A bin at a time: no tensor is larger than the image, and all of it can be exported.
+    """In bits. One bin at a time: no tensor exceeds the image, and all of it can be exported.
 
-    What is never seen adds nothing.
+    Empty bins add nothing.
     """
     bin_index = (seen * bins).long().clamp(0, bins - 1)
     entropy = torch.zeros_like(seen[..., 0])
@@ -166,7 +166,7 @@ def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _perturbed(scores: Tensor, temperature: float, floor: float, noise: Tensor | None) -> Tensor:
-    """Logarithms of the weights plus Gumbel noise: their order is a draw without replacement."""
+    """Logarithms of the weights plus Gumbel noise: their order samples without replacement."""
     low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
     spread = (high - low).where(high > low, torch.ones_like(high))
     weights = (scores - low) / spread + floor

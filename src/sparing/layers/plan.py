@@ -1,4 +1,4 @@
-"""What an adaptive encoder spends on an input: depth, widths, tokens, and when it may stop."""
+"""The cost of an adaptive encoder on an input: depth, widths, tokens, and early exits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_FIELDS = 7
 
 @dataclass(frozen=True)
 class LayerSizes:
-    """What one encoder layer has: heads, their widths, and feed-forward neurons.
+    """The sizes of one encoder layer: heads, their widths, and feed-forward neurons.
 
     ``query_dim`` is the width of a head's queries and keys, ``value_dim`` that of its values.
     """
@@ -35,17 +35,17 @@ class LayerSizes:
 class Plan:
     """How much of each layer to run, and for how long.
 
-    ``heads`` and ``neurons`` are those kept in each layer, so their length is the depth.
-    ``exits`` are the layers (counted from 1) after which an input leaves when its confidence is
-    above ``threshold`` (1: never). After layer ``tokens_after`` each sequence keeps the
-    ``tokens_kept`` share of its tokens that receive most attention (rounded up, the first always
-    among them), and of these only those that receive at least ``tokens_above`` times an even share.
+    ``heads`` and ``neurons`` are those kept in each layer, so their length is the depth. ``exits``
+    are the layers (counted from 1) after which an input leaves when its confidence is above
+    ``threshold`` (1: never). After layer ``tokens_after`` each sequence keeps the ``tokens_kept``
+    share of its tokens that receive most attention (rounded up, always with the first). Of these it
+    keeps only those that receive at least ``tokens_above`` times an even share.
 
-    Inputs whose confidence after layer ``narrow_after`` is above ``narrow_above`` (1: never), and
-    which do not leave there, run the layers that follow with ``narrow_heads`` and
-    ``narrow_neurons``, one count for each of these layers, none larger than the others' own.
+    ``narrow_above`` (1: never) is compared with the confidence after layer ``narrow_after``. Inputs
+    above it that do not leave there run the later layers with ``narrow_heads`` and
+    ``narrow_neurons``: one count for each of these layers, none larger than the others' own.
 
-    ``confidence`` says what is held against both thresholds: "softmax", the largest of the class
+    ``confidence`` is compared with both thresholds: "softmax", the largest of the class
     probabilities at that exit, or "learned", the probability that the exit's answer is the whole
     model's, from a head that ``fit_confidence`` makes. ``gated`` plans drop tokens by the model's
     gates (``layers.gates``) instead of by a share.
@@ -108,7 +108,7 @@ class Plan:
         ]
         if any(not 1 <= few <= many for few, many in pairs):
             raise UsageError(
-                "narrow_heads and narrow_neurons are from 1 to what the plan keeps in that layer"
+                "narrow_heads and narrow_neurons must be from 1 to the plan's counts in that layer"
             )
 
     @property
@@ -129,7 +129,7 @@ class Plan:
 
     @cached_property
     def narrower(self) -> Plan:
-        """What those run that go on narrower: a plan without the choice."""
+        """The plan of narrower inputs, without the choice."""
         if not self.narrow_after:
             return self
         heads = self.heads[: self.narrow_after] + self.narrow_heads
@@ -138,33 +138,36 @@ class Plan:
 
     @cached_property
     def wider(self) -> Plan:
-        """What those run that do not: a plan without the choice."""
+        """The plan of the other inputs, without the choice."""
         return replace(self, narrow_heads=(), narrow_neurons=(), narrow_after=0, narrow_above=1.0)
 
     @cached_property
     def without_choice(self) -> Plan:
-        """The widest and deepest that an input may run: nobody leaves, nobody goes on narrower."""
+        """The widest and deepest run of an input: no early exit, no narrower part."""
         return replace(self.wider, exits=(), threshold=1.0)
 
     @cached_property
     def computed_exits(self) -> tuple[int, ...]:
-        """The layers whose exit heads are asked, the last one included, in their order."""
+        """The layers whose exit heads are computed, the last one included, in their order."""
         narrow = (self.narrow_after,) if self.narrows else ()
         return tuple(sorted({*self.stops, *narrow, self.layers}))
 
     @cached_property
     def stops(self) -> tuple[int, ...]:
-        """The layers after which an input may really leave before the end, in their order."""
+        """The layers after which an input can leave before the end, in their order."""
         if self.threshold >= 1:
             return ()
         return tuple(sorted({layer for layer in self.exits if layer < self.layers}))
 
     def lets_all_leave(self, classes: int) -> bool:
-        """Whether its first exit lets all but ties leave: none is less sure than 1 of classes."""
+        """Whether all inputs but ties leave at its first exit.
+
+        The confidence is never below 1 / ``classes``.
+        """
         return bool(self.stops) and self.confidence == "softmax" and self.threshold * classes <= 1
 
     def shortened(self, layers: int) -> Plan:
-        """The same plan of so few layers; exits after them are left out.
+        """The same plan with ``layers`` layers; exits after them are left out.
 
         Raises ``UsageError`` for more layers than it has, or none.
         """
@@ -183,19 +186,19 @@ class Plan:
         )
 
     def check_fits(self, sizes: Sequence[LayerSizes]) -> None:
-        """Raise ``UsageError`` when the plan asks for more than the layers have."""
+        """Raise ``UsageError`` when the plan needs more than the layers have."""
         if self.layers > len(sizes):
             raise UsageError(f"the plan has {self.layers} layers, the model {len(sizes)}")
         for number, size in enumerate(sizes[: self.layers], start=1):
             needed = (self.heads[number - 1], self.neurons[number - 1])
             if needed[0] > size.heads or needed[1] > size.neurons:
                 raise UsageError(
-                    f"the plan asks for {needed[0]} heads and {needed[1]} neurons in layer "
+                    f"the plan needs {needed[0]} heads and {needed[1]} neurons in layer "
                     f"{number}, which has {size.heads} and {size.neurons}"
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what was added later is left out where it says nothing, for older readers."""
+        """For JSON; later fields are left out at their defaults, for older readers."""
         later = {entry.name: entry.default for entry in fields(self)[FIRST_FIELDS:]}
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -205,7 +208,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Plan:
-        """What ``to_dict`` gave; raises ``UsageError`` for anything else."""
+        """The inverse of ``to_dict``; raises ``UsageError`` for anything else."""
         try:
             needed = {name: content[name] for name in TUPLES[:3]}
             given = {**needed, **{name: content[name] for name in TUPLES if name in content}}
@@ -238,10 +241,11 @@ def narrowed(sizes: Sequence[LayerSizes], share: float, layers: int | None = Non
 
 
 def narrowing(plan: Plan, share: float, *, after: int, above: float) -> Plan:
-    """The plan in which the inputs that are surer than ``above`` after layer ``after`` go on with
-    a share of its heads and neurons, rounded as ``narrowed`` rounds.
+    """The plan in which confident inputs go on with a share of its heads and neurons.
 
-    Raises ``UsageError`` for a share outside (0, 1] and a layer that no other follows.
+    Their confidence after layer ``after`` is above ``above``; counts are rounded as in
+    ``narrowed``. Raises ``UsageError`` for a share outside (0, 1] and a layer that no other
+    follows.
     """
     if not 0 < share <= 1 or not 1 <= after < plan.layers:
         raise UsageError(

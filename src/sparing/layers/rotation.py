@@ -1,7 +1,7 @@
 """Other bases for the coordinates of a head, in which its first ones carry most of the scores.
 
-Both leave q k^T as it is, so that they can be folded into the weights that make q and k and cost
-nothing at run time. Not under rotary positions or per-channel norms of q and k.
+Both keep q k^T, so they can be folded into the weights that make q and k and cost nothing at run
+time. They cannot be used under rotary positions or per-channel norms of q and k.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 
-# Directions with less than this share of the largest variance count as having it.
+# Directions with less than this share of the largest variance are raised to it.
 _FLOOR = 1e-6
 
 
@@ -20,13 +20,13 @@ def rotation(
     q_covariance: Float[Tensor, "*heads dim dim"],
     k_covariance: Float[Tensor, "*k_heads k_dim k_dim"],
 ) -> Float[Tensor, "*heads dim dim"]:
-    """The orthogonal R for each head with which the first coordinates of q R and k R say most.
+    """The orthogonal R for each head with which the first coordinates of q R and k R carry most.
 
     Formula: C_q^(1/2) C_k^(1/2) = U S V^T; R = U, its columns ordered by
     (U^T C_q U)_cc (U^T C_k U)_cc, the mean square that coordinate c adds to a score.
 
-    Symbols: C_q = mean of q^T q over tokens, and C_k the same for keys minus their mean: what all
-    keys share adds one number to all scores of a query, which a softmax does not see. Fold by
+    Symbols: C_q = mean of q^T q over tokens, and C_k the same for keys minus their mean: a part
+    common to all keys adds one number to all scores of a query, which cancels in a softmax. Fold by
     W_q <- W_q R and W_k <- W_k R, biases too: (q R)(k R)^T = q k^T. Raises ``UsageError`` for
     matrices that are not square, equal in shape, symmetric and finite.
 
@@ -45,13 +45,13 @@ def bases(
     q_covariance: Float[Tensor, "*heads dim dim"],
     k_covariance: Float[Tensor, "*k_heads k_dim k_dim"],
 ) -> tuple[Float[Tensor, "*heads dim dim"], Float[Tensor, "*heads dim dim"]]:
-    """The pair A, B for each head with which the first coordinates of q A and k B say most.
+    """The pair A, B for each head with which the first coordinates of q A and k B carry most.
 
     Formula: C_q^(1/2) C_k^(1/2) = U S V^T; A = C_q^(-1/2) U S^(1/2), B = C_k^(-1/2) V S^(1/2).
 
-    Symbols: as for ``rotation``. A B^T = 1, so that (q A)(k B)^T = q k^T; neither is orthogonal.
-    Among all scores of rank r the first r coordinates give those with the least mean square error,
-    the sum of S_c^2 over the rest. Raises ``UsageError`` as ``rotation`` does.
+    Symbols: as for ``rotation``. A B^T = 1, so (q A)(k B)^T = q k^T; neither is orthogonal. Among
+    all scores of rank r the first r coordinates give those with the least mean square error, the
+    sum of S_c^2 over the rest. Raises ``UsageError`` as ``rotation`` does.
     """
     q_root, k_root = _roots(q_covariance, k_covariance)
     left, sizes, right = torch.linalg.svd(q_root @ k_root)
@@ -67,7 +67,7 @@ def energies(
     q_basis: Float[Tensor, "*heads dim dim"],
     k_basis: Float[Tensor, "*heads dim dim"],
 ) -> Float[Tensor, "*heads dim"]:
-    """The mean square of each coordinate's part in a score, q and k being drawn independently."""
+    """The mean square of each coordinate's part in a score, for independent q and k."""
     for_q, for_k = (
         ((covariance.double() @ basis.double()) * basis.double()).sum(-2)
         for covariance, basis in ((q_covariance, q_basis), (k_covariance, k_basis))

@@ -1,6 +1,6 @@
 """One file is one model factory: transformers' own classes with random weights, sized for a task.
 
-Any other name is a folder or a hub name to take a pretrained model from.
+Any other name is a folder or a hub name of a pretrained model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def names() -> list[str]:
 
 
 def default_model(task: TaskShape) -> str:
-    """The model that suits a kind of task: vit for images, bert for tokens."""
+    """The model for a kind of task: vit for images, bert for tokens."""
     return "vit" if task.kind == "image" else "bert"
 
 
@@ -38,9 +38,9 @@ def build_model(
     """A classifier for ``task``: random weights by name, or a pretrained one by path or hub name.
 
     ``sizes`` are the keyword arguments of the model's ``build`` (layers, heads, width, ...);
-    pretrained models take none. The same seed gives the same weights whatever ran before, and the
-    user's global generators are left as they were. Raises ``UsageError`` for unknown names and
-    sizes and for models that do not fit the task, ``CheckpointError`` for damaged ones.
+    pretrained models take none. The same seed always gives the same weights, and the user's global
+    generators are restored. Raises ``UsageError`` for unknown names and sizes and for models that
+    do not fit the task, ``CheckpointError`` for damaged ones.
     """
     from sparing.models.shared.quiet import quiet
     from sparing.models.shared.shape import seeded
@@ -67,5 +67,5 @@ def build_model(
 
 
 def _is_path_or_hub_name(name: str) -> bool:
-    """Whether this is a folder here or looks like ``owner/name``; plain words are misspellings."""
+    """Whether this is a local folder or looks like ``owner/name``; plain words are misspellings."""
     return "/" in name or Path(name).is_dir()

@@ -1,4 +1,4 @@
-"""BERT with random weights, sized for a task: what its factories share."""
+"""BERT with random weights, sized for a task, for its factories."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def bert(
     feed_forward_dim: int,
     dropout: float,
 ) -> BertForSequenceClassification | BertForQuestionAnswering:
-    """A classifier, or a model of first and last tokens where the task asks for stretches.
+    """A classifier, or a model of first and last tokens where the answer is a span.
 
     ``dropout`` acts on hidden states, not on attention weights, which most efficient mechanisms do
     not have. Vocabulary and positions are the task's. Weights start with deviation 1 / sqrt(width);
-    transformers' 0.02 is made for widths near 768 and costs narrow models many epochs. Raises
+    transformers' 0.02 suits widths near 768 and costs narrow models many epochs. Raises
     ``UsageError`` for sizes that do not fit each other or the task.
     """
     check_kind(name, "tokens", task)

@@ -38,7 +38,7 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     for name, value in label_names(task).items():
         setattr(config, name, value)
     try:
-        # Only the head depends on what was changed in the configuration, so only it can mismatch.
+        # Only the head depends on the changed configuration, so only the head can mismatch.
         model: PreTrainedModel = open_weights(
             family, path, config=config, ignore_mismatched_sizes=True
         )
@@ -54,7 +54,7 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
 
 
 def _check_fits(path: str, config: Any, task: TaskShape) -> None:
-    """Whether vocabulary, positions and image sizes are the task's."""
+    """Raise ``UsageError`` unless vocabulary, positions and image sizes are the task's."""
     if getattr(config, "sparing", None):
         raise UsageError(f"{path!r} holds a swapped model: open it with sparing.load")
     if task.kind == "image":

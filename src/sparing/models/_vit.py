@@ -17,7 +17,7 @@ def vit_config(
     feed_forward_dim: int | None,
     dropout: float,
 ) -> ViTConfig:
-    """See ``sparing.models.vit.build``; ``model`` is the name that errors give."""
+    """See ``sparing.models.vit.build``; ``model`` is the name in errors."""
     check_kind(model, "image", task)
     inner = 2 * width if feed_forward_dim is None else feed_forward_dim
     check_sizes(model, layers=layers, heads=heads, width=width, feed_forward_dim=inner)

@@ -19,7 +19,7 @@ def build(
 ) -> BertForSequenceClassification | BertForQuestionAnswering:
     """A sequence classifier of ``layers`` blocks, ``width`` features and ``heads`` heads.
 
-    Where the task asks for a stretch of a text, it gives first and last tokens instead.
+    Where the answer is a span of a text, it predicts first and last tokens instead.
     ``feed_forward_dim`` is twice the width unless given; ``dropout`` acts on hidden states alone.
     Raises ``UsageError`` for sizes that do not fit each other or the task.
     """

@@ -1,4 +1,4 @@
-"""One encoder for every long-range task, so that mechanisms meet on equal terms: a BERT."""
+"""One encoder for every long-range task, so that mechanisms meet equal conditions: a BERT."""
 
 from __future__ import annotations
 

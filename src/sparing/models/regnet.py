@@ -1,4 +1,4 @@
-"""A small convolutional network with random weights, to hold image transformers against."""
+"""A small convolutional network with random weights, as a baseline for image transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def build(task: TaskShape, *, width: int = 32, stages: int = 2) -> RegNetForImag
     """An image classifier of residual convolutions: no attention, nothing to swap.
 
     One convolution halves the image; then each of ``stages`` is one block, and each but the first
-    halves the sides of what it is given and doubles ``width``, the features of the first. Raises
+    halves the sides of its input and doubles ``width``, the features of the first. Raises
     ``UsageError`` for sizes below 1 and for tasks of texts.
 
     Source: Radosavovic et al., 2020, arXiv 2003.13678, as transformers builds it; groups as wide as

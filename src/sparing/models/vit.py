@@ -21,9 +21,9 @@ def build(
 
     ``feed_forward_dim`` is twice the width unless given; ``dropout`` acts on hidden states, not on
     attention weights, which most efficient mechanisms do not have. Patches and image size are the
-    task's. Weights start with deviation 1 / sqrt(width); transformers' 0.02 is made for widths near
-    768 and costs narrow models many epochs. Raises ``UsageError`` for sizes that do not fit each
-    other or the task.
+    task's. Weights start with deviation 1 / sqrt(width); transformers' 0.02 suits widths near 768
+    and costs narrow models many epochs. Raises ``UsageError`` for sizes that do not fit each other
+    or the task.
     """
     return ViTForImageClassification(
         vit_config("vit", task, layers, heads, width, feed_forward_dim, dropout)

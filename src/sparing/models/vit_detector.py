@@ -1,4 +1,4 @@
-"""A vision transformer that says what an image shows and where: one class, one box."""
+"""A vision transformer that predicts one class and one box for an image."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ViTDetector(ViTPreTrainedModel):  # type: ignore[misc]
     """transformers' ViT with two heads on its class token: classes, and a box by a small network.
 
     Source: the box head of Carion et al., 2020 (DETR), arXiv 2005.12872, section 3.2: three linear
-    layers and a sigmoid. What differs: an image has one object, so that there is one query, the
-    class token, and nothing to be matched.
+    layers and a sigmoid. What differs: an image has one object, so there is one query, the class
+    token, and no matching.
     """
 
     def __init__(self, config: ViTConfig) -> None:
@@ -47,7 +47,7 @@ class ViTDetector(ViTPreTrainedModel):  # type: ignore[misc]
         pixel_values: Float[Tensor, "batch channels height width"],
         boxes: Float[Tensor, "batch 4"] | None = None,
     ) -> DetectorOutput:
-        """Classes and boxes; true ``boxes``, which batches carry, are not looked at."""
+        """Classes and boxes; the true ``boxes`` of a batch are ignored."""
         states = self.vit(pixel_values=pixel_values).last_hidden_state[:, 0]
         return DetectorOutput(logits=self.classifier(states), boxes=self.box_head(states))
 

@@ -1,6 +1,6 @@
 """One file is one network that predicts the value of a sum from its numbers and operator codes.
 
-These are the architectures of Mukin, A Predictive Calculator (2025), and what is held against them.
+These are the architectures of Mukin, A Predictive Calculator (2025), and their baselines.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def build_predictor(name: str, *, seed: int = 0, **options: Any) -> Predictor:
 
 
 def load_predictor(folder: str | Path) -> Predictor:
-    """A predictor that ``save_pretrained`` wrote.
+    """A predictor saved with ``save_pretrained``.
 
-    Raises ``CheckpointError`` for a folder that holds none, or a damaged one.
+    Raises ``CheckpointError`` for a folder without one, or with a damaged one.
     """
     from sparing.predictors._model import open_predictor
 

@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
 def attention(
     width: int, heads: int, tokens: int, mechanism: str, options: Mapping[str, Any]
 ) -> Attention:
-    """Attention with weights drawn as Keras does."""
+    """Attention with Keras's initial weights."""
     layer = Attention(width, heads, mechanism, tokens=tokens, **options)
     for name in ("q", "k", "v", "output"):
         projection = getattr(layer, f"{name}_projection")
@@ -63,7 +63,7 @@ def attention(
 
 
 def shows_weights(module: nn.Module, layer: Attention) -> bool:
-    """Whether somebody wants softmax weights written out; training is not slowed down for a log."""
+    """Whether an open log needs softmax weights written out; training is not slowed for a log."""
     softmax = type(layer.mechanism).__module__.endswith(".softmax")
     return softmax and not module.training and is_heard(module)
 

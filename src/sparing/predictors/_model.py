@@ -25,7 +25,7 @@ from sparing.tasks.arithmetic import as_values
 from sparing.tasks.shared.expressions import Expression, parse
 
 KIND = "sparing-predictor"
-# What optimisers keep beside the weights, and how many counters: the published code's Adam counts
+# The optimiser's tensors per weight, and its counters: the published code's Adam counts
 # its learning rate and its steps, AdamW on a schedule its steps alone.
 OPTIMIZER_STATE = {"": (0, 0), "adam": (2, 2), "adamw": (2, 1)}
 
@@ -45,7 +45,7 @@ class PredictorConfig(PretrainedConfig):  # type: ignore[misc]  # transformers i
 
 
 class Predictor(PreTrainedModel):  # type: ignore[misc]
-    """One number from the values of a sum: operands as they are, + as 1, - as 0, absent as 0.5."""
+    """One number from the values of a sum: operands as they are, + as 1, - as 0, missing as 0.5."""
 
     config_class = PredictorConfig
     main_input_name = "values"
@@ -57,7 +57,7 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Nothing: each network draws its own weights as it is built."""
+        """Nothing: each network initialises its own weights when it is built."""
 
     def forward(self, values: Float[Tensor, "batch slots"]) -> SequenceClassifierOutput:
         """``logits`` of one column: the predictions.
@@ -73,9 +73,9 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
 
     @torch.inference_mode()
     def predict(self, sums: Sequence[str | Expression], batch: int = 512) -> list[float]:
-        """A value for each sum; raises ``UsageError`` for one of more numbers than there is room.
+        """A value for each sum; raises ``UsageError`` for one with more numbers than slots.
 
-        What is computed is not a whole number: round it for an answer.
+        The value is not a whole number: round it for an answer.
         """
         weights, was_training = next(self.parameters()), self.training
         expressions = [parse(one) if isinstance(one, str) else one for one in sums]
@@ -91,21 +91,21 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class ParameterCounts:
-    """As the published table prints them: ``total`` is ``architecture`` plus ``optimizer``."""
+    """Counts as in the published table: ``total`` is ``architecture`` plus ``optimizer``."""
 
     architecture: int
     optimizer: int
 
     @property
     def total(self) -> int:
-        """Of both."""
+        """The sum of both."""
         return self.architecture + self.optimizer
 
 
 def parameter_counts(model: nn.Module, optimizer: str = "") -> ParameterCounts:
-    """What is trained, and what its optimiser ("adam", "adamw") keeps beside it; "" counts none."""
+    """The trained parameters, and their optimiser's ("adam", "adamw") state; "" counts none."""
     if optimizer not in OPTIMIZER_STATE:
-        raise UsageError(f"no state is known of {optimizer!r}{nearest(optimizer, OPTIMIZER_STATE)}")
+        raise UsageError(f"unknown optimizer {optimizer!r}{nearest(optimizer, OPTIMIZER_STATE)}")
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     copies, counters = OPTIMIZER_STATE[optimizer]
     return ParameterCounts(trained, copies * trained + counters)
@@ -132,14 +132,17 @@ def _network(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 def open_predictor(folder: Path) -> Predictor:
-    """See ``load_predictor``; transformers would build on no device, and lose what is not saved."""
+    """See ``load_predictor``; transformers would build on the meta device.
+
+    It would lose unsaved buffers.
+    """
     file = folder / "config.json"
     try:
         written = parse_json(read_plain(file), finite=False)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder} holds no predictor: no sound config.json") from error
     if not isinstance(written, dict) or written.get("model_type") != KIND:
-        raise CheckpointError(f"{file} is not of a predictor")
+        raise CheckpointError(f"{file} is not the file of a predictor")
     try:
         with quiet():
             model = Predictor(PredictorConfig(written["network"], written["options"]))

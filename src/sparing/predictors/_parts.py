@@ -1,4 +1,4 @@
-"""What several networks share: slopes, positions, and weights drawn as the published code does."""
+"""Shared by several networks: slopes, positions, and initial weights as in the published code."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Slopes(nn.Module):
-    """PReLU with a slope of its own for every place of ``shape``, all 0 at first.
+    """PReLU with a separate slope for every element of ``shape``, all 0 at first.
 
-    Source: He et al., 2015, arXiv 1502.01852, equation 1; as in Keras each unit, and each unit at
-    each step, has its own, and begins as ReLU.
+    Source: He et al., 2015, arXiv 1502.01852, equation 1. As in Keras each unit, and each unit at
+    each step, has its own slope, and begins as ReLU.
     """
 
     def __init__(self, *shape: int) -> None:
@@ -46,7 +46,7 @@ class Activation(nn.Module):
         self.name = name
 
     def forward(self, x: Tensor) -> Tensor:
-        """Number by number."""
+        """Apply the function to each number."""
         return ACTIVATIONS[self.name](x)
 
     def extra_repr(self) -> str:
@@ -61,7 +61,7 @@ def activation(name: str, *shape: int) -> nn.Module:
 
 
 def dense(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
-    """A linear layer with weights after Glorot and Bengio (2010), bias 0: what Keras draws."""
+    """A linear layer with weights after Glorot and Bengio (2010), bias 0, as in Keras."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
@@ -83,7 +83,7 @@ def positions(slots: int, width: int) -> Float[Tensor, "slots width"]:
 
 
 def present(values: Float[Tensor, "batch slots"]) -> Bool[Tensor, "batch slots"]:
-    """Which slots hold a number or an operator: no whole number and no code is 0.5."""
+    """Which slots hold a number or an operator: the code 0.5 marks missing ones."""
     return values != ABSENT
 
 
@@ -96,10 +96,10 @@ def operands(
 
 
 def one_bias(layer: nn.RNNBase, *, forget: bool = False) -> nn.RNNBase:
-    """A recurrent layer as Keras has it: one bias, which is 0 (1 for what an LSTM forgets).
+    """A recurrent layer as in Keras: one bias, which is 0 (1 for the forget gate of an LSTM).
 
-    Input weights are after Glorot, recurrent ones orthogonal. PyTorch has a second bias: it is held
-    at 0, and not trained. (Keras's own GRU trains a second one inside the reset gate.)
+    Input weights are after Glorot, recurrent ones orthogonal. PyTorch has a second bias: it stays 0
+    and is not trained. (Keras's own GRU trains a second one inside the reset gate.)
     """
     for name, weight in layer.named_parameters():
         if "weight_ih" in name:

@@ -1,4 +1,4 @@
-"""Neural accumulators: weights that are drawn towards -1, 0 and 1, the same for every number."""
+"""Neural accumulators: weights that are pulled towards -1, 0 and 1, the same for every number."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ KINDS = ("nau", "nac")
 
 
 class Network(nn.Module):
-    """A running sum of each number, weighed by the weight of the operator before it.
+    """A running sum of each number, weighted by the weight of the operator before it.
 
     Formula: h_t = h_(t-1) + w_1 c_t x_t + w_2 (1 - c_t) x_t, with the codes c_t (1 for +, 0 for -).
 
-    Symbols: w = tanh(a) sigmoid(b) for "nac"; for "nau" w is held within [-1, 1], and the mean of
-    min(|w|, 1 - |w|) is reported as ``auxiliary_loss``. Right are w_1 = 1 and w_2 = -1; then what
-    is absent (0.5 with the code 0.5) adds nothing.
+    Symbols: w = tanh(a) sigmoid(b) for "nac". For "nau" w is held within [-1, 1], and the mean of
+    min(|w|, 1 - |w|) is reported as ``auxiliary_loss``. The solution is w_1 = 1 and w_2 = -1; then
+    a missing part (0.5 with the code 0.5) adds nothing.
 
     Source: Trask et al., 2018, arXiv 1808.00508, equation 1; Madsen and Johansen, 2020, arXiv
     2001.05016, equations 4 to 6. What differs: the operators choose the weight, since an
@@ -36,7 +36,7 @@ class Network(nn.Module):
             self.gate = nn.Parameter(torch.empty(2).uniform_(-0.5, 0.5))
 
     def weights(self) -> Float[Tensor, " 2"]:
-        """Those of + and -."""
+        """The weights of + and -."""
         if self.kind == "nac":
             return self.weight.tanh() * self.gate.sigmoid()
         return self.weight.clamp(-1, 1)

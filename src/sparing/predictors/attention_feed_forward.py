@@ -1,4 +1,4 @@
-"""A feed-forward network behind one layer of attention: what the published study proposes."""
+"""A feed-forward network behind one layer of attention: the proposal of the published study."""
 
 from __future__ import annotations
 

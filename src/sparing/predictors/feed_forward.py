@@ -22,8 +22,8 @@ class Network(nn.Module):
 
     ``hidden`` are the sizes of the layers: (345,) has the 6,211 weights of the published FNN2,
     (494,) with ``positions_added`` the 8,893 of FNN3. Positions are one sine a slot, added to the
-    values: since the first layer has a bias, W (x + p) + b = W x + (b + W p), and no function can
-    be computed with them that cannot be without.
+    values. Since the first layer has a bias, W (x + p) + b = W x + (b + W p). So the network can
+    compute the same functions without positions.
 
     Source: Mukin, A Predictive Calculator (2025), sections 0.4 and 5, and its published code.
     """

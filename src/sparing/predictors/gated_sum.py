@@ -12,8 +12,9 @@ from sparing.predictors._parts import operands
 class Network(nn.Module):
     """The sum over numbers of (w_0 + w_1 c_t) x_t, with the code c_t of the operator before each.
 
-    Least squares (``solve``) gives -1 and 2: right for every sum, of any length. What is absent
-    then adds nothing. It says how little the input's form leaves to learn, not what a network can.
+    Least squares (``solve``) gives -1 and 2: right for every sum, of any length. A missing part
+    then adds nothing. This shows how easy the input's form makes the task, not the ability of a
+    network.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Network(nn.Module):
         return self.features(values) @ self.weight
 
     def features(self, values: Float[Tensor, "batch slots"]) -> Float[Tensor, "batch 2"]:
-        """What the two weights are of."""
+        """The features of the two weights."""
         numbers, codes = operands(values)
         return torch.stack([numbers.sum(1), (codes * numbers).sum(1)], 1)
 

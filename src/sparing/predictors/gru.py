@@ -8,8 +8,8 @@ from sparing.predictors._gated import GatedNetwork
 class Network(GatedNetwork):
     """``layers`` of ``units``, one value a step, and one number from the last state.
 
-    Source: Cho et al., 2014, arXiv 1406.1078; Mukin, A Predictive
-    Calculator (2025), section 2: the published text describes it and measures none.
+    Source: Cho et al., 2014, arXiv 1406.1078; Mukin, A Predictive Calculator (2025), section 2: the
+    published text describes it without a measurement.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from sparing.predictors._parts import (
 class Network(nn.Module):
     """``layers`` simple recurrences of ``units``, one value a step, and one number at the end.
 
-    Every layer is followed by its activation; slopes of layers that hand on all their steps are
+    Every layer is followed by its activation; slopes of layers that pass on all their steps are
     separate for each step. Two layers of 269 have the 222,464 weights of the published RNN2.
 
     Source: Mukin, A Predictive Calculator (2025), section 1; Elman, 1990. What differs: the text

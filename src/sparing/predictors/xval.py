@@ -15,8 +15,8 @@ NUMBER, PLUS, MINUS, ABSENT_TOKEN, CLASS = range(5)
 class Network(nn.Module):
     """A transformer whose numbers are one embedding times their value; one number from a token.
 
-    Numbers are divided by ``largest``, so that those of training lie in the published span of -5 to
-    5; operators, what is absent, and the token that is read have embeddings of their own.
+    Numbers are divided by ``largest``, so that those of training are in the published range of -5
+    to 5. Operators, missing parts, and the token that is read have their own embeddings.
 
     Source: Golkar et al., 2023, arXiv 2310.02989, section 2. What differs: an encoder with one
     number to predict, without masking.
@@ -55,7 +55,7 @@ class Network(nn.Module):
         return answers[:, 0]
 
     def _tokens(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The kind of each token, and what its embedding is multiplied by."""
+        """The kind of each token, and the factor of its embedding."""
         here = present(values)
         number = torch.arange(values.shape[1], device=values.device) % 2 == 0
         operator = torch.where(values == 1, PLUS, MINUS)

@@ -1,4 +1,4 @@
-"""Losses that mechanisms report while a model trains, and what they ask of a run's end."""
+"""Losses that mechanisms report while a model trains, and how they end a run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def reported(log: Mapping[str, Sequence[Tensor]], name: str) -> list[Tensor]:
 def with_auxiliary(
     loss: Float[Tensor, ""], log: Mapping[str, Sequence[Tensor]], weight: float
 ) -> Float[Tensor, ""]:
-    """The loss plus the mean of what layers reported as ``auxiliary_loss``, weighted.
+    """The loss plus the weighted mean of the layers' ``auxiliary_loss``.
 
-    A mean, so that the weight means the same for models of any depth. The loss itself where there
-    is nothing to add.
+    It is a mean, so the weight has the same meaning for models of any depth. Without such losses
+    the loss does not change.
     """
     losses = reported(log, "auxiliary_loss")
     if not losses or not weight:
@@ -49,7 +49,7 @@ def fell_below(curve: Sequence[Entry], auxiliary: Auxiliary) -> bool:
 
 
 def replaces(entry: Entry, best: Entry, auxiliary: Auxiliary) -> bool:
-    """Whether the weights of a validation are to be kept rather than those kept so far."""
+    """Whether the weights of a validation replace those stored so far."""
     if auxiliary.baseline is not None:
         if _is_enough(entry, auxiliary):
             return True
@@ -64,5 +64,5 @@ def _is_enough(entry: Entry, auxiliary: Auxiliary) -> bool:
 
 
 def _rank(entry: Entry) -> tuple[float, float]:
-    """A higher score is better; on small splits many tie, and then the lower loss decides."""
+    """A higher score is better; ties, frequent on small splits, are broken by the lower loss."""
     return entry["validation_score"], -entry["validation_loss"]

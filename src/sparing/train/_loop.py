@@ -1,4 +1,4 @@
-"""Trainer, bent to our needs: loss, order of examples, evaluation, and what is written down."""
+"""Trainer with our own loss, order of examples, evaluation and log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 0.2
 
 
 class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers is untyped
-    """What happened so far: times, losses, validations; saved in every checkpoint.
+    """The course of a training so far: times, losses, validations; saved in every checkpoint.
 
     It also ends the training: when patience runs out, or, after saving, when ``interrupted``.
     """
@@ -64,14 +64,14 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self._told = 0.0
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run goes on from."""
+        """The state that a resumed run continues from."""
         names = ("train_time_s", "examples_seen", "curve", "best", "metric", "waits", "mark")
         lists = ("since_log", "since_validation", "head_scores")
         attributes = {name: getattr(self, name) for name in names + lists}
         return {"args": {}, "attributes": {**attributes, "spent": self.totals.read()}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` gave."""
+        """Continue from a result of ``state``."""
         attributes = dict(state["attributes"])
         self.totals.spent = attributes.pop("spent", {})
         for name, value in attributes.items():
@@ -79,12 +79,12 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether so many validations without a better one have passed, or one fell too low."""
+        """Whether ``patience`` validations were not better, or one fell too low."""
         waited = self.recipe.patience is not None and self.waits >= self.recipe.patience
         return waited or fell_below(self.curve, self.recipe.auxiliary)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell the order of examples which epoch it is."""
+        """Pass the epoch to the order of examples."""
         assert self.sampler is not None
         self.sampler.epoch = state.global_step * state.num_train_epochs // state.max_steps
 
@@ -94,7 +94,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self._started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        """Stop the clock, write the loss down when it is due, and heed an interruption."""
+        """Stop the clock, log the loss when it is due, and handle an interruption."""
         if args.device.type != "cpu":
             torch.accelerator.synchronize(args.device)
         self.train_time_s += time.perf_counter() - self._started
@@ -112,7 +112,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
     def on_validation(
         self, state: Any, control: Any, evaluation: Evaluation, time_s: float
     ) -> None:
-        """Write a validation down, keep the best, and stop when patience has run out."""
+        """Log a validation, keep the best, and stop when patience has run out."""
         entry = {
             "epoch": round(state.epoch, 6),
             "step": state.global_step,
@@ -141,7 +141,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         control.should_training_stop = control.should_training_stop or self.out_of_patience
 
     def _count(self, score: float) -> None:
-        """Wait on where a better validation is better by less than is asked for."""
+        """Count a validation that is not better by at least ``least_gain``."""
         least = self.recipe.least_gain
         if least and self.mark is not None and score <= self.mark + least:
             self.waits += 1
@@ -149,7 +149,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
             self.mark, self.waits = score, 0
 
     def _tell(self, state: Any) -> None:
-        """Report progress, but not so often that reporting costs time."""
+        """Report progress, at most so often that reporting costs little time."""
         now = time.perf_counter()
         done = state.global_step >= state.max_steps
         if self.on_progress is None or (now - self._told < PROGRESS_SECONDS and not done):
@@ -200,7 +200,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return sampler
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Trainer's, made once; what mechanisms bring may learn at a rate of its own."""
+        """Trainer's, made once; parameters of mechanisms may have their own rate."""
         made = self.optimizer is not None
         optimizer: torch.optim.Optimizer = super().create_optimizer(model)
         if not made and self.recipe.mechanism_rate_factor != 1:
@@ -216,8 +216,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
     ) -> Tensor:
         """The objective's loss, and the losses that layers report meanwhile.
 
-        The step's number decides what is random in the objective. Trainer lowers the precision of
-        ``model.forward`` alone; an objective may call a model's parts, and a teacher.
+        The step's number seeds everything random in the objective. Trainer lowers the precision of
+        ``model.forward`` alone; an objective may also call a model's parts, and a teacher.
         """
         step = self.state.global_step
         with record(model) as log, self.accelerator.autocast():
@@ -232,7 +232,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Any = None
     ) -> Tensor:
         """One step; a loss that is not finite stops the training and names where it began."""
-        # around the backward pass too: what is computed again there is computed as before
+        # around the backward pass too: recomputation there must equal the first computation
         with raised_attention(bfloat16=self.args.bf16, device=self.args.device):
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         value = loss.item()
@@ -247,7 +247,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         return loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The task's metrics and the loss on the validation split, or what the objective says."""
+        """The task's metrics and the loss on the validation split, or the objective's own."""
         self.journal.totals.read()
         start, size = time.perf_counter(), self.args.eval_batch_size
         judge = judge_of(self.objective)
@@ -277,12 +277,12 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
             save_weights(self.model, Path(output_dir or self.args.output_dir))
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Nothing: Trainer's estimate ignores attention and walks the whole model at each step."""
+        """0: Trainer's estimate ignores attention and reads the whole model at each step."""
         return 0
 
 
 def first_not_finite(model: nn.Module, inputs: dict[str, Tensor]) -> str:
-    """Where numbers stop being finite first: an input, a parameter, or a gradient."""
+    """The first non-finite input, parameter or gradient."""
     for name, value in inputs.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             return f"the input {name} is not finite"

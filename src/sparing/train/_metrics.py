@@ -22,7 +22,7 @@ class MetricsFile:
         append(self.path, (json.dumps(entry) + "\n").encode())
 
     def rewind(self, step: int) -> None:
-        """Drop what was written after ``step``, and a line that was left half-written."""
+        """Drop the lines after ``step``, and a half-written line."""
         if not self.path.exists():
             return
         lines = []

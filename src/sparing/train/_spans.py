@@ -1,4 +1,4 @@
-"""Which answers a model finds in passages, and how good they are."""
+"""A model's answers in passages, and their correctness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's answer is worth against the labels: classes, numbers, or stretches of a text."""
+"""A model's answers against the labels: classes, numbers, or spans of a text."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def label_loss(
 ) -> Float[Tensor, "..."]:
     """Cross-entropy where labels are class numbers, squared error where they are values.
 
-    The labels say which: whole numbers are classes, of as many as there are outputs; others are
-    values, and there is one output; two whole numbers a row are the first and last token of an
+    The type of the labels decides. Whole numbers are classes, of as many as there are outputs;
+    others are values, with one output. Two whole numbers a row are the first and last token of an
     answer, whose logits are (batch, tokens, 2), and count half each. In float32 at least. Rows
-    without a label (``UNLABELLED``) lose nothing, but count in the mean.
+    without a label (``UNLABELLED``) have no loss, but count in the mean.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
     if labels.is_floating_point():

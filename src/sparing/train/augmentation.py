@@ -1,4 +1,4 @@
-"""Images a little changed at every step: mirrored, shifted, brighter or paler; on tensors alone."""
+"""Images slightly changed at every step: mirrored, shifted, brighter or paler; tensors only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Images = Float[Tensor, "batch channels height width"]
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may happen to an image, each drawn for each image.
+    """The possible changes of an image, random for each image.
 
-    ``flips`` is the chance to be mirrored, ``shift`` the most pixels to be moved up, down, left and
-    right (what comes in from outside repeats the edge), ``brightness`` and ``contrast`` the most by
-    which pixels are raised, in deviations of the image, and stretched around their mean.
+    ``flips`` is the probability of mirroring. ``shift`` is the largest move up, down, left and
+    right in pixels (the edge is repeated outside). ``brightness`` is the largest change of the
+    pixels, in deviations of the image; ``contrast`` the largest change of their distance from the
+    mean.
     """
 
     flips: float = 0.5
@@ -55,7 +56,7 @@ class Augmentation:
         )
 
     def _moved(self, images: Images, drawn: torch.Generator) -> Images:
-        """Mirrored and shifted: every pixel is looked up at its own place."""
+        """Mirrored and shifted: every pixel is read from its source position."""
         count, _, height, width = images.shape
         mirrored = torch.rand(count, generator=drawn) < self.flips
         down, right = torch.randint(-self.shift, self.shift + 1, (2, count), generator=drawn)
@@ -75,25 +76,30 @@ def _even(images: Tensor, drawn: torch.Generator) -> Tensor:
 
 
 class Augmented:
-    """A loss of changed images; validation sees them as they are."""
+    """A loss of changed images; validation sees the unchanged ones."""
 
     def __init__(self, inner: Objective, augmentation: Augmentation | None = None) -> None:
         self.inner, self.augmentation = inner, augmentation or Augmentation()
 
     @property
     def teacher(self) -> nn.Module | None:
-        """The inner loss's."""
+        """The inner loss's teacher."""
         return self.inner.teacher
 
     def describe(self) -> dict[str, Any]:
-        """The inner loss's, and what may happen to images."""
+        """The inner loss's description, and the possible changes."""
         return {**self.inner.describe(), "augmentation": asdict(self.augmentation)}
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
-        """The inner loss; ``UsageError`` for no images, and for boxes that would not move."""
+        """The inner loss; ``UsageError`` for other inputs than images, and for boxes.
+
+        Boxes would not move with the image.
+        """
         if "pixel_values" not in batch:
             raise UsageError("only images can be augmented")
         if "boxes" in batch and (self.augmentation.flips or self.augmentation.shift):
-            raise UsageError("boxes stay where they are: set flips and shift to 0 for this task")
+            raise UsageError(
+                "boxes do not move with the image: set flips and shift to 0 for this task"
+            )
         changed = self.augmentation(batch["pixel_values"], step)
         return self.inner(model, {**batch, "pixel_values": changed}, step)

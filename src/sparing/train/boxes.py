@@ -1,4 +1,4 @@
-"""Learning what an image shows and where: a class and a box, their loss and their scores."""
+"""Training a detector: a class and a box for each image, their loss and their scores."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class BoxLoss:
     a is ``distance``, g ``overlap``.
 
     Source: Carion et al., 2020 (DETR), arXiv 2005.12872, section 3.1, with its weights 5 and 2;
-    GIoU is Rezatofighi et al., 2019, arXiv 1902.09630. What differs: one object an image, so that
-    nothing is matched.
+    GIoU is Rezatofighi et al., 2019, arXiv 1902.09630. What differs: one object an image, so no
+    matching is needed.
     """
 
     teacher: nn.Module | None = None
@@ -55,7 +55,7 @@ class BoxLoss:
         kinds = F.cross_entropy(answer.logits.float(), batch["labels"])
         distance: Tensor = (predicted - true).abs().sum(1).mean()
         if not bool(distance.isfinite()):
-            return distance  # overlaps of such boxes raise; whoever trains says where it began
+            return distance  # overlaps of such boxes raise; the training loop names the value
         corners = [center_to_corners_format(boxes) for boxes in (predicted, true)]
         apart = 1 - generalized_box_iou(*corners).diagonal()
         loss: Tensor = kinds + self.distance * distance + self.overlap * apart.mean()
@@ -68,7 +68,7 @@ class BoxLoss:
 
 @dataclass(frozen=True)
 class Detections:
-    """Of each image the chance of every class, and one box."""
+    """The probability of every class and one box, for each image."""
 
     chances: Float[Tensor, "count classes"]
     boxes: Float[Tensor, "count 4"]
@@ -116,7 +116,7 @@ def detect(model: nn.Module, task: Task, split: str, *, batch_size: int = 128) -
 def paired_iou(
     first: Float[Tensor, "count 4"], second: Float[Tensor, "count 4"]
 ) -> Float[Tensor, " count"]:
-    """The overlap of each box with the one in the same place: 0 where they do not touch."""
+    """The overlap of each box with the one of the same index: 0 where they do not touch."""
     corners = [center_to_corners_format(boxes) for boxes in (first, second)]
     parts = [box_iou(a[None], b[None])[0][0] for a, b in zip(*corners, strict=True)]
     return torch.cat(parts) if parts else first.new_zeros(0)
@@ -130,10 +130,10 @@ def mean_average_precision(
 ) -> float:
     """The mean over classes of average precision at an overlap, for one object an image.
 
-    Every image gives one detection for each class: its box, with that class's chance. A detection
-    is right where the class is and the boxes overlap by at least so much. Precision is averaged
-    over recall without interpolation (scikit-learn's ``average_precision_score``), recall being
-    counted over all objects of the class, found or not. Classes without an object do not count.
+    Every image gives one detection for each class: its box, with that class's probability. A
+    detection is right where the class is and the boxes overlap by at least ``overlap``. Precision
+    is averaged over recall without interpolation (scikit-learn's ``average_precision_score``).
+    Recall counts all objects of the class, detected or not. Classes without an object do not count.
     """
     hits = paired_iou(detections.boxes, boxes) >= overlap
     values = []

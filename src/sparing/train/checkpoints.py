@@ -1,4 +1,4 @@
-"""Weights and run state on disk: written so that they can be trusted, read with suspicion."""
+"""Weights and run state on disk: written atomically, and checked when read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PREFIX = "checkpoint-"
 
 
 def save_weights(model: nn.Module, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
-    """Write the model's state, or the one given, under its own names, what is shared once.
+    """Write the model's state, or the given one, under its own names, shared tensors once.
 
-    transformers' ``save_pretrained`` renames some weights to older layouts (ViT's, for one), which
-    Trainer reads back without renaming, matching nothing and saying nothing; so checkpoints are
-    not written that way.
+    transformers' ``save_pretrained`` renames some weights to older layouts (ViT's, for example).
+    Trainer reads them back without renaming, matches nothing and does not report it. So checkpoints
+    are not written that way.
     """
     tensors: dict[str, Tensor] = {}
     seen: set[tuple[object, ...]] = set()
@@ -41,10 +41,10 @@ def save_weights(model: nn.Module, folder: Path, state: Mapping[str, Tensor] | N
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """Read into ``model`` what ``save_weights`` wrote.
+    """Read a file of ``save_weights`` into ``model``.
 
-    Raises ``CheckpointError`` when the file is missing or damaged or holds another model's
-    weights, or some that are not finite: nothing is left out and nothing is left over.
+    Raises ``CheckpointError`` when the file is missing or damaged or holds another model's weights,
+    or some that are not finite. Missing or extra weights are errors too.
     """
     reason = weights_problem(model, folder)
     if reason:
@@ -74,7 +74,7 @@ def weights_problem(model: nn.Module, folder: Path) -> str:
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:
-    """Equal for two names of one tensor only; an empty tensor has no place of its own."""
+    """Equal for two names of one tensor only; an empty tensor has no storage of its own."""
     if tensor.numel() == 0:
         return (id(tensor),)
     return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
@@ -91,11 +91,11 @@ def _step(path: Path) -> int:
 
 
 def last_good(folder: Path, model: nn.Module) -> tuple[Path | None, list[str]]:
-    """The newest sound checkpoint, if any, and a note on each damaged one that was passed over.
+    """The newest sound checkpoint, if any, and a note on each damaged one that was skipped.
 
-    Damaged folders are renamed, so that they are neither tried again nor counted. Raises
-    ``CheckpointError`` when there are several and none is sound. A single one that is not sound was
-    interrupted while it was written: there is nothing before it, and training starts afresh.
+    Damaged folders are renamed, so they are neither tried again nor counted. Raises
+    ``CheckpointError`` when there are several and none is sound. A single damaged one was
+    interrupted while it was written: there is none before it, and training starts again.
     """
     notes: list[str] = []
     candidates = checkpoints(folder)
@@ -116,7 +116,7 @@ def last_good(folder: Path, model: nn.Module) -> tuple[Path | None, list[str]]:
 
 
 def _damaged(folder: Path) -> list[Path]:
-    """The checkpoints that were set aside."""
+    """The checkpoints that were renamed as damaged."""
     return [path for path in folder.glob("damaged-*") if path.name.partition("-")[2].isdigit()]
 
 
@@ -164,7 +164,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def clear(folder: Path, keep: int | None = None) -> None:
-    """Remove a run's checkpoints; of step ``keep`` the weights alone stay."""
+    """Remove a run's checkpoints; of step ``keep`` only the weights stay."""
     for path in [*checkpoints(folder), *_damaged(folder)]:
         if keep is None or path.name != f"{PREFIX}{keep}":
             shutil.rmtree(path)

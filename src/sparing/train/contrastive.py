@@ -1,4 +1,4 @@
-"""Learning what is alike: images of one kind near each other, the nearest of another kind far."""
+"""Contrastive learning: images of one kind near each other, the nearest of another kind far."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ GALLERY = 2000
 
 
 class HardNegatives:
-    """A margin between what is alike and the nearest that is not.
+    """A margin between positives and the nearest negative.
 
     Formula: mean over anchors a of mean over positives p of
     max(0, m + d(a, p) - min over negatives n of d(a, n)).
 
     Symbols: d is the Euclidean distance of class tokens at unit length, m is ``margin``. With
-    ``positives="classes"`` an image's positives are the others of its class and its negatives
-    those of another; with "views" each image is changed twice, the two are each other's positives,
-    and all other images, whatever they show, are negatives: no label is looked at. Nothing is its
-    own positive or negative; anchors without a positive or a negative lose nothing.
+    ``positives="classes"`` an image's positives are the others of its class and its negatives those
+    of another. With "views" each image is changed twice, the two are each other's positives, and
+    all other images are negatives, whatever their labels. An image is never its own positive or
+    negative; anchors without a positive or a negative have no loss.
 
     Source: Schroff et al., 2015 (FaceNet), arXiv 1503.03832, equation 3, and section 3.2 for the
     hardest negative; Chen et al., 2020, arXiv 2002.05709, section 2.1, for views. What differs from
@@ -56,7 +56,7 @@ class HardNegatives:
         self.augmentation = augmentation or Augmentation()
 
     def describe(self) -> dict[str, Any]:
-        """What is alike, and by how much."""
+        """The positives, the margin and the augmentation."""
         settings: dict[str, Any] = {"positives": self.positives, "margin": self.margin}
         if self.positives == "views":
             settings["augmentation"] = str(self.augmentation)
@@ -124,6 +124,6 @@ def _all(model: nn.Module, task: Task, examples: Examples, size: int) -> Iterato
 
 
 def _evenly(count: int, most: int) -> list[int]:
-    """Places of up to so many, spread over all: rows may be sorted by class."""
+    """Positions of up to ``most`` examples, spread over all: rows may be sorted by class."""
     step = max(1.0, count / most)
     return [int(index * step) for index in range(min(count, most))]

@@ -1,4 +1,4 @@
-"""Learning from a dense model: its answers, and its hidden states layer by layer."""
+"""Distillation from a dense model: its answers, and its hidden states layer by layer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def distillation_loss(
 
 
 def _require_hidden_states(model: nn.Module, name: str) -> None:
-    """Raise ``Unsupported`` for a model that keeps none, such as one that drops tokens."""
+    """Raise ``Unsupported`` for a model without hidden states, such as one that drops tokens."""
     known = inspect.signature(model.forward).parameters
     if not getattr(model, "gives_hidden_states", True) or (
         "output_hidden_states" not in known
@@ -76,7 +76,7 @@ def output_divergence(
 ) -> Float[Tensor, ""]:
     """T^2 times the mean divergence of the student's softened answers from the teacher's.
 
-    Of one output, which is a number, the mean squared distance: softened, one output is always 1.
+    For one output, a number, the mean squared distance: softened, one output is always 1.
     """
     if student.shape[-1] == 1:
         return F.mse_loss(student, teacher)

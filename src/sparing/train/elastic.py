@@ -1,4 +1,4 @@
-"""Training one model for every budget: each batch sees a part of it, drawn anew."""
+"""Training one model for every budget: each batch trains a random part of it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sparing.train.recipe import Distillation
 
 @dataclass(frozen=True)
 class Draw:
-    """Which plans a training step may draw.
+    """The plans that a training step may choose at random.
 
-    ``widths`` are shares of heads and neurons, drawn in proportion to their ``width_chances``;
-    ``tokens`` are shares kept after layer ``tokens_after``, drawn evenly. Depth is not drawn: all
-    exits are trained in every step. ``narrow`` are shares of the drawn width with which the inputs
-    that are surer than ``narrow_above`` after layer ``narrow_after`` go on, drawn evenly; 1 lets
-    all go on alike. ``gated`` trains the model's token gates, whose open share counts in the loss
-    with ``gate_weight``; after ``soft_steps`` (None: never) gates stay as they are and tokens are
-    really dropped, so that the weights get used to it.
+    ``widths`` are shares of heads and neurons, with the probabilities ``width_chances``; ``tokens``
+    are shares kept after layer ``tokens_after``, with equal probabilities. Depth is not random: all
+    exits are trained in every step. ``narrow`` are shares of the width for the rest of the model,
+    with equal probabilities. They apply to inputs whose confidence after layer ``narrow_after`` is
+    above ``narrow_above``; 1 keeps the width for all. ``gated`` trains the model's token gates,
+    whose open share counts in the loss with ``gate_weight``. After ``soft_steps`` (None: never)
+    gates no longer change and tokens are really dropped, so the weights adapt to it.
     """
 
     widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
@@ -53,7 +53,7 @@ class Draw:
             raise UsageError("draw.gated goes with neither draw.tokens nor draw.narrow")
 
     def describe(self) -> dict[str, Any]:
-        """For JSON; without what decides nothing, so that it can be compared with older runs'."""
+        """For JSON; fields without effect are left out."""
         idle = {"gated", "gate_weight", "soft_steps"} if not self.gated else set()
         if self.narrow == (1.0,):
             idle |= {"narrow", "narrow_after", "narrow_above"}
@@ -64,12 +64,12 @@ class Draw:
         return self.gated and (self.soft_steps is None or step < self.soft_steps)
 
     def typical(self, model: Any) -> Plan:
-        """The width drawn most often: what a validation between epochs looks at."""
+        """The most frequent width, for validations between epochs."""
         share = self.widths[self.width_chances.index(max(self.width_chances))]
         return narrowed(model.encoder.sizes, share)
 
     def plan(self, model: Any, seed: int, step: int) -> Plan:
-        """The plan of a step: a function of seed and step, so that a resumed run draws the same."""
+        """The plan of a step: a function of seed and step, so a resumed run has the same."""
         chance = random.Random(f"{seed}:{step}")
         share = chance.choices(self.widths, self.width_chances)[0]
         plan = narrowed(model.encoder.sizes, share)
@@ -84,7 +84,7 @@ class Draw:
 
 
 class ElasticLoss:
-    """The mean loss of all exits of a drawn plan, following a dense teacher.
+    """The mean loss of all exits of a random plan, with a dense teacher.
 
     Formula: mean over exits e of [a CE(z_e, y) + b T^2 KL(softmax(t / T) || softmax(z_e / T))]
     + c mean_l MSE(h_l, g_l).
@@ -92,7 +92,7 @@ class ElasticLoss:
     Symbols: z_e are the logits at exit e, t the teacher's; h_l and g_l the hidden states after
     layer l at real tokens; a, b, c and T as in ``Distillation``. Hidden states are compared up to
     the layer after which tokens are dropped. Gates add their weight times the share of tokens that
-    they let through, a mean over gates.
+    pass them, a mean over gates.
 
     Source: Hou et al., 2020 (DynaBERT), arXiv 2004.04037, section 2.2, for widths; Lee et al.,
     2015, arXiv 1409.5185, for loss at every depth. What differs: one plan a step instead of all.
@@ -105,7 +105,7 @@ class ElasticLoss:
         self.weights, self.draw, self.seed = weights, draw or Draw(), seed
 
     def describe(self) -> dict[str, Any]:
-        """What is drawn."""
+        """The random plans."""
         return {"elastic": self.draw.describe(), "elastic_seed": self.seed}
 
     def __call__(self, model: Any, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
@@ -120,7 +120,7 @@ class ElasticLoss:
             goal = self.teacher(**inputs, output_hidden_states=follow)
         if goal.logits.shape[-1] != model.config.num_labels:
             raise UsageError(
-                f"the teacher answers with {goal.logits.shape[-1]} classes, the model with "
+                f"the teacher has {goal.logits.shape[-1]} classes, the model with "
                 f"{model.config.num_labels}"
             )
         losses = [

@@ -1,4 +1,4 @@
-"""How good a model is on a split, example by example."""
+"""The scores of a model on a split, example by example."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparing.train.room import fitting_batch
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on a split; lists are in the order of the examples.
+    """The scores of a model on a split; lists are in the order of the examples.
 
     ``scores`` are the task's metrics by name, ``metric`` the one it is evaluated by. ``loss`` is
     the mean cross-entropy, or squared error where the answer is a number. ``predictions`` are class
@@ -38,26 +38,24 @@ class Evaluation:
 
     @property
     def score(self) -> float:
-        """The metric that the task is judged by."""
+        """The metric that the task is evaluated by."""
         return self.scores[self.metric]
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers; raises ``UsageError`` where the answer is a number."""
+        """The accuracy; raises ``UsageError`` where the answer is a number."""
         return sum(self.correct) / self.count
 
     @property
     def correct(self) -> list[bool]:
         """Whether each answer is right; raises ``UsageError`` where the answer is a number."""
         if self.right is None:
-            raise UsageError(
-                f"numbers are not right or wrong: ask for {' or '.join(self.scores)}, not accuracy"
-            )
+            raise UsageError(f"numbers have no accuracy: use {' or '.join(self.scores)}")
         return self.right
 
     @property
     def count(self) -> int:
-        """How many examples were looked at."""
+        """How many examples were evaluated."""
         return len(self.predictions)
 
 
@@ -69,9 +67,9 @@ def evaluate(
     batch_size: int = 128,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> Evaluation:
-    """Run a model over a split, in batches of like length, where the model's weights are.
+    """Run a model over a split, in batches of like length, on the device of its weights.
 
-    The model is put into evaluation mode and back; no generator is drawn from. On a CPU batches
+    The model is put into evaluation mode and back; no random generator is used. On a CPU batches
     are smaller where attention would not fit the free memory. Raises ``UsageError`` for an unknown
     or empty split, or where one example would not fit.
     """
@@ -108,7 +106,7 @@ def _of_spans(
     batches: Iterator[tuple[list[int], Tensor]],
     losses: Tensor,
 ) -> Evaluation:
-    """Of each question the best answer of its windows counts; the loss is over windows."""
+    """The best answer over all windows of each question; the loss is over windows."""
     answers, right = answers_in(passages, batches)
     per_example = text_values(task.metrics, answers, passages.questions)
     return Evaluation(
@@ -123,7 +121,7 @@ def _of_spans(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and every module back in its own after: some may be kept in one."""
+    """Evaluation mode, and each module's own mode restored: some may be fixed in one."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -140,7 +138,7 @@ def answers_of(
     batch_size: int,
     on_progress: Callable[[float, str], None] | None,
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """For each batch of like length: which examples, their outputs and losses, on the CPU."""
+    """Indices of the examples, outputs and losses of each batch of like length, on the CPU."""
     examples, device, done = task.split(split), next(model.parameters()).device, 0
     if device.type == "cpu":
         batch_size = fitting_batch(model, task, examples, batch_size)
@@ -157,9 +155,9 @@ def answers_of(
 def batches_by_length(
     examples: Examples, batch_size: int, most_tokens: int | None = None
 ) -> Iterator[list[int]]:
-    """All indices in batches of like length, longest first, so that trouble with memory shows.
+    """All indices in batches of like length, longest first, so memory errors come early.
 
-    ``most_tokens`` makes batches of long examples smaller: so many tokens at most, with padding,
+    ``most_tokens`` makes batches of long examples smaller: at most that many tokens, with padding,
     but always one example.
     """
     lengths = examples.lengths
@@ -174,7 +172,7 @@ def batches_by_length(
 
 @torch.inference_mode()
 def _judge(model: nn.Module, task: Task, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Each example's outputs and its loss; ``UsageError`` where they are not what the task asks."""
+    """Each example's outputs and its loss; ``UsageError`` where they do not fit the task."""
     labels = batch.pop("labels")
     logits = outputs_of(model(**batch)).float()
     expected = (task.classes,) if task.answer != "span" else (batch["input_ids"].shape[1], 2)

@@ -33,13 +33,13 @@ class Masking:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise UsageError(f"masking: share must lie between 0 and 1, got {self.share}")
+            raise UsageError(f"masking: share must be between 0 and 1, got {self.share}")
         require_choice("masking", "kind", self.kind, KINDS)
 
     def masks(
         self, count: int, rows: int, columns: int, name: str
     ) -> Bool[Tensor, "count patches"]:
-        """Masks of so many images: a function of seed and name; each hides as many patches."""
+        """Masks of ``count`` images, by seed and name; each hides equally many patches."""
         if rows * columns < 2:
             raise UsageError("masking needs images of two patches or more")
         chance = random.Random(f"{self.seed}:{name}")
@@ -56,7 +56,7 @@ def _scattered(chance: random.Random, rows: int, columns: int, hidden: int) -> l
 
 
 def _blocks(chance: random.Random, rows: int, columns: int, hidden: int) -> list[int]:
-    """Rectangles at random places until so many patches are covered; the last one is cut short."""
+    """Rectangles at random positions until enough patches are covered; the last one is cut."""
     hidden_patches: dict[int, None] = {}
     while len(hidden_patches) < hidden:
         area = chance.uniform(
@@ -79,9 +79,9 @@ class MaskedPatches:
     ``ViTForMaskedImageModeling``, whose labels, if the task has any, are not looked at.
 
     Source: Xie et al., 2022 (SimMIM), arXiv 2111.09886, section 3; the share of 0.15 is that of
-    HuggingGreen (2023), section 3. Validation masks are drawn once by the seed. Its score,
-    "explained", is 1 minus that distance over the one of answering each image's own mean colour:
-    0 says that nothing was learnt, 1 that all is rebuilt.
+    HuggingGreen (2023), section 3. Validation masks are sampled once with the seed. The score,
+    "explained", is 1 minus that distance over the distance of each image's own mean colour. 0 means
+    that nothing was learnt, 1 that everything is rebuilt.
     """
 
     teacher: nn.Module | None = None
@@ -91,7 +91,7 @@ class MaskedPatches:
         self.masking = masking or Masking()
 
     def describe(self) -> dict[str, Any]:
-        """How patches are masked."""
+        """The masking."""
         return {"masking": asdict(self.masking)}
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
@@ -103,7 +103,7 @@ class MaskedPatches:
         return loss
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
-        """How much of the masked pixels of the validation images is explained."""
+        """The explained share of the masked pixels of the validation images."""
         with evaluating(model), torch.inference_mode():
             parts = [torch.stack(batch) for batch in self._errors(model, task, batch_size)]
         errors, plain = torch.cat(parts, 1).double() if parts else torch.zeros(2, 0)

@@ -1,4 +1,4 @@
-"""What training steps spend, whatever counts it: energy, processor time."""
+"""Costs of training steps, by any meter: energy, processor time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class StepMeter(Protocol):
         """Begin a window."""
 
     def stop(self) -> Mapping[str, float]:
-        """End the window: what it took, by names that no other entry of a training's curve has."""
+        """End the window; returns its values under names that no other entry of a curve has."""
 
 
 class Totals:
-    """What a meter has counted in all windows so far.
+    """The sums of a meter over all windows so far.
 
-    A name that a window lacks, such as a counter that was lost on the way, is dropped: the sum of
-    the other windows would look like less.
+    A name that a window lacks, such as a counter that was lost meanwhile, is dropped: the sum of
+    the other windows would be too small.
     """
 
     def __init__(self, meter: StepMeter | None) -> None:
@@ -36,7 +36,7 @@ class Totals:
             self._counts = True
 
     def read(self) -> dict[str, float]:
-        """Close the window that is open, if one is, and give all that was counted."""
+        """Close an open window, and return all sums."""
         if self.meter is not None and self._counts:
             self._counts = False
             self._add({name: float(value) for name, value in self.meter.stop().items()})

@@ -1,4 +1,4 @@
-"""What a training step minimises: labels, a teacher, or many forms of one model at once."""
+"""The loss of a training step: labels, a teacher, or many forms of one model at once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Objective(Protocol):
 
     @property
     def teacher(self) -> nn.Module | None:
-        """The model that is followed, if any; it is moved to where the training runs."""
+        """The teacher, if any; it is moved to the device of the training."""
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch with ``labels``."""
 
     def describe(self) -> dict[str, Any]:
-        """What makes two runs with this objective the same run, for JSON."""
+        """The settings that make two runs with this objective the same run, for JSON."""
 
 
 @runtime_checkable
 class Judge(Protocol):
-    """An objective that also says how good a model is, where a task's labels do not."""
+    """An objective with its own validation, where a task's labels do not give one."""
 
     @property
     def metric(self) -> str:
@@ -42,7 +42,7 @@ class Judge(Protocol):
 
 
 def judge_of(objective: Objective) -> Judge | None:
-    """The objective itself, or one that it wraps (``inner``); None where labels decide."""
+    """The objective itself, or one that it wraps (``inner``); None where labels are used."""
     judge: Any = objective
     while judge is not None and not isinstance(judge, Judge):
         judge = getattr(judge, "inner", None)
@@ -77,5 +77,5 @@ class TeacherLoss:
         return distillation_loss(model, self.teacher, batch, self.weights)
 
     def describe(self) -> dict[str, Any]:
-        """Nothing: the weights stand in the recipe."""
+        """Nothing: the recipe has the weights."""
         return {}

@@ -1,4 +1,4 @@
-"""In which order a training run sees its examples."""
+"""The order in which a training run sees its examples."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ POOL = 50
 class LengthGrouped(Sampler[int]):
     """Random batches of examples of like length, a function of seed and epoch alone.
 
-    Each epoch is shuffled, cut into pools of 50 batches, each pool sorted by length and cut into
-    batches, and the batches shuffled; the last, smaller batch stays last. What differs from
-    transformers' sampler of the same purpose: that one draws from the global generator, so a run
-    resumed in the middle of an epoch sees another order, and shows each pool from long to short.
-    ``epoch`` is set before each epoch.
+    Each epoch is shuffled and cut into pools of 50 batches. Each pool is sorted by length and cut
+    into batches, and the batches are shuffled; the last, smaller batch stays last. What differs
+    from transformers' sampler for the same purpose: that one uses the global generator, so a run
+    resumed in the middle of an epoch sees another order. It also shows each pool from long to
+    short. ``epoch`` is set before each epoch.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Training for INT8: the model computes as dynamic INT8 would, and learns to live with it."""
+"""Training for INT8: the model computes as dynamic INT8 would, and adapts to it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SCALES = ("tensor", "channel")
 
 @dataclass(frozen=True)
 class Int8Rules:
-    """How ONNX Runtime's dynamic INT8 rounds the products with a weight.
+    """The rounding of ONNX Runtime's dynamic INT8 for products with a weight.
 
-    ``scales``: one for each weight ("tensor") or one for each of its outputs ("channel"); weights
-    are symmetric, in -127 to 127, with ``reduce_range`` in -64 to 64 (unless given, where ONNX
-    Runtime needs it: on x86 without VNNI). Activations are unsigned, 0
-    to 255 over their own range with 0 in it: the range of each input, as if it were served alone,
-    or, ``together``, of the whole batch, pads left out.
+    ``scales`` is one for each weight ("tensor") or one for each of its outputs ("channel"). Weights
+    are symmetric, in -127 to 127, or with ``reduce_range`` in -64 to 64 (unless given, where ONNX
+    Runtime needs it: on x86 without VNNI). Activations are unsigned, 0 to 255 over their own range
+    with 0 in it. That is the range of each input, as if it were served alone, or, ``together``, of
+    the whole batch without pads.
     """
 
     scales: str = "channel"
@@ -41,23 +41,21 @@ class Int8Rules:
     def __post_init__(self) -> None:
         if self.scales not in SCALES:
             hint = nearest(self.scales, SCALES)
-            raise UsageError(
-                f"INT8 is imitated with scales tensor or channel, not {self.scales!r}{hint}"
-            )
+            raise UsageError(f"INT8 scales must be tensor or channel, got {self.scales!r}{hint}")
 
     @property
     def largest(self) -> int:
-        """The largest whole number that a weight becomes."""
+        """The largest whole number of a quantised weight."""
         narrow = int8_sums_overflow() if self.reduce_range is None else self.reduce_range
         return 64 if narrow else 127
 
 
 class Int8Loss:
-    """Another objective, computed while the model imitates INT8; its teacher stays as it is.
+    """Another objective, computed while the model imitates INT8; its teacher does not.
 
     Source: Jacob et al., 2018, arXiv 1712.05877, section 3 (rounded forward, straight-through
-    backward). What differs: scales of activations are each input's own instead of learned
-    averages, since dynamic INT8 computes them so; scales pass no gradient; biases are not rounded.
+    backward). What differs: scales of activations are each input's own instead of learned averages,
+    since dynamic INT8 computes them so; scales pass no gradient; biases are not rounded.
     """
 
     def __init__(self, objective: Objective, rules: Int8Rules | None = None) -> None:
@@ -65,7 +63,7 @@ class Int8Loss:
 
     @property
     def teacher(self) -> nn.Module | None:
-        """The other objective's."""
+        """The other objective's teacher."""
         return self.inner.teacher
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
@@ -80,12 +78,11 @@ class Int8Loss:
 
 @contextmanager
 def imitating_int8(model: nn.Module, rules: Int8Rules | None = None) -> Iterator[None]:
-    """Within it, every product with a weight is rounded as INT8 would; after it nothing is left.
+    """Inside the block every product with a weight is rounded as in INT8.
 
     Serves an adaptive model of fixed widths (``freeze`` it first: INT8 takes its scales from the
-    weights that are there) and transformers' own BERT and ViT classifiers. Embeddings, norms,
-    attention itself and biases stay as they are, as in ONNX Runtime. Gradients pass the rounding
-    as if it were not there.
+    existing weights) and transformers' own BERT and ViT classifiers. Embeddings, norms, attention
+    itself and biases do not change, as in ONNX Runtime. Gradients ignore the rounding.
     """
     rules = rules or Int8Rules()
     seen: list[Bool[Tensor, "batch tokens"] | None] = [None]
@@ -127,9 +124,9 @@ def int8_product(
     s_x = (max(x, 0) - min(x, 0)) / 255.
 
     Symbols: s_w is one for a weight or one for each output, s_x one for each input (or batch).
-    ``layout`` tells which rows are one input's: without it, each row of a matrix is an input, and
-    each matrix of a batch. Whole numbers up to 255 are exact in bfloat16 too, so that products of
-    them may be computed in it.
+    ``layout`` groups the rows by input: without it, each row of a matrix is an input, and each
+    matrix of a batch. Whole numbers up to 255 are exact in bfloat16 too, so it may compute their
+    products.
 
     Source: the operators DynamicQuantizeLinear and MatMulInteger of ONNX, and ONNX Runtime's
     ``quantize_dynamic``. What differs: nothing but the order of floating-point sums.
@@ -168,7 +165,7 @@ def _whole(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 class _Rounded(TorchFunctionMode):
-    """Every ``F.linear`` within it, whatever slice of a weight it takes, is an INT8 product."""
+    """Inside it every ``F.linear``, of any slice of a weight, is an INT8 product."""
 
     def __init__(self, layout: Layout, rules: Int8Rules) -> None:
         super().__init__()
@@ -186,7 +183,7 @@ class _Rounded(TorchFunctionMode):
 
 
 def _laid_out(method: Callable[..., Any], rules: Int8Rules) -> Callable[..., Any]:
-    """A method of a layer, which knows how its rows lie, with its products rounded."""
+    """A method of a layer that knows its rows' layout, with its products rounded."""
 
     def rounded(rows: Tensor, layout: Layout, *options: Any) -> Any:
         with _Rounded(layout, rules):
@@ -198,7 +195,7 @@ def _laid_out(method: Callable[..., Any], rules: Int8Rules) -> Callable[..., Any
 def _alone(
     linear: nn.Linear, rules: Int8Rules, seen: list[Bool[Tensor, "batch tokens"] | None]
 ) -> Callable[[Tensor], Tensor]:
-    """The forward of a linear layer that stands for itself: in an exit head or a dense model."""
+    """The forward of a linear layer used alone: in an exit head or a dense model."""
 
     def rounded(x: Tensor) -> Tensor:
         mask = seen[0]
@@ -220,7 +217,7 @@ def _weight_step(
 
 
 def _range(x: Tensor, layout: Layout | None, together: bool) -> tuple[Tensor, Tensor]:
-    """The ends of the activations' range, 0 among them, so shaped that they fit ``x``."""
+    """The ends of the activations' range, including 0, in a shape that fits ``x``."""
     if isinstance(layout, Padded) and layout.keep is not None:
         x = x.masked_fill(~layout.keep[..., None], 0.0)
     if together:

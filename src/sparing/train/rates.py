@@ -1,4 +1,4 @@
-"""A learning rate of its own for what mechanisms bring into a model that is already trained."""
+"""A separate learning rate for the parameters that mechanisms add to a trained model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sparing.layers.gates import SkimGate
 def quicken(optimizer: torch.optim.Optimizer, model: nn.Module, factor: float) -> None:
     """Let the parameters of mechanisms learn at ``factor`` times the rate of their group.
 
-    Those of token gates too, but for thresholds, which have a rate of their own. A group whose
-    parameters are of both kinds becomes two; all else of it stays, and a schedule that is made
-    afterwards scales both. Groups that would be empty are not made.
+    So do those of token gates, except thresholds, which have their own rate. A group with
+    parameters of both kinds becomes two with the same other settings, and a schedule made
+    afterwards scales both. Empty groups are not made.
     """
     quickened = {
         id(parameter)

@@ -1,4 +1,4 @@
-"""How a model is trained, as frozen values that can be stored, compared and varied."""
+"""Training settings as frozen values that can be stored, compared and varied."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sparing.core.errors import UsageError
 Precision = Literal["auto", "fast", "float32", "bfloat16", "float16"]
 PRECISIONS = ("auto", "fast", "float32", "bfloat16", "float16")
 SCHEDULES = ("linear", "cosine", "constant_with_warmup")
-# What Trainer calls them.
+# Trainer's names for them.
 OPTIMIZERS = {"adamw": "adamw_torch_fused", "sgd": "sgd", "rmsprop": "rmsprop"}
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """How strongly a teacher is followed; used only where one is given.
+    """The weights of a teacher's losses; used only where one is given.
 
-    The loss is ``labels`` times cross-entropy, plus ``outputs`` times the divergence from the
-    teacher's answers, both softened by ``temperature``, plus ``hidden_states`` times the mean
+    The loss has three terms: ``labels`` times cross-entropy; ``outputs`` times the divergence from
+    the teacher's answers, both softened by ``temperature``; ``hidden_states`` times the mean
     squared distance of the hidden states of matched layers.
     """
 
@@ -35,13 +35,12 @@ class Distillation:
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """How strongly the losses that mechanisms report (``auxiliary_loss``) count; none, no matter.
+    """The weight of the losses that mechanisms report (``auxiliary_loss``), if they do.
 
-    The weight is 0 for ``warmup_share`` of all steps, then ``weight``, and over the last
-    ``rise_share`` rises evenly to ``last_weight``. With a ``baseline``, the dense model's
-    validation score, training ends when the score falls below ``floor_share`` of it, having been
-    above, and the weights kept are those of the last validation above, which spend the least, not
-    those of the best.
+    The weight is 0 for ``warmup_share`` of all steps, then ``weight``; over the last ``rise_share``
+    it rises evenly to ``last_weight``. With a ``baseline``, the dense model's validation score,
+    training ends when the score falls below ``floor_share`` of it after being above. The weights
+    are then those of the last validation above, which costs least, not those of the best.
 
     Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models", section II.C.
     What differs: 10 %, 90 % and 5 % of the epochs are 105 %; the last 5 % are inside the 90.
@@ -57,10 +56,10 @@ class Auxiliary:
     def __post_init__(self) -> None:
         check_fields(self, "auxiliary")
         if self.warmup_share + self.rise_share > 1:
-            raise UsageError("auxiliary.warmup_share and rise_share are together more than 1")
+            raise UsageError("auxiliary.warmup_share and rise_share exceed 1 together")
 
     def weight_at(self, step: int, steps: int) -> float:
-        """The weight in a step, counted from 0, of so many; the last one has ``last_weight``."""
+        """The weight in step ``step``, from 0, of ``steps``; the last has ``last_weight``."""
         if step < self.warmup_share * steps:
             return 0.0
         rest = 1 - (step + 1) / steps
@@ -71,19 +70,19 @@ class Auxiliary:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to train: warm-up, then a falling learning rate.
+    """Training settings: warm-up, then a falling learning rate.
 
-    ``warmup_share`` is the share of all steps in which the rate rises; ``schedule`` is "linear",
-    "cosine" (``last_rate_share`` of the rate is left at its end) or "constant_with_warmup";
-    what mechanisms bring of their own learns at ``mechanism_rate_factor`` times the rate, which
-    helps where all else is trained already;
-    ``optimizer`` is "adamw" (without decay: Adam; ``first_moment`` is its beta 1), "sgd" or
-    "rmsprop"; ``patience`` ends training after so many validations that were not better than the
-    best one by more than ``least_gain`` (None: never); ``precision`` "auto" is bfloat16 on
-    accelerators that have it and float32 elsewhere, "fast" also on processors that multiply in it;
-    ``device`` "auto" is the accelerator where there is one; a checkpoint is written at each
-    validation and after each ``save_every_steps``; ``log_every_steps`` 0 logs the loss once an
-    epoch; ``trackers`` are the names of Trainer's own (tensorboard, trackio, wandb, ...).
+    ``warmup_share`` is the share of all steps in which the rate rises. ``schedule`` is "linear",
+    "cosine" (``last_rate_share`` of the rate is left at its end) or "constant_with_warmup".
+    Parameters of mechanisms learn at ``mechanism_rate_factor`` times the rate, which helps where
+    everything else is trained already. ``optimizer`` is "adamw" (without decay: Adam;
+    ``first_moment`` is its beta 1), "sgd" or "rmsprop". ``patience`` ends training after that many
+    validations that were not better than the best one by more than ``least_gain`` (None: never).
+    ``precision`` "auto" is bfloat16 on accelerators that have it and float32 elsewhere, "fast" also
+    on processors that multiply in it. ``device`` "auto" is the accelerator where there is one. A
+    checkpoint is written at each validation and after each ``save_every_steps``;
+    ``log_every_steps`` 0 logs the loss once an epoch. ``trackers`` are the names of Trainer's own
+    (tensorboard, trackio, wandb, ...).
     """
 
     epochs: Count = 20
@@ -122,9 +121,9 @@ class Recipe:
 
 
 def adaptive_recipe(baseline: float | None = None, *, epochs: int = 4) -> Recipe:
-    """The printed way to train ``adaptive`` attention: rate 5e-5, batches of 32, 3 to 5 epochs.
+    """The paper's recipe for ``adaptive`` attention: rate 5e-5, batches of 32, 3 to 5 epochs.
 
-    ``baseline`` is the dense model's validation score; without one, training is not ended early.
+    ``baseline`` is the dense model's validation score; without one, training does not end early.
     """
     return Recipe(
         epochs=epochs,
@@ -137,9 +136,9 @@ def adaptive_recipe(baseline: float | None = None, *, epochs: int = 4) -> Recipe
 def default_recipe(task: str, *, pretrained: bool = False) -> Recipe:
     """A recipe that works for a task's name, with the models' default sizes.
 
-    Seconds of training, on one thread of a 2020s server, and the test accuracy to expect with
-    dense attention: digits 4 s, 0.96; listops 50 s, 0.36; fashion-mnist (20,000 images) 30 s, 0.83;
-    sst2 25 s, 0.80. Pretrained models get few epochs at a low rate; other tasks the defaults.
+    Expected seconds of training on one thread of a 2020s server, and test accuracy with dense
+    attention: digits 4 s, 0.96; listops 50 s, 0.36; fashion-mnist (20,000 images) 30 s, 0.83; sst2
+    25 s, 0.80. Pretrained models get few epochs at a low rate; other tasks the defaults.
     """
     if pretrained:
         return Recipe(epochs=3, batch_size=32, learning_rate=5e-5, patience=2)

@@ -1,7 +1,7 @@
-"""Whether attention fits the memory that is free: said before the first step, not found out.
+"""Whether attention fits the free memory, checked before the first step.
 
-Memory that runs out on a CPU ends the process, and at times others, without a word. A GPU's
-allocator says what it lacks, so nothing is asked there.
+Memory that runs out on a CPU ends the process, and at times others, without a message. A GPU's
+allocator raises a clear error, so it is not checked here.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from sparing.core.workload import Workload
 from sparing.tasks import Examples, Task
 from sparing.train.recipe import Recipe
 
-# What a model may be besides swapped: tokens, heads or layers that drop out change its work.
+# Changes of a model besides a swap: dropped tokens, heads or layers change its cost.
 PLAIN = {"version", "swap"}
 EASY_SHARE = 0.5
 GIB = 2**30
 
 
 def predicted_bytes(model: nn.Module, batch: int, tokens: int, *, training: bool = False) -> int:
-    """What attention needs at least for a batch of so many examples of so many tokens.
+    """The memory of attention, at least, for a batch of ``batch`` examples of ``tokens`` tokens.
 
-    From the mechanisms' closed forms (``cost``), counted as for 2-byte numbers: without gradients
-    the largest layer's peak, with them half of every layer's besides half of the largest, as
-    scores and weights are alive together and the weights stay for the backward pass. Of a model of
-    transformers whose attention is ``eager`` one layer's square counts; fused attention has none.
-    0 where tokens, heads or layers may drop out, and no other memory counts: a lower bound.
+    From the mechanisms' closed forms (``cost``), counted as for 2-byte numbers. Without gradients
+    it is the largest layer's peak. With them it is half of every layer's peak plus half of the
+    largest, as scores and weights are alive together and the weights stay for the backward pass. Of
+    a transformers model whose attention is ``eager`` one layer's square counts; fused attention has
+    none. It is 0 where tokens, heads or layers may drop out, and no other memory counts: a lower
+    bound.
     """
     config = getattr(model, "config", None)
     if not tokens or set(getattr(config, "sparing", None) or PLAIN) - PLAIN:
@@ -51,7 +52,7 @@ def predicted_bytes(model: nn.Module, batch: int, tokens: int, *, training: bool
 def require_room(model: nn.Module, task: Task, recipe: Recipe) -> None:
     """Raise ``UsageError`` where training by the recipe on a CPU cannot fit the free memory.
 
-    It tells both numbers and what helps. Tasks of pictures and values are not asked.
+    The message has both sizes and a remedy. Tasks of pictures and values are not checked.
     """
     batch, tokens = _longest(task.train, recipe.batch_size)
     needed = predicted_bytes(model, batch, tokens, training=True)
@@ -68,8 +69,7 @@ def on_cpu(recipe: Recipe) -> bool:
 def fitting_batch(model: nn.Module, task: Task, examples: Examples, batch_size: int) -> int:
     """The batch size, halved until attention takes at most half of the free memory.
 
-    Answers do not depend on it but for rounding. Raises ``UsageError`` where one example alone
-    cannot fit.
+    Answers depend on it only by rounding. Raises ``UsageError`` where one example alone cannot fit.
     """
     size, tokens = _longest(examples, batch_size)
     free = free_bytes()
@@ -84,7 +84,7 @@ def fitting_batch(model: nn.Module, task: Task, examples: Examples, batch_size: 
 
 
 def free_bytes() -> int:
-    """Memory that a process may still take: what is available, and free swap."""
+    """Memory that a process may still take: available memory and free swap."""
     return int(psutil.virtual_memory().available + psutil.swap_memory().free)
 
 
@@ -95,7 +95,7 @@ def _peak(built: Mechanism, batch: int, tokens: int) -> int:
 
 
 def _keeps_all(model: nn.Module) -> bool:
-    """Whether the backward pass needs what every layer computed: none is frozen or recomputed."""
+    """Whether the backward pass needs every layer's results: none is frozen or recomputed."""
     recomputed = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
     return not recomputed and all(parameter.requires_grad for parameter in model.parameters())
 
@@ -103,7 +103,7 @@ def _keeps_all(model: nn.Module) -> bool:
 def _eager_heads(model: nn.Module) -> int:
     """The heads of transformers' unfused attention, where it was chosen; 0 where it was not.
 
-    A model that has no fused one may be called eager and have no square at all.
+    A model without a fused form may be called eager and have no square at all.
     """
     if not isinstance(model, PreTrainedModel) or not model._supports_sdpa:
         return 0

@@ -1,4 +1,4 @@
-"""What a training run borrows from the process, and gives back: generators and Ctrl-C."""
+"""Process state that a training run changes and restores: generators and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interruptible(Protocol):
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Put the global generators of Python, NumPy and PyTorch back as they were."""
+    """Restore the global generators of Python, NumPy and PyTorch."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = list(range(torch.cuda.device_count()))
     try:
@@ -38,7 +38,7 @@ def generators_kept() -> Iterator[None]:
 
 @contextmanager
 def interrupts_to(target: Interruptible) -> Iterator[None]:
-    """Turn the first Ctrl-C into a flag, and raise it when the block has ended by itself.
+    """Turn the first Ctrl-C into a flag, and raise it when the block has ended.
 
     SIGTERM and SIGHUP do the same where they raise ``Terminated``. A second signal raises at once.
     Only the main thread receives signals; in another thread nothing changes.

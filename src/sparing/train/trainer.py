@@ -1,4 +1,4 @@
-"""Train one model on one task; stop at any moment, and go on bit for bit."""
+"""Train one model on one task; stop at any moment, and resume bit for bit."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ RESULT, RUN, METRICS, DATA = "result.json", "run.json", "metrics.jsonl", "data"
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a training run came to.
+    """The result of a training run.
 
     ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
-    ``metric`` is the task's own, by which the best validation was chosen. ``curve`` has one entry
-    for each validation: epoch, step, validation_score (that metric), validation_accuracy (where the
-    answer is a class), validation_loss, train_loss (the mean since the last one), and what a meter
-    had counted, by the names it gives. The ``best_*``
-    and ``validation_*`` fields are of the validation whose weights the model now has;
-    ``validation_accuracy`` is None where the answer is a number. ``notes`` tell what was unusual.
+    ``metric`` is the task's own; it chose the best validation. ``curve`` has one entry for each
+    validation. Its keys are epoch, step, validation_score (that metric), validation_accuracy (where
+    the answer is a class), validation_loss, train_loss (the mean since the last one), and the names
+    of a meter. The ``best_*`` and ``validation_*`` fields are of the validation whose weights the
+    model now has; ``validation_accuracy`` is None where the answer is a number. ``notes`` describe
+    unusual events.
     """
 
     train_time_s: float
@@ -78,14 +78,14 @@ def train(
     on_progress: Callable[[float, str], None] | None = None,
     meter: StepMeter | None = None,
 ) -> TrainResult:
-    """Train ``model`` in place; at the end it has the weights that did best on validation.
+    """Train ``model`` in place; at the end it has the weights of the best validation.
 
     ``output_dir`` gets the model (``save_pretrained``), metrics.jsonl, result.json and, meanwhile,
-    checkpoints; the user's random generators are left as they were. With ``resume="auto"`` an
-    unfinished run there goes on from its last sound checkpoint and ends with the same weights, bit
-    for bit; a finished one is read back. ``"never"`` starts afresh. With a ``teacher`` the recipe's
-    distillation weights apply; an ``objective`` replaces the loss. ``on_progress``, else who waits
-    for a study's cell, is told a fraction and a text; a ``meter`` runs in steps alone.
+    checkpoints. The user's random generators are restored. With ``resume="auto"`` an unfinished run
+    there continues from its last sound checkpoint and ends with the same weights, bit for bit; a
+    finished one is read back. ``"never"`` starts again. With a ``teacher`` the recipe's
+    distillation weights apply; an ``objective`` replaces the loss. ``on_progress``, or else the
+    waiting caller of a study's cell, gets a fraction and a text. A ``meter`` runs in steps alone.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite, too little memory
@@ -156,7 +156,7 @@ def _train(
     journal: Journal,
     start: Path | None,
 ) -> int:
-    """Run the loop to its end; gives the number of steps taken in all."""
+    """Run the loop to its end; returns the total number of steps."""
     arguments = _arguments(recipe, task, folder)
     with _as_it_came(model):
         try:
@@ -178,7 +178,7 @@ def _train(
 
 @contextmanager
 def _as_it_came(model: PreTrainedModel) -> Iterator[None]:
-    """Undo what Trainer does to a model besides training it.
+    """Undo Trainer's changes of a model besides the training.
 
     It sets the cache flag, and mixed precision replaces ``forward`` on the instance.
     """
@@ -211,7 +211,7 @@ def _finish(
     notes: list[str],
     task: Task,
 ) -> TrainResult:
-    """Put the best weights back, save the model and the result, drop what is needed no more."""
+    """Restore the best weights, save the model and the result, remove files not needed any more."""
     best = journal.best
     best_step = int(best["step"])
     checkpoints.load_weights(model, folder / f"{checkpoints.PREFIX}{best_step}")
@@ -246,7 +246,7 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
         result = TrainResult(**checkpoints.read_json(folder / RESULT))
     except TypeError as error:
         raise CheckpointError(f"{folder / RESULT} is not a result of this version") from error
-    best = folder / f"{checkpoints.PREFIX}{result.best_step}"  # there where names differ
+    best = folder / f"{checkpoints.PREFIX}{result.best_step}"  # present if names differ
     checkpoints.load_weights(model, best if (best / checkpoints.WEIGHTS).is_file() else folder)
     return result
 
@@ -254,7 +254,7 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
 def _description(
     model: nn.Module, task: Task, recipe: Recipe, objective: Objective
 ) -> dict[str, Any]:
-    """What must be equal for a run to be the same run, flat, as JSON gives it back."""
+    """The values that must be equal for two runs to be the same run, flat, as in JSON."""
     facts = {
         "task": task.name,
         "examples": len(task.train),
@@ -269,7 +269,7 @@ def _description(
 
 
 def _structure(model: nn.Module) -> str:
-    """The model's class, and a digest of its modules, shapes and what was swapped into it."""
+    """The model's class, and a digest of its modules, shapes and swaps."""
     parts = [f"{name} {type(module).__name__}" for name, module in model.named_modules()]
     parts += [f"{name} {tuple(tensor.shape)}" for name, tensor in model.state_dict().items()]
     swapped = getattr(getattr(model, "config", None), "sparing", None)
@@ -279,7 +279,7 @@ def _structure(model: nn.Module) -> str:
 
 
 def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
-    """Begin a run in the folder, or make sure that the one in it is the same."""
+    """Begin a run in the folder, or check that the existing one is the same."""
     if resume not in ("auto", "never"):
         raise UsageError(f"resume must be 'auto' or 'never', got {resume!r}")
     run = folder / RUN
@@ -288,7 +288,11 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     if run.exists():
         written = checkpoints.read_json(run)
         usual = {f"recipe.{name}": value for name, value in asdict(Recipe()).items()}
-        written = {DATA: description[DATA], **usual, **written}  # what older versions did not tell
+        written = {
+            DATA: description[DATA],
+            **usual,
+            **written,
+        }  # fields that older versions do not have
         other = [name for name, value in description.items() if written.get(name) != value]
         if not other:
             return
@@ -305,7 +309,7 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
 
 
 def drop_training(folder: Path) -> None:
-    """Remove a training from its folder, and the model that it left; elsewhere nothing."""
+    """Remove a training and its model from their folder; other files stay."""
     if not (folder / RUN).is_file():
         return
     left = ("config.json", "model*.safetensors*", "tokenizer*", WORDS, *VOCABULARIES)
@@ -321,7 +325,7 @@ def _drop_record(folder: Path) -> None:
 
 
 def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
-    """The recipe in Trainer's words."""
+    """The recipe as Trainer's arguments."""
     cpu = on_cpu(recipe)
     precision = resolve_precision(recipe.precision, cpu=cpu)
     epoch_steps = -(-len(task.train) // recipe.batch_size)
@@ -359,7 +363,7 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
 
 
 def _descent(recipe: Recipe, epoch_steps: int) -> dict[str, Any]:
-    """The optimiser and its schedule in Trainer's words."""
+    """The optimiser and its schedule as Trainer's arguments."""
     schedule: dict[str, Any] = {"lr_scheduler_type": recipe.schedule}
     if recipe.last_rate_share:
         rest = {"min_lr_rate": recipe.last_rate_share}
@@ -376,9 +380,9 @@ def _descent(recipe: Recipe, epoch_steps: int) -> dict[str, Any]:
 
 
 def resolve_precision(precision: str, *, cpu: bool) -> str:
-    """The precision to train in: what was asked for, or the best that the device does well.
+    """The training precision: the requested one, or the best that the device supports well.
 
-    Raises ``UsageError`` for float16 on a CPU, which Trainer's loss scaling does not serve, and
+    Raises ``UsageError`` for float16 on a CPU, which Trainer's loss scaling does not support, and
     warns of bfloat16 on a CPU that only emulates it.
     """
     if precision not in PRECISIONS:

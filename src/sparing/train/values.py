@@ -1,4 +1,4 @@
-"""Training for values: squared error, or the benchmark itself, judged by the error left."""
+"""Training for values: squared error, or the benchmark itself; evaluated by the remaining error."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOSSES = ("squared", "benchmark")
 
 
 class ValueLoss:
-    """The mean squared error, or the bounded benchmark as a loss; judged by the former.
+    """The mean squared error, or the bounded benchmark as a loss; evaluated by the former.
 
     Formula: "benchmark" is the mean of log(1 + e / b) over the batch's mean absolute error and its
     mean relative one, each with its baseline b: minus the logarithm of the bounded score.
 
-    Symbols: ``baseline`` holds b under the names mean and relative. Only training sums are in it;
-    the published benchmark is of the sets that it tests with.
+    Symbols: ``baseline`` holds b under the names mean and relative. It includes only training sums;
+    the published benchmark is of its test sets.
 
     Source: Mukin, A Predictive Calculator (2025), section 6.5, proposes the benchmark as the loss.
     """
@@ -55,7 +55,7 @@ class ValueLoss:
         return torch.stack(logs).mean()
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
-        """On the validation split: the squared error, its sign turned, beside the task's scores."""
+        """On the validation split: minus the squared error, beside the task's scores."""
         evaluation = evaluate(model, task, "validation", batch_size=batch_size)
         return replace(
             evaluation,
@@ -64,5 +64,5 @@ class ValueLoss:
         )
 
     def describe(self) -> dict[str, Any]:
-        """The loss, and what errors are measured by."""
+        """The loss, and its baseline errors."""
         return {"loss": self.loss, "baseline": self.baseline}

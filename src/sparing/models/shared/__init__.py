@@ -1,1 +1,1 @@
-"""What models and their users share: sizes, labels, silence."""
+"""Shared by models and their users: sizes, labels, silence."""

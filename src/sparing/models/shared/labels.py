@@ -1,4 +1,4 @@
-"""Whether a classifier's classes stand in the order in which a task numbers them."""
+"""Whether a classifier's classes are in the task's order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sparing.core.errors import UsageError
 
 
 def require_order(named: Mapping[Any, str] | None, labels: Sequence[str], name: str) -> None:
-    """Raise ``UsageError`` where the same class names stand in another order.
+    """Raise ``UsageError`` where the same class names are in another order.
 
     ``named`` are a configuration's classes by number. Names that the task does not have, such as
-    LABEL_0, tell nothing.
+    LABEL_0, are ignored.
     """
     names = [str(named[key]) for key in sorted(named, key=int)] if named else []
     plain, expected = ([label.strip().lower() for label in group] for group in (names, labels))

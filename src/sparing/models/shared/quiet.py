@@ -1,4 +1,4 @@
-"""Silence for the time of a call, since transformers' bars and notes are set globally."""
+"""Silence during a call, since transformers' bars and log levels are global."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars, and no log lines below errors, from transformers and the hub; put back after."""
+    """No bars, and no log lines below errors, from transformers and the hub; restored after."""
     verbosity, hub_verbosity = logging.get_verbosity(), hub_logging.get_verbosity()
     bars, hub_bars_hidden = logging.is_progress_bar_enabled(), are_progress_bars_disabled()
     logging.set_verbosity(logging.ERROR)

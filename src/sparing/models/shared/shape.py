@@ -1,4 +1,4 @@
-"""What a model needs to know of a task, and how its weights are drawn."""
+"""The properties of a task that a model needs, and seeded initial weights."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class TaskShape(Protocol):
 
     @property
     def kind(self) -> Literal["image", "tokens", "values"]:
-        """What the model is given."""
+        """The model's input: images, tokens or values."""
 
     @property
     def answer(self) -> Literal["class", "number", "span"]:
-        """What the model gives: scores of classes, one number, or first and last tokens."""
+        """The model's output: scores of classes, one number, or first and last tokens."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class TaskShape(Protocol):
 
     @property
     def token_types(self) -> int:
-        """How many types of tokens there are: 1, or 2 where pairs are told apart."""
+        """How many token types there are: 1, or 2 where a pair's texts differ in type."""
 
     @property
     def pad_id(self) -> int:
@@ -66,9 +66,9 @@ class TaskShape(Protocol):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Weights drawn inside follow from ``seed`` alone; the CPU generator is put back afterwards.
+    """Weights initialised inside depend on ``seed`` alone; the CPU generator is restored after.
 
-    Models are built on the CPU, so no other generator is drawn from or touched.
+    Models are built on the CPU, so no other generator is used or changed.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -76,7 +76,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def check_kind(model: str, kind: Literal["image", "tokens"], task: TaskShape) -> None:
-    """Raise ``UsageError`` unless the task gives what the model reads."""
+    """Raise ``UsageError`` unless the task's inputs are those of the model."""
     if task.kind != kind:
         reads = {"image": "images", "tokens": "tokens", "values": "values"}
         hints = {"image": "use vit", "tokens": "use bert", "values": "see sparing list predictors"}
@@ -98,12 +98,12 @@ def check_sizes(model: str, **sizes: int) -> None:
 
 
 def image_config(config: Any) -> Any:
-    """The part of a configuration that speaks of images; that of a model of two towers has one."""
+    """The image part of a configuration; a model with two towers has a separate one."""
     return getattr(config, "vision_config", None) or config
 
 
 def label_names(task: TaskShape) -> dict[str, Any]:
-    """The configuration's words for the classes, both ways round."""
+    """The configuration's class names, in both directions."""
     return {
         "id2label": dict(enumerate(task.labels)),
         "label2id": {label: number for number, label in enumerate(task.labels)},
