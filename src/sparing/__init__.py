@@ -1,7 +1,7 @@
 """Attention that spends only what the input needs: swap it in, measure it, decide.
 
-Every name is loaded when it is first used, so that ``import sparing`` costs nothing and the
-command line answers at once.
+Every name is loaded on first use, so ``import sparing`` costs nothing and the command line answers
+at once.
 """
 
 from __future__ import annotations

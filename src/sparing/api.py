@@ -1,8 +1,8 @@
-"""The Python twins of the command line: they take paths and names, or the objects themselves.
+"""The Python forms of the commands: they take paths and names, or the objects themselves.
 
-A model may be a transformers model (or what wraps one), a tokenizer transformers' own, and a task a
-``datasets.Dataset`` or ``DatasetDict`` with train, validation and test. What a run must read again
-another day is written into its folder.
+A model may be a transformers model (or a wrapper of one), a tokenizer transformers' own, and a task
+a ``datasets.Dataset`` or ``DatasetDict`` with train, validation and test. A run writes everything
+that it must read again into its folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ PRUNING_EXAMPLES = 512
 
 
 def _checked(study: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse a misspelt setting with the nearest name; ``study`` has ``Options`` of more names."""
+    """Refuse an unknown setting with the nearest name.
+
+    The package ``study`` has ``Options`` with more names.
+    """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -68,7 +71,7 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _silent(fraction: float, text: str) -> None:
-    """No progress is shown unless the caller gives a way to."""
+    """Show no progress unless the caller passes a function."""
 
 
 def _path(given: str | Path | None) -> Path | None:
@@ -93,11 +96,11 @@ def compare(
 ) -> Outcome:
     """Train and measure several attentions on one task and say which to use.
 
-    ``task`` is a name, a path or a data set; ``model`` a name, a path or a model. ``seeds`` is how
-    many, or which; ``epochs`` 0 takes the recipe's; ``options`` are the mechanisms' own, by name;
-    ``settings`` are further fields of ``sparing.compare.study.Options``. All is written to
-    ``output_dir`` (``runs/compare-TASK``); the same call again goes on from there. Raises
-    ``UsageError`` for unknown names and what does not fit.
+    ``task`` is a name, a path or a data set; ``model`` a name, a path or a model. ``seeds`` is a
+    number, or a list of them; ``epochs`` 0 uses the recipe's. ``options`` are the mechanisms' own,
+    by name; ``settings`` are further fields of ``sparing.compare.study.Options``. Everything is
+    written to ``output_dir`` (``runs/compare-TASK``); the same call again resumes from there.
+    Raises ``UsageError`` for unknown names and inputs that do not fit.
 
         outcome = sparing.compare("digits", ["linformer", "kerformer"], seeds=3)
     """
@@ -136,12 +139,12 @@ def slim(
     """Make a BERT- or ViT-family classifier faster: cut, distil, choose, calibrate, verify, save.
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
-    ``bert`` or ``vit``, or a classifier itself, which is not changed. ``task`` is a name, a path or
-    a data set (unless given that of the folder's training). ``speed`` is the wanted factor over the
-    fastest dense form, ``floor`` the share of its score to keep, ``epsilon`` the share of answers
-    that may differ (0: what comes, bounded); ``settings`` are further fields of
+    ``bert`` or ``vit``, or a classifier itself, which does not change. ``task`` is a name, a path
+    or a data set (unless given that of the folder's training). ``speed`` is the target factor over
+    the fastest dense form, ``floor`` the share of its score to keep. ``epsilon`` is the share of
+    answers that may differ (0: no limit, only a reported bound); ``settings`` are further fields of
     ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``, the page
-    and records; the same call again goes on. Raises ``UsageError`` for what does not fit.
+    and records; the same call again resumes. Raises ``UsageError`` for inputs that do not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
         model = sparing.load(outcome.model)
@@ -175,14 +178,14 @@ def advise(
     output_dir: str | Path | None = None,
     on_progress: Progress = _silent,
 ) -> Advice:
-    """Measure a model on this machine and say what would make it faster, attention last.
+    """Measure a model on this machine and report what would make it faster, attention last.
 
     ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
-    transformers model, which is left as it is. ``tokens`` is the length to advise on (512, or all
-    that the model reads); ``texts`` a file with one text a line, or the texts, for ``tokenizer`` or
-    the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096) and ``threads``
-    have defaults; ``engines`` exports it to ONNX Runtime and times that, in INT8 too; ``quick``
-    halves the rounds. Only ``output_dir`` is written.
+    transformers model, which does not change. ``tokens`` is the length to advise on (512, or the
+    model's longest if shorter); ``texts`` a file with one text a line, or the texts, for
+    ``tokenizer`` or the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096)
+    and ``threads`` have defaults; ``engines`` exports it to ONNX Runtime and times that, in INT8
+    too; ``quick`` halves the rounds. Only ``output_dir`` is written.
 
         print(sparing.advise("my-model", tokens=256, texts="texts.txt"))
     """
@@ -213,9 +216,9 @@ def evaluate(
 ) -> Scores:
     """Evaluate a model on a task: its metrics, each with its 95 % interval over examples.
 
-    ``model`` is a path, a hub name or a model; ``task`` a name, a path or a data set, of which one
-    without splits is evaluated on whole (the task of the model's training, unless given). Nothing
-    is written. Raises ``UsageError`` where they do not fit each other.
+    ``model`` is a path, a hub name or a model; ``task`` is a name, a path or a data set (the task
+    of the model's training, unless given). A data set without splits is evaluated as a whole.
+    Nothing is written. Raises ``UsageError`` where they do not fit each other.
 
         print(sparing.evaluate("my-fine-tuned-bert", "sst2"))
     """
@@ -250,9 +253,10 @@ def prune(
 ) -> PruneReport:
     """Remove heads from a model, in place and for good; see ``sparing.transfer.pruning.prune``.
 
-    ``heads`` names them, ``{0: [1, 5]}``, or is the share to be gone. Importance is measured on
+    ``heads`` names them, ``{0: [1, 5]}``, or is the share to remove. Importance is measured on
     ``batches``, or on ``examples`` of a ``task``: a name, a path or a data set. A model that is
-    given as a path needs a new ``output_dir``. Raises ``UsageError`` for what cannot be removed.
+    given as a path needs a new ``output_dir``. Raises ``UsageError`` for heads that cannot be
+    removed.
 
         sparing.prune("my-fine-tuned-bert", 0.3, task="sst2", output_dir="pruned")
     """
@@ -262,7 +266,7 @@ def prune(
     read = isinstance(model, str | Path)
     folder = _new_folder(output_dir, required=read)
     if task is not None and batches is not None:
-        raise UsageError("prune takes batches or a task, one of the two")
+        raise UsageError("prune takes batches or a task, not both")
     target = opened_model(model, "prune")[0] if read else model
     if task is not None:
         loading = (task, tokenizer, task_options or {}, _path(data))
@@ -274,14 +278,14 @@ def prune(
 
 
 def _new_folder(output_dir: str | Path | None, *, required: bool) -> Path | None:
-    """The folder, which must be new; ``UsageError`` where a model from a path has none to go to."""
+    """The folder, which must be new; ``UsageError`` if a model from a path has none."""
     from sparing.export.saving import require_new
 
     folder = _path(output_dir)
     if folder is not None:
         require_new(folder)
     elif required:
-        raise UsageError("prune: a model that is read from a path needs an output_dir to go to")
+        raise UsageError("prune: a model that is read from a path needs an output_dir")
     return folder
 
 
@@ -303,7 +307,7 @@ def _batches(
 
 
 def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
-    """Write a pruned model with what it came with, or with the tokenizer that was given."""
+    """Write a pruned model with its own tokenizer, or with the given one."""
     from sparing.export.saving import save_model
     from sparing.foreign.pretrained import write_pretrained
 
@@ -316,7 +320,7 @@ def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:
 
 
 def _name_of(task: Any) -> str:
-    """What a run's folder is called after: the task's name, or the data set's."""
+    """The name for a run's folder: the task's name, or the data set's."""
     if isinstance(task, str | Path):
         return Path(task).name
     first = next(iter(task.values()), None) if isinstance(task, Mapping) else task
@@ -324,7 +328,7 @@ def _name_of(task: Any) -> str:
 
 
 def _task_of(model: Any) -> str:
-    """The task of the training that left a model; ``UsageError`` where nothing tells it."""
+    """The task of the model's training; ``UsageError`` if it is unknown."""
     from sparing.experiment.inputs.fit import task_for
 
     return task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)

@@ -1,4 +1,4 @@
-"""What a run of ``compare`` or ``slim`` gives back: its answer, its numbers, and where they lie."""
+"""The result of a run of ``compare`` or ``slim``: its answer, its numbers, and its paths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome(StudyResult):
 
     @property
     def study(self) -> Outcome:
-        """The result itself: what is measured and where it lies."""
+        """The result itself: measurements and paths."""
         return self
 
     @property
@@ -52,12 +52,12 @@ class Outcome(StudyResult):
         return {**first, **known, **super().to_dict(), "pages": pages}
 
     def places(self) -> list[str]:
-        """Where everything lies, a line each."""
+        """The paths of all files, a line each."""
         named = {"model": self.model, "INT8 model": self.int8, "page": self.page}
         return [f"The {name}: {path}" for name, path in named.items() if path is not None]
 
     def __str__(self) -> str:
-        """The answer, the goals and where everything lies, in 40 lines at most."""
+        """The answer, the goals and the paths, in 40 lines at most."""
         lines = [self.disturbance] if self.disturbance else []
         lines += [self.answer, ""] if self.answer else []
         lines += self.goal_lines()
@@ -75,7 +75,7 @@ class Outcome(StudyResult):
 
 
 def finish(result: StudyResult) -> Outcome:
-    """Write the page of a finished study and say what it answers."""
+    """Write the page of a finished study and return its answer."""
     from sparing.experiment.registry import shown_as
     from sparing.report.page import write_report
     from sparing.report.run import read_run

@@ -1,7 +1,7 @@
-"""Make transformers' automatic classes know adaptive models, without importing transformers.
+"""Register adaptive models with transformers' Auto classes, without importing transformers.
 
 ``import sparing`` must stay quick, and transformers has no entry points for plug-ins. So the model
-type is registered at once where transformers' table of configurations is loaded already, and else
+type is registered at once if transformers' table of configurations is loaded already, and else
 right after it is loaded. The model class follows when the first such configuration is read.
 """
 
@@ -33,12 +33,12 @@ def _register() -> None:
 
 
 class _AfterTable(MetaPathFinder):
-    """Finds nothing itself: lets the table be loaded as ever, and registers afterwards."""
+    """Finds nothing itself: lets the table be loaded as usual, and registers afterwards."""
 
     def find_spec(
         self, fullname: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The table's own spec, with a registration behind its loading; None for all else."""
+        """The table's own spec, with a registration after its loading; None for all else."""
         if fullname != TABLE:
             return None
         sys.meta_path.remove(self)
@@ -51,6 +51,6 @@ class _AfterTable(MetaPathFinder):
             load(module)
             _register()
 
-        # the loader belongs to this one module, and keeps all else that it can do
+        # the loader belongs to this one module, and keeps its other methods
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

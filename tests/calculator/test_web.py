@@ -146,7 +146,7 @@ def test_nobody_else_is_served(speaking):
         assert asked(port, "/api/answers?sum=" + "1" * 2000)[0] == 414
         assert asked(port, "/api/nothing")[0] == 404
         assert asked(port, "/", method="POST")[0] == 501
-        with pytest.raises(UsageError, match=f"port {port} cannot be had"):
+        with pytest.raises(UsageError, match=f"port {port} is not available"):
             serve(speaking, port)
 
 

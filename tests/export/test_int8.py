@@ -159,7 +159,7 @@ def test_segments_of_one_name_would_be_one_file(segments, tmp_path):
     copy = tmp_path / "other" / segments[0].name
     copy.parent.mkdir()
     shutil.copy(segments[0], copy)
-    with pytest.raises(UsageError, match="two segments are called"):
+    with pytest.raises(UsageError, match="two segments are named"):
         quantise([segments[0], copy], tmp_path / "new")
 
 

@@ -193,5 +193,5 @@ def test_damaged_folders_are_refused(tmp_path, content, message):
 
 
 def test_a_description_is_of_its_own_folder(tmp_path, text_chain):
-    with pytest.raises(UsageError, match="does not lie in"):
+    with pytest.raises(UsageError, match="is not in"):
         describe_chain(tmp_path, [text_chain / "segment-0.onnx"], threshold=0.5)

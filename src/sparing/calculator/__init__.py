@@ -1,4 +1,4 @@
-"""A tiny network that reads a sum as text and writes its value, exact at lengths it never saw."""
+"""A tiny network that reads a sum as text and writes its value, exact also at unseen lengths."""
 
 from sparing.calculator.network import Answer, Calculator
 from sparing.calculator.proof import Proof, prove_calculator

@@ -1,4 +1,4 @@
-"""What stands in the columns of the calculator's tapes."""
+"""The symbols in the columns of the calculator's tapes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-# What is read, white space of every kind as a space, one for one. An operand's row holds digits,
+# Characters to read; any white space is a space, one for one. An operand's row holds digits,
 # least significant first, and blanks above them.
 TEXT = "0123456789+- "
 BLANK = 10
-# What is written, besides the blank that is not shown.
+# Characters to write, besides the blank that is not shown.
 CHARACTERS = "0123456789-"
 MINUS = CHARACTERS.index("-")
 
@@ -28,7 +28,7 @@ def adder_cells(
 
 
 def sizer_cells(totals: Int[Tensor, "batch columns"]) -> Float[Tensor, "batch columns inputs"]:
-    """Each digit of the total, and its last one, which tells the sign, in every column."""
+    """Each digit of the total, and its last one, which gives the sign, in every column."""
     digits = one_hot(totals, 10).float()
     return torch.cat([digits, digits[:, -1:].expand_as(digits)], -1)
 
@@ -43,7 +43,7 @@ def writer_cells(
 
 
 def adder_cell(operand: int, switch: int, total: int) -> Float[Tensor, " inputs"]:
-    """One column of the adder; an operand of ``BLANK`` is none."""
+    """One column of the adder; an operand of ``BLANK`` means none."""
     row = one_hot(torch.tensor([[operand]]), 11).float()
     totals = one_hot(torch.tensor([[total]]), 10).float()
     return adder_cells(row, torch.tensor([float(switch)]), totals)[0, 0]
@@ -68,7 +68,7 @@ def digits_of(values: Int[Tensor, " batch"], width: int) -> Int[Tensor, "batch w
 
 
 def characters_of(value: int, width: int) -> list[int]:
-    """The text that is to be written, by column: a minus sign stands in the last one."""
+    """The text to be written, by column: a minus sign is in the last one."""
     blank = len(CHARACTERS)
     shown = [int(digit) for digit in reversed(str(abs(value)))]
     row = [*shown, *[blank] * (width - len(shown))]

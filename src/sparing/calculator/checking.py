@@ -10,13 +10,13 @@ from sparing.core.errors import UsageError
 from sparing.tasks.shared.expressions import Expression, parse
 
 MOST_CHARACTERS = 20_000
-# Numbers times digits of the longest: what the network goes over, column by column.
+# Numbers times digits of the longest: the cells that the network reads, column by column.
 MOST_CELLS, MOST_DIGITS = 100_000, 4_000
 SHOWN = 40
 
 
 def checked(text: str) -> Expression:
-    """The sum that a text is; raises ``UsageError`` with what it is instead.
+    """The sum of a text; raises ``UsageError`` that describes any other text.
 
     Its exact value is Python's, never the network's.
     """
@@ -29,10 +29,11 @@ def checked(text: str) -> Expression:
 
 
 def readable(texts: object, alphabet: str = TEXT) -> list[str]:
-    """Texts that a network of this alphabet can read, sums or not.
+    """Texts that a network with this alphabet can read, sums or not.
 
-    Raises ``UsageError`` for anything that is not a text, for an empty one, for characters outside
-    the alphabet and white space, for a text without a digit, and for one that takes too long.
+    Raises ``UsageError`` for anything that is not a text, for an empty one, and for characters
+    outside the alphabet and white space. It also raises it for a text without a digit, and for one
+    that takes too long.
     """
     if isinstance(texts, str):
         raise UsageError(f"the calculator reads a list of texts, got the text {texts[:SHOWN]!r}")

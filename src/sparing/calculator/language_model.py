@@ -1,4 +1,4 @@
-"""Fine-tuning a causal language model on sums as text, and reading what it replies."""
+"""Fine-tuning a causal language model on sums as text, and reading its replies."""
 
 from __future__ import annotations
 
@@ -44,16 +44,17 @@ Telling = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class LanguageRecipe:
-    """How a language model is tuned; rank, rate and batches are the published ones for Gemma 3.
+    """Settings for tuning a language model.
 
-    ``rank`` is that of the adapters (LoRA) on all linear layers, 0 trains every weight; a step
-    takes ``batch_size`` times ``accumulation`` sums. ``answers`` "float" writes 1.0 for 1, as the
-    published code does, "integer" 1. ``watched`` held-out sums are replied to after each epoch.
+    Rank, rate and batches are the published ones for Gemma 3. ``rank`` is that of the adapters
+    (LoRA) on all linear layers, 0 trains every weight. A step takes ``batch_size`` times
+    ``accumulation`` sums. ``answers`` "float" writes 1.0 for 1, as the published code does,
+    "integer" 1. ``watched`` held-out sums are answered after each epoch.
 
     Source: Mukin, A Predictive Calculator (2025), and its published code. What differs: that
-    quantises the model to 4 bits, lets the rate fall as a cosine after a warm-up, and counts the
-    loss of the whole chat; here the model is as it comes, the rate falls evenly, and the loss is of
-    the answer alone.
+    quantises the model to 4 bits, uses a cosine schedule after a warm-up, and counts the loss of
+    the whole chat. Here the model is not quantised, the rate falls linearly, and the loss is of the
+    answer alone.
     """
 
     epochs: int = 3
@@ -75,13 +76,13 @@ class LanguageRecipe:
             raise UsageError("rank must be 0 or more, the rate above 0, answers integer or float")
 
     def answer(self, expression: Expression) -> str:
-        """What is to be replied."""
+        """The right reply."""
         return f"{expression.value}.0" if self.answers == "float" else str(expression.value)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model wrote, and the number in it; ``kind`` tells why there is none."""
+    """A model's text, and the number in it; ``kind`` says why there is none."""
 
     text: str
     kind: Literal["number", "empty", "malformed"]
@@ -90,12 +91,12 @@ class Reply:
 
 @dataclass(frozen=True)
 class EpochScores:
-    """A model beside held-out answers.
+    """A model's scores on held-out answers.
 
     ``tokens`` is the share of right tokens where every earlier one is given (prompt left out),
-    ``with_prompt`` the same with the prompt's tokens among them, ``whole_answers`` the share of
-    answers all of whose tokens are right so; ``exact`` the share of replies, written freely, whose
-    number is right.
+    ``with_prompt`` the same with the prompt's tokens. ``whole_answers`` is the share of answers
+    with all tokens right in this way; ``exact`` the share of replies, written freely, whose number
+    is right.
     """
 
     epoch: int
@@ -133,7 +134,7 @@ def open_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
 
 
 def with_pad(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, with its end token as pad where it has none of its own."""
+    """The tokenizer, with its end token as pad if it has none."""
     if tokenizer.eos_token_id is None:
         raise UsageError("the tokenizer has no end token: a reply could not end")
     if tokenizer.pad_token_id is None:
@@ -142,7 +143,7 @@ def with_pad(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """The sum as a chat's question where the tokenizer has a template, else with "=" behind it."""
+    """The sum as a chat's question if the tokenizer has a template, else followed by "="."""
     if tokenizer.chat_template:
         chat = [{"role": "user", "content": text}]
         given = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
@@ -174,7 +175,7 @@ def with_adapters(model: PreTrainedModel, recipe: LanguageRecipe) -> Any:
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():
-        # peft still asks transformers by a name of its that is on its way out
+        # peft still uses a deprecated name of transformers
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         return get_peft_model(model, config)
 
@@ -191,7 +192,8 @@ def tune(
 ) -> tuple[Any, list[EpochScores]]:
     """Tune on sums with Trainer; scores on held-out ones before the first epoch and after each.
 
-    An interrupted tuning goes on from its last whole epoch. Gives the model, with its adapters.
+    The same call resumes an interrupted tuning from its last whole epoch. Returns the model, with
+    its adapters.
     """
     rows = [_row(tokenizer, one, recipe) for one in sums]
     with quiet(), generators_kept():
@@ -211,7 +213,7 @@ def tune(
 
 
 def last_sound(folder: Path) -> Path | None:
-    """The newest checkpoint whose files can all be read; torn ones are removed."""
+    """The newest checkpoint whose files can all be read; damaged ones are removed."""
     steps = (path.name.partition("-")[2] for path in folder.glob("checkpoint-*"))
     for step in sorted((int(text) for text in steps if text.isdigit()), reverse=True):
         checkpoint = folder / f"checkpoint-{step}"
@@ -271,7 +273,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self.scores: list[EpochScores] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score what the training begins with, or take up what was scored before it was cut off."""
+        """Score the model at the start, or read the scores before an interruption."""
         begun = round(state.epoch or 0)
         if begun and self.file.is_file():
             written = parse_json(read_plain(self.file))
@@ -280,7 +282,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
             self._score(begun)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score, and tell how far it is."""
+        """Score, and report progress."""
         self._score(round(state.epoch))
         self.on_progress(state.epoch / self.recipe.epochs, f"epoch {round(state.epoch)}")
 
@@ -296,7 +298,7 @@ def score(
     recipe: LanguageRecipe,
     epoch: int = 0,
 ) -> EpochScores:
-    """Held-out sums with the right tokens given, and written freely."""
+    """Scores on held-out sums with the right tokens given, and written freely."""
     tokens, prompt, whole = _teacher_forced(model, tokenizer, sums, recipe)
     replies = reply(model, tokenizer, sums)
     right = [r.value == s.value for r, s in zip(replies, sums, strict=True)]
@@ -337,7 +339,7 @@ def _teacher_forced(
 def reply(
     model: Any, tokenizer: PreTrainedTokenizerBase, sums: Sequence[Expression], batch: int = 64
 ) -> list[Reply]:
-    """What the model writes behind each sum, the likeliest token each time."""
+    """The model's text after each sum, the most probable token each time."""
     was_training, replies = model.training, list[Reply]()
     model.eval()
     for start in range(0, len(sums), batch):

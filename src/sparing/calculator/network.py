@@ -32,19 +32,19 @@ from sparing.core.reading import parse_json
 from sparing.core.writing import replacing
 
 FORMAT = "sparing calculator 1"
-# The one that comes along: ``sparing calculate --train FILE`` makes it again.
+# The trained calculator of the package: ``sparing calculate --train FILE`` makes it again.
 SHIPPED = Path(__file__).with_name("calculator.safetensors")
 BATCH = 256
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the network wrote, how sure it was, and what it read and wrote on the way.
+    """The network's text, its confidence, and its tape on the way.
 
-    ``confidence`` is the share of readings, their gates drawn by their probabilities, that find the
-    same numbers, or the lead of the least sure character over the next best where that is less.
-    ``rows`` are the numbers as they stand on the tape, with their switches; ``totals`` the running
-    totals in ten's complement, least significant digit first.
+    ``confidence`` is the share of readings, with gates sampled by their probabilities, that give
+    the same numbers; or the lead of the least confident character over the next best where that is
+    less. ``rows`` are the numbers on the tape, with their switches; ``totals`` the running totals
+    in ten's complement, least significant digit first.
     """
 
     text: str
@@ -53,11 +53,11 @@ class Answer:
     totals: tuple[tuple[int, ...], ...] = ()
 
     def is_value(self, exact: str) -> bool:
-        """Whether it wrote the exact value, character by character."""
+        """Whether the text is the exact value, character by character."""
         return self.text == exact
 
     def explained(self) -> Iterator[str]:
-        """Each number as it stands on the tape, and the total that the network wrote after it."""
+        """Each number on the tape, and the total that the network wrote after it."""
         yield "what it read, its switch, running total in ten's complement:"
         width = max((len(row) for row, _ in self.rows), default=0)
         for (row, switch), total in zip(self.rows, self.totals, strict=True):
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the parts are: symbols between columns and hidden units."""
+    """The sizes of the parts: symbols between columns and hidden units."""
 
     scanner: int = 24
     adder_symbols: int = 8
@@ -85,11 +85,10 @@ class Calculator(nn.Module):
     The scanner puts the text's numbers into rows. For each row the adder goes over the columns from
     the least significant one on and writes the running total in ten's complement. The sizer writes
     the size of the last total, the writer, from the last column down, the characters of the answer.
-    All that passes between columns is a symbol of few, all that passes between parts is characters,
-    and each is the most probable one. There is no rule for carries, signs or leading zeros outside
-    the networks; what is built in is that a row is a number and a digit a digit, that a switch
-    turned twice is not turned, that the first total is 0, that weights are shared by columns and
-    rows, and that the tape is longer than its numbers.
+    Only a symbol of few passes between columns and only characters between parts, and each is the
+    most probable one. There is no rule for carries, signs or leading zeros outside the networks.
+    Built in are these: a row is a number and a digit a digit; a switch turned twice is not turned;
+    the first total is 0; columns and rows share weights; the tape is longer than its numbers.
     """
 
     def __init__(self, sizes: Sizes | None = None) -> None:
@@ -105,16 +104,16 @@ class Calculator(nn.Module):
 
     @property
     def weights(self) -> int:
-        """How many weights it has."""
+        """The number of weights."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @torch.inference_mode()
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Answer sums of integers, exactly as they are written.
 
-        White space of any kind is a space, one for one. Raises ``UsageError`` for what
-        ``checking.readable`` refuses. Whatever else the text is, the network writes something:
-        what is no sum is for the caller to refuse.
+        White space of any kind is a space, one for one. Raises ``UsageError`` for texts that
+        ``checking.readable`` refuses. For any other text the network writes something: the caller
+        must refuse texts that are not sums.
         """
         texts = readable(texts, self.scanner.text)
         by_index: dict[int, Answer] = {}
@@ -150,7 +149,7 @@ class Calculator(nn.Module):
     def value(
         self, numbers: Sequence[Sequence[Row]], width: int
     ) -> list[tuple[str, float, tuple[tuple[int, ...], ...]]]:
-        """Texts of the values of rows, the margin of the least sure character, and all totals."""
+        """Texts of the values of rows, the margin of the least certain character, all totals."""
         batch, most = len(numbers), max(map(len, numbers))
         symbols = torch.full((batch, most, width), BLANK)
         switches = torch.zeros(batch, most)
@@ -188,7 +187,7 @@ class Calculator(nn.Module):
         ]
 
     def save(self, path: Path, **facts: str | int | float) -> None:
-        """Write the weights, with facts on how they came about, to a safetensors file.
+        """Write the weights, with facts on their training, to a safetensors file.
 
         Raises ``CheckpointError`` where it cannot be written; the file is replaced in one step.
         """
@@ -218,7 +217,7 @@ class Calculator(nn.Module):
 
 
 def width_of(rows: Sequence[Row]) -> int:
-    """Columns of the tape: the longest row's, its number of rows written out, and two more."""
+    """Columns of the tape: the longest row's, the digits of the number of rows, and two more."""
     return max(len(row) for row, _ in rows) + len(str(len(rows))) + 2
 
 

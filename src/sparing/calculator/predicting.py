@@ -1,4 +1,4 @@
-"""Predictors where a calculator is expected: text in, an answer out, and what it hangs on."""
+"""Predictors with the interface of a calculator: text in, an answer and its reasons out."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SomeAnswer(Protocol):
-    """What a network says to a sum."""
+    """A network's answer to a sum."""
 
     @property
     def text(self) -> str:
-        """As it is shown."""
+        """The text to show."""
 
     @property
     def confidence(self) -> float | None:
@@ -34,12 +34,12 @@ class SomeAnswer(Protocol):
         """Whether this is right."""
 
     def explained(self) -> Iterator[str]:
-        """Lines that tell how it came about."""
+        """Lines that explain the answer."""
 
 
 @runtime_checkable
 class Answering(Protocol):
-    """A calculator, or what stands for one."""
+    """A calculator, or a predictor with its interface."""
 
     def answer(self, texts: Sequence[str]) -> Sequence[SomeAnswer]:
         """An answer to each sum."""
@@ -47,10 +47,10 @@ class Answering(Protocol):
 
 @dataclass(frozen=True)
 class PredictorAnswer:
-    """A predicted value; ``moves`` is how much it changes where each number grows by one.
+    """A predicted value; ``moves`` is its change if each number grows by one.
 
     ``weights`` are those of attention on each slot, averaged over layers, heads and queries; None
-    where the network has no attention that writes weights out.
+    if the network has no attention that writes weights out.
     """
 
     expression: Expression
@@ -69,7 +69,7 @@ class PredictorAnswer:
         return abs(self.value - int(exact)) < 0.5
 
     def explained(self) -> Iterator[str]:
-        """Each number with what it moves, and with the attention on it and on its operator."""
+        """Each number with its effect, and with the attention on it and on its operator."""
         yield "what moves the answer where a number grows by one, and attention on its slots:"
         signs = ("", *self.expression.operators)
         for index, (sign, number) in enumerate(zip(signs, self.expression.operands, strict=True)):
@@ -88,7 +88,7 @@ class PredictorAnswers:
         self.model = model.eval()
 
     def answer(self, texts: Sequence[str]) -> list[PredictorAnswer]:
-        """An answer to each sum; raises ``UsageError`` for one that it has no room for."""
+        """An answer to each sum; raises ``UsageError`` for one with more numbers than slots."""
         return [self._one(parse(text)) for text in texts]
 
     @torch.inference_mode()
@@ -106,9 +106,9 @@ class PredictorAnswers:
 
 
 def slot_attention(log: Mapping[str, Sequence[Tensor]]) -> Float[Tensor, "batch slots"] | None:
-    """What layers reported as ``attention``, averaged over layers, heads and queries.
+    """The reports of layers named ``attention``, averaged over layers, heads and queries.
 
-    A token that some networks read stands before the slots, and is left out.
+    A token that some networks read comes before the slots, and is left out.
     """
     weights = [
         value if value.ndim == 2 else value.mean((1, 2))

@@ -1,12 +1,12 @@
-"""Proof that a scan is right for every number of columns, or the shortest input where it is not.
+"""Proof that a scan is right for every number of columns, or the shortest counterexample.
 
-Floating point rounds otherwise from machine to machine and from batch to batch: so every symbol
-that is within ``TOLERANCE`` of the most probable one is followed, and a character counts as right
-only where it leads by more than that.
+Floating-point rounding differs from machine to machine and from batch to batch. So every symbol
+within ``TOLERANCE`` of the most probable one is followed, and a character counts as right only if
+it leads by more than that.
 
-A scan passes one of few symbols from column to column, so it is a finite automaton; what it should
-do is one too. Their product is searched from the start: if every pair of states that can be reached
-writes what it should, no input of any length can go wrong.
+A scan passes one of few symbols from column to column, so it is a finite automaton; its
+specification is one too. Their product is searched from the start. If every reachable pair of
+states writes the right character, no input of any length can go wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Move:
-    """One column that may come: what stands in it, what is to be written, what is true after it.
+    """One possible column: its content, the character to be written, and the state after it.
 
     ``then`` None ends the tape.
     """
@@ -57,9 +57,9 @@ Moves = Callable[[Any], Iterator[Move]]
 class Proof:
     """The outcome for one scan: pairs of states and transitions that were searched.
 
-    ``margin`` is the least distance in logits between the right character and the next best;
-    ``counterexample`` is the shortest input that was found wrong, column by column, empty where
-    none was: a tape that may come up, not always one that a short sum leads to.
+    ``margin`` is the least distance in logits between the right character and the next best.
+    ``counterexample`` is the shortest input that is wrong, column by column, empty if there is
+    none: a possible tape, not always one that a short sum leads to.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that can be reached is wrong."""
+        """Whether no reachable state is wrong."""
         return self.wrong == 0
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Proof:
 
 @torch.no_grad()
 def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) -> Proof:
-    """Search all that a scan and its reference can reach; each case is a start and its moves."""
+    """Search all states that a scan and its reference reach; a case is a start and its moves."""
     states = transitions = wrong = 0
     margin = float("inf")
     example: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) ->
             likely = after >= after.amax(-1, keepdim=True) - TOLERANCE
             for move, gap, reached in zip(options, gaps.tolist(), likely, strict=True):
                 path = (*came[here], move.shown)
-                if not gap > TOLERANCE:  # what is not a number is wrong
+                if not gap > TOLERANCE:  # NaN is wrong
                     wrong += 1
                     example = path if not example or len(path) < len(example) else example
                 if move.then is None:
@@ -119,16 +119,16 @@ def prove(name: str, scan: Scan, cases: Mapping[str, tuple[Hashable, Moves]]) ->
 
 
 def _gaps(logits: Tensor, targets: Sequence[int]) -> Tensor:
-    """How far each wanted logit is above the best other one."""
+    """The lead of each target logit over the best other one."""
     chosen = torch.tensor(targets)[:, None]
     best = logits.scatter(1, chosen, -torch.inf).amax(1)
     return logits.gather(1, chosen)[:, 0] - best
 
 
 def prove_calculator(network: Calculator) -> tuple[Proof, ...]:
-    """The adder, the sizer and the writer, for every number of columns and so of operands.
+    """Prove the adder, the sizer and the writer, for every number of columns and so of operands.
 
-    A row is right whatever total it is added to, so that any number of rows is.
+    A row is right for any total it is added to, so any number of rows is.
     """
     adding = {f"switch {switch}:": ((0, "digits"), _adding(switch)) for switch in (0, 1)}
     sizing = {f"last digit {top}:": (True, _sizing(top)) for top in (0, 9)}
@@ -144,7 +144,7 @@ def prove_calculator(network: Calculator) -> tuple[Proof, ...]:
 
 
 def _adding(switch: int) -> Moves:
-    """What is true between columns: the carry, and whether the operand's digits have ended."""
+    """The state between columns: the carry, and whether the operand's digits have ended."""
     factor = 1 - 2 * switch
 
     def moves(true: tuple[int, str]) -> Iterator[Move]:
@@ -160,7 +160,7 @@ def _adding(switch: int) -> Moves:
 
 
 def _sizing(top: int) -> Moves:
-    """True is whether all lower digits are 0: the ten's complement turns at the first other."""
+    """The state is whether all lower digits are 0: the complement turns at the first other."""
 
     def moves(zeros: bool) -> Iterator[Move]:
         for digit in range(10):

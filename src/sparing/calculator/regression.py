@@ -47,11 +47,11 @@ WARMED = replace(
 
 
 def published_recipe(network: str, learning_rate: float | None = None, *, seed: int = 0) -> Recipe:
-    """How the published code trains a network of this name; its rates were found by a search.
+    """The published code's training of a network of this name; a search chose its rates.
 
     Source: Mukin, A Predictive Calculator (2025), and its published code. What differs: gradients
-    of transformers are clipped by the norm of all of them, there each tensor by its own; the text
-    does not say how long the warm-up is, here it is a tenth.
+    of transformers are clipped by the norm of all of them, there each tensor by its own. The text
+    does not give the length of the warm-up; here it is a tenth.
     """
     recipe = WARMED if network in TRANSFORMERS else PLAIN
     return replace(recipe, learning_rate=learning_rate or recipe.learning_rate, seed=seed)
@@ -74,7 +74,7 @@ def fit_predictor(
     meter: StepMeter | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Predictor, TrainResult]:
-    """Train a predictor in a folder, resumably; its weights follow from the recipe's seed."""
+    """Train a predictor in a folder, resumably; the recipe's seed determines its weights."""
     model = build_predictor(name, seed=recipe.seed, **options)
     result = train(
         model,

@@ -1,4 +1,4 @@
-"""What the scans learn from: single steps of short sums, laid out in columns."""
+"""Training data of the scans: single steps of short sums, laid out in columns."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ EMPTY_SHARE = 0.03
 class Lesson:
     """Examples of one scan: each is a row of whole numbers, laid out at any width.
 
-    ``draw`` gives so many at random; ``lay_out`` gives their cells (batch, width, inputs) and what
-    is to be written (batch, width). ``last_first`` is the way the scan goes over them.
+    ``draw`` returns random examples; ``lay_out`` returns their cells (batch, width, inputs) and the
+    target characters (batch, width). ``last_first`` is the scan's direction over them.
     """
 
     draw: Callable[[np.random.Generator, int], Keys]
@@ -41,7 +41,7 @@ class Lesson:
 
 
 def numbers(chance: np.random.Generator, count: int) -> Keys:
-    """Numbers of one to three digits, each count of digits as often, with either sign."""
+    """Numbers of one to three digits, each count of digits equally often, with either sign."""
     return np.asarray(sizes(chance, count) * chance.choice([-1, 1], count), dtype=np.int64)
 
 
@@ -53,7 +53,7 @@ def sizes(chance: np.random.Generator, count: int) -> Keys:
 
 
 def totals(chance: np.random.Generator, count: int, fewest: int, most: int) -> Keys:
-    """Totals of so many signed numbers, each count of them as often."""
+    """Totals of up to ``operands`` signed numbers, each count of them equally often."""
     operands = chance.integers(fewest, most + 1, count)
     sums = np.zeros(count, dtype=np.int64)
     for number in range(most):
@@ -62,7 +62,7 @@ def totals(chance: np.random.Generator, count: int, fewest: int, most: int) -> K
 
 
 def _steps(chance: np.random.Generator, count: int) -> Keys:
-    """Total so far, next number's size, whether it is taken away, whether it is there."""
+    """Total so far, next number's size, whether it is subtracted, whether it is present."""
     before, there = totals(chance, count, 0, OPERANDS - 1), chance.random(count) >= EMPTY_SHARE
     return np.stack([before, sizes(chance, count), chance.integers(0, 2, count), there], 1)
 

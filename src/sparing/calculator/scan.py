@@ -1,4 +1,4 @@
-"""A finite automaton whose transitions are learned: it reads a column and writes a character."""
+"""A finite automaton with learned transitions: it reads a column and writes a character."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MOST_LOGIT = 5.0
 
 
 class Scan(nn.Module):
-    """One network for every column: what it reads and one of few symbols in, a character out.
+    """One network for every column: the column and one of few symbols in, a character out.
 
     Formula: h = gelu(W gelu(A x_t + B e(s_{t-1}) + a) + b); y_t = C h + c;
     s_t = argmax_k 5 tanh((D h + d)_k / 5).
 
-    Symbols: x_t is what stands in column t, e(s) the one-hot vector of the symbol s, which is all
-    that goes from column to column; s starts as 0. The same weights serve every column, so that the
-    number of columns is open. While it learns, the argmax is taken with Gumbel noise and passes the
+    Symbols: x_t is the content of column t, e(s) the one-hot vector of the symbol s, the only thing
+    that passes from column to column; s starts as 0. The same weights serve every column, so the
+    number of columns is open. During learning the argmax is taken with Gumbel noise and passes the
     gradient of the softmax (Jang, Gu, Poole, 2017, arXiv 1611.01144). Few symbols cannot count
-    columns, which is what would not carry over to longer tapes.
+    columns, and counting would not generalise to longer tapes.
     """
 
     def __init__(self, inputs: int, outputs: int, *, symbols: int, hidden: int) -> None:

@@ -1,4 +1,4 @@
-"""Reading: which characters belong to which number is learned, from the sums alone."""
+"""Reading: the assignment of characters to numbers is learned from the sums alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparing.calculator.alphabet import BLANK, TEXT
 
 READINGS = 32
 PUSH, ROW, SWITCH = GATES = range(3)
-# What each character leaves in a row: a digit itself, anything else a blank. Digits come first in
+# The symbol of each character in a row: a digit itself, anything else a blank. Digits come first in
 # every alphabet.
 DIGITS = {str(digit): digit for digit in range(BLANK)}
 
@@ -23,7 +23,7 @@ class Tape:
     """Numbers in rows: digits, least significant first, and a switch each.
 
     ``rows`` is (batch, rows, columns, 11), ``switches`` (batch, rows). Values between 0 and 1 are a
-    tape that is written in part.
+    partly written tape.
     """
 
     rows: Tensor
@@ -32,7 +32,7 @@ class Tape:
 
 @dataclass(frozen=True)
 class Softness:
-    """How gates are open in part: logits within ``most_logit``, then logistic noise."""
+    """The softness of gates: logits within ``most_logit``, then logistic noise."""
 
     most_logit: float
     noise: float
@@ -47,12 +47,13 @@ class Softness:
 class Scanner(nn.Module):
     """A recurrent network that opens three gates at each character.
 
-    One moves to the next row; one pushes the character into the row, so that what stood there moves
-    a column up; one turns the row's switch over. Nothing says which character opens which gate:
-    training knows the totals alone. At first no gate can be quite open or shut, so that a wrong one
-    still has a gradient; then, with logistic noise, they learn to be plainly open or shut;
-    afterwards they are rounded. Rows that a network pushes into by soft gates are those of Kim et
-    al., 2021, arXiv 2101.04921, whose grid is read by a convolution; switches and noise are ours.
+    One moves to the next row. One pushes the character into the row, which moves earlier ones a
+    column up. One turns the row's switch over. No label says which character opens which gate:
+    training uses the totals alone. At first no gate can be fully open or shut, so that a wrong one
+    still has a gradient. Then, with logistic noise, they learn to be fully open or shut; afterwards
+    they are rounded. Rows that a network pushes into by soft gates are those of Kim et al., 2021,
+    arXiv 2101.04921, whose grid is read by a convolution. Switches and noise are additions of this
+    library.
     """
 
     def __init__(self, hidden: int, text: str = TEXT) -> None:
@@ -94,12 +95,12 @@ def write_tape(
     rows: int,
     columns: int,
 ) -> Tape:
-    """What gates write: the differentiable form of ``rows_of``.
+    """The tape for given gates: the differentiable form of ``rows_of``.
 
     Formula: tape[r, c] = sum over t of w[t, r] P(exactly c of w[t + 1, r], w[t + 2, r], ... push).
 
     Symbols: w[t, r] is the share of character t that is pushed into row r; each later push moves it
-    a column up. What no character fills is blank.
+    a column up. A column without a character is blank.
     """
     batch = len(characters)
     row = F.one_hot(torch.zeros(batch, dtype=torch.long), rows).to(gates)
@@ -125,7 +126,7 @@ Row = tuple[list[int], int]
 
 
 def rows_of(text: str, gates: Tensor) -> list[Row]:
-    """What rounded gates (length, 3) write: each row's symbols, lowest first, and switch.
+    """The tape of rounded gates (length, 3): each row's symbols, lowest first, and switch.
 
     A row is as long as its number: blanks above it are empty tape.
     """
@@ -142,9 +143,10 @@ def rows_of(text: str, gates: Tensor) -> list[Row]:
 
 
 def sureness(text: str, logits: Tensor) -> float:
-    """The share of readings with gates drawn by their probabilities that agree with the rounded.
+    """The share of readings with sampled gates that agree with the rounded ones.
 
-    A gate that changes no number may be in doubt; the draws are always the same.
+    Gates are sampled by their probabilities. A gate that changes no number may be uncertain; the
+    samples are always the same.
     """
     generator = torch.Generator().manual_seed(len(text))
     drawn = torch.rand(READINGS, *logits.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
@@ -165,7 +167,7 @@ def _numbers(rows: list[Row]) -> list[Row]:
 def encode(texts: list[str], alphabet: str = TEXT) -> Int[Tensor, "batch length"]:
     """Texts as numbers of characters, padded to the longest.
 
-    White space of any kind is read as a space; nothing is left out or drawn together.
+    White space of any kind is read as a space; nothing is left out or merged.
     """
     longest = max(map(len, texts))
     codes = torch.full((len(texts), longest), len(alphabet))

@@ -1,4 +1,4 @@
-"""A search for sizes and rates over the published spaces: Optuna's, in a file that goes on."""
+"""A resumable search for sizes and rates over the published spaces, with Optuna, in a file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _transformer(trial: optuna.Trial) -> dict[str, Any]:
     }
 
 
-# What is not searched in the published code has the sizes of a recurrent network's space.
+# Networks not searched in the published code have the sizes of a recurrent network's space.
 SPACES: dict[str, Choose] = {
     "feed_forward": _feed_forward,
     "simple_rnn": _recurrent,
@@ -75,7 +75,7 @@ SPACES: dict[str, Choose] = {
     "transformer": _transformer,
     "xval": _transformer,
 }
-# The lowest and highest rate of each: the transformers' as published, the others' ours.
+# The lowest and highest rate of each: the transformers' as published, the others chosen here.
 RATES = {"transformer": (1e-7, 1e-2), "xval": (1e-7, 1e-2)}
 USUAL_RATES = (1e-4, 3e-2)
 
@@ -89,9 +89,9 @@ def search_predictor(
     seed: int = 0,
     on_progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Found:
-    """So many trials in all of a predictor's sizes and rate, by the loss on the validation sums.
+    """Run ``trials`` trials of a predictor's sizes and rate, by the loss on the validation sums.
 
-    Trials are kept in ``search.db`` (SQLite) as they end; the same call goes on from there.
+    Trials are stored in ``search.db`` (SQLite) as they end; the same call resumes from there.
     Raises ``UsageError`` for a predictor without a space, ``Unsupported`` without Optuna, and
     ``DataError`` for a damaged file. Source: the spaces of Mukin, A Predictive Calculator (2025),
     whose tuner is Bayesian with 100 trials; here it is Optuna's tree-structured estimator.
@@ -121,7 +121,7 @@ def search_predictor(
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise ``UsageError`` for a folder with something in it that no search put there."""
+    """Raise ``UsageError`` for a folder with files that are not of a search."""
     if not folder.is_dir() or (folder / FILE).exists():
         return
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
@@ -130,14 +130,14 @@ def _refuse_strangers(folder: Path) -> None:
 
 
 def _storage_errors() -> tuple[type[Exception], ...]:
-    """What Optuna raises when its file cannot be written."""
+    """Optuna's errors when its file cannot be written."""
     from optuna.exceptions import StorageInternalError
 
     return (StorageInternalError, OSError)
 
 
 def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
-    """The kept search; trials that were cut off count as failed, and are done again."""
+    """The stored search; interrupted trials count as failed and run again."""
     try:
         import optuna
     except ImportError as error:
@@ -149,9 +149,9 @@ def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
             study_name=f"{name}, {epochs} epochs, seed {seed}",
             load_if_exists=True,
         )
-        # a sampler that began anew would suggest what it suggested before
+        # a sampler with the same seed would repeat its suggestions
         study.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + len(study.trials))
-    except Exception as error:  # SQLAlchemy's own, which is not a dependency of ours
+    except Exception as error:  # SQLAlchemy's own errors; it is not a dependency
         raise DataError(f"{folder / FILE} is not a search of this version, or damaged") from error
     for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
@@ -165,7 +165,7 @@ def _ended(study: optuna.Study) -> int:
 
 
 def _attempt(trial: optuna.Trial, name: str, folder: Path, epochs: int, seed: int) -> float:
-    """Train what the trial suggests; a loss that is not finite is the worst there is."""
+    """Train the trial's suggestion; a loss that is not finite is the worst possible."""
     low, high = RATES.get(name, USUAL_RATES)
     options = SPACES[name](trial)
     rate = trial.suggest_float("learning_rate", low, high, log=True)

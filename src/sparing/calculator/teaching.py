@@ -1,4 +1,4 @@
-"""What the page shows of learning: two weights going downhill, and a small network's epochs."""
+"""The page's view of learning: two weights going downhill, and a small network's epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HIDDEN, EPOCHS, BATCH, RATE, SHOWN = (30, 30), 60, 32, 3e-3, 120
 
 @cache
 def two_weights() -> dict[str, Any]:
-    """The training sums as the two-weight network sees them: two features and the value each."""
+    """The training sums for the two-weight network: two features and the value each."""
     sums = published()["train"]
     features = GatedSum().features(as_values(sums)).tolist()
     return {
@@ -33,14 +33,14 @@ def two_weights() -> dict[str, Any]:
 
 
 def small_network(seed: int = 0) -> dict[str, Any]:
-    """See ``_small_network``; whoever asks while it is trained waits for the same training."""
+    """See ``_small_network``; a caller during the training waits for that training."""
     with _LOCK:
         return _small_network(seed)
 
 
 @cache
 def _small_network(seed: int) -> dict[str, Any]:
-    """A network of 30 and 30 neurons, trained here and now, with what it answers after each epoch.
+    """Train a network of 30 and 30 neurons, and record its answers after each epoch.
 
     ``answers`` holds, for each epoch from none on, its answers to sums that it does not learn from.
     A plain loop, so that it can be shown whole: predict, compare, follow the gradient, again.

@@ -1,4 +1,4 @@
-"""The sums that the scanner learns to read: short, spaced in every way that they may be."""
+"""The sums that the scanner learns to read: short, with every possible spacing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparing.calculator.rows import DIGITS, OPERANDS
 from sparing.tasks.shared.expressions import Expression, draw
 
 SPACED, CLOSE, MIXED, FREE = range(4)
-# Texts without spaces are the harder ones, so that they come more often.
+# Texts without spaces are harder, so they come more often.
 CLOSE_WAYS = (SPACED, CLOSE, CLOSE, MIXED)
 # Free spacing has up to so many spaces in a gap; one of these shares of a text's gaps has none.
 MOST_SPACES = 8
@@ -20,13 +20,13 @@ CLOSED_SHARES = (0.3, 0.5, 0.8, 1.0)
 
 @dataclass(frozen=True)
 class Sum:
-    """An expression, written in one of the ways it may be written."""
+    """An expression with one of its possible texts."""
 
     expression: Expression
     text: str
 
     def totals(self, rows: int) -> list[int]:
-        """0, then the total after each of so many rows; it stays when there are no more numbers."""
+        """0, then the total after each of ``rows`` rows; constant after the last number."""
         operands, operators = self.expression.operands, self.expression.operators
         signed = [
             -number if operator == "-" else number
@@ -39,7 +39,7 @@ class Sum:
 def draw_sums(
     chance: random.Random, count: int, excluded: Collection[Expression] = ()
 ) -> list[Sum]:
-    """Sums of one to four numbers of up to three digits, but for those that are excluded."""
+    """Random sums of one to four numbers of up to three digits, without excluded ones."""
     drawn_sums: list[Sum] = []
     while len(drawn_sums) < count:
         drawn = draw(chance, chance.randint(1, OPERANDS), DIGITS)
@@ -49,7 +49,7 @@ def draw_sums(
 
 
 def written(expression: Expression, chance: random.Random) -> str:
-    """The text of a sum: freely spaced or, as often, with at most one space in a gap."""
+    """The text of a sum: freely spaced or, equally often, with at most one space in a gap."""
     way = chance.choice((*CLOSE_WAYS, FREE, FREE, FREE, FREE))
     return freely_spaced(expression, chance) if way == FREE else _closely(expression, chance, way)
 

@@ -19,7 +19,7 @@ def tiny_language_model(
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """transformers' Llama of these sizes, and a tokenizer with a token for every character.
 
-    It stands where a pretrained one is wanted and none can be had: nothing in it was learned.
+    It replaces a pretrained model where none is available: nothing in it was learned.
     """
     words = {word: number for number, word in enumerate((PAD, END, UNKNOWN, *SIGNS))}
     characters = Tokenizer(WordLevel(words, unk_token=UNKNOWN))

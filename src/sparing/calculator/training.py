@@ -29,7 +29,7 @@ LESSONS = {"adder": ADDER, "sizer": SIZER, "writer": WRITER}
 PARTS = (*LESSONS, "scanner")
 TESTED = ("in", "out", "long", "out+long")
 KEPT_HARD, AVERAGING = 128, 0.99
-FRESH, FRESH_TEXTS = 4096, 512  # samples that tell whether a part has learned
+FRESH, FRESH_TEXTS = 4096, 512  # samples for the check whether a part has learned
 OTHER_WEIGHTS = 1000  # added to the seed for each further training
 # Rows and columns of the tape while the scanner learns: more than any sum there needs.
 ROWS, COLUMNS = 5, 7
@@ -37,12 +37,11 @@ ROWS, COLUMNS = 5, 7
 
 @dataclass(frozen=True)
 class CalculatorRecipe:
-    """How long each part learns, in steps, from batches of ``batch`` rows.
+    """Training steps of each part, in batches of ``batch`` rows.
 
-    The scanner learns last, through the adder that has learned. ``gate_noise`` off is an ablation.
-    A part that gets fresh samples of what it learned from wrong is trained anew, from other
-    weights, in ``attempts`` trainings at most: whether a training succeeds can depend on how a
-    processor rounds.
+    The scanner learns last, through the trained adder. ``gate_noise`` off is an ablation. A part
+    with errors on fresh samples is trained again, from other weights, in ``attempts`` trainings at
+    most: a training may fail or succeed depending on a processor's rounding.
     """
 
     adder_steps: int = 3000
@@ -72,9 +71,9 @@ class CalculatorRecipe:
 
 @dataclass(frozen=True, eq=False)
 class TrainedCalculator:
-    """The network, the processor's and the clock's seconds that each part took, and its trainings.
+    """The network, each part's processor and clock seconds, and its number of trainings.
 
-    ``unlearned`` names the parts that got fresh samples wrong after their last training too.
+    ``unlearned`` names the parts with errors on fresh samples after their last training.
     """
 
     network: Calculator
@@ -94,17 +93,17 @@ def train_calculator(
     """Train all four parts; minutes on one thread. The same seed gives the same network.
 
     The scans see single steps of sums, with running totals and the last total's size as labels; the
-    scanner sees texts, spaced in several ways, and the running totals alone. What was answered
-    wrong in one batch comes again in the next. Nothing longer than four numbers of three digits is
-    used, no sum of the published test sets, and no proof. ``through`` is a calculator whose adder,
-    sizer and writer are taken over as they are: then the scanner alone learns.
+    scanner sees texts, spaced in several ways, and the running totals alone. Wrong answers of one
+    batch come again in the next. Training uses nothing longer than four numbers of three digits, no
+    sum of the published test sets, and no proof. ``through`` is a calculator whose adder, sizer and
+    writer are reused: then the scanner alone learns.
     """
     recipe = recipe or CalculatorRecipe()
     process_s: dict[str, float] = {}
     wall_s: dict[str, float] = {}
     attempts: dict[str, int] = {}
     unlearned = []
-    with generators_kept(), threads(1):  # sums of several threads round otherwise
+    with generators_kept(), threads(1):  # sums of several threads round differently
         torch.manual_seed(seed)
         network = Calculator()
         parts = PARTS if through is None else PARTS[-1:]
@@ -130,12 +129,14 @@ def _train_until_learned(
     seed: int,
     tell: Callable[[float], None],
 ) -> tuple[int, bool]:
-    """How many trainings a part took, and whether the last one learned it."""
+    """The number of trainings of a part, and whether the last one learned it."""
     for attempt in range(recipe.attempts):
         if not attempt:
             _train_part(network, part, recipe, (seed, attempt), tell)
         else:
-            with torch.random.fork_rng(devices=[]):  # the next part learns as it would have
+            with torch.random.fork_rng(
+                devices=[]
+            ):  # the next part learns as without the repetition
                 torch.manual_seed(seed + OTHER_WEIGHTS * attempt)
                 other = Calculator()
                 getattr(network, part).load_state_dict(getattr(other, part).state_dict())
@@ -146,14 +147,14 @@ def _train_until_learned(
 
 
 def _ignored(share: float) -> None:
-    """The bar waits at the part's end while it is trained anew."""
+    """Ignore progress: the bar waits at the part's end while it is trained again."""
 
 
 @torch.no_grad()
 def _has_learned(network: Calculator, part: str, training: tuple[int, int]) -> bool:
-    """Whether a part gets every one of 4,096 fresh samples right; of 512 texts for the scanner.
+    """Whether a part gets all of 4,096 fresh samples right; of 512 texts for the scanner.
 
-    They are drawn as in training: neither a test set nor a proof decides.
+    They are sampled as in training: neither a test set nor a proof is used.
     """
     seed, attempt = training
     if part == "scanner":
@@ -190,7 +191,7 @@ def _train_part(
 
 
 class _Descent:
-    """AdamW with warm-up and a falling rate, and the average of the weights it goes through."""
+    """AdamW with warm-up and a falling rate, and the average of the weights on the way."""
 
     def __init__(self, module: nn.Module, rate: float, steps: int) -> None:
         self.rate, self.steps, self.taken = rate, steps, 0
@@ -225,9 +226,9 @@ def train_scan(
     chance: np.random.Generator,
     tell: Callable[[float], None],
 ) -> None:
-    """Soft symbols first, then noisy ones, then those that will be used.
+    """Soft symbols first, then noisy ones, then the final hard ones.
 
-    The noise lets wrong transitions be tried otherwise; what is wrong without it comes again.
+    The noise tries wrong transitions differently; errors without noise come again.
     """
     descent = _Descent(scan, recipe.learning_rate, steps)
     hard: Keys | None = None
@@ -251,7 +252,7 @@ def train_scan(
 
 
 def _annealing(done: float) -> tuple[bool, float]:
-    """Whether symbols are soft and how large their noise is, by the share of steps taken."""
+    """Whether symbols are soft and the size of their noise, by the share of steps taken."""
     if done < 0.2:
         return True, done / 0.2
     return False, min(1.0, max(0.0, (0.7 - done) / 0.2))
@@ -264,7 +265,7 @@ def train_scanner(
     chance: random.Random,
     tell: Callable[[float], None],
 ) -> None:
-    """Texts in, running totals out, through the adder, whose weights stay as they are."""
+    """Texts in, running totals out, through the adder, whose weights do not change."""
     steps = recipe.scanner_steps
     descent = _Descent(network.scanner, recipe.scanner_learning_rate, steps)
     network.adder.requires_grad_(False)
@@ -282,7 +283,7 @@ def train_scanner(
 
 
 def held_out_sums() -> set[Expression]:
-    """Every sum of the published test sets and of the corrected ones: nothing learns from them."""
+    """Every sum of the published and of the corrected test sets: excluded from all training."""
     known = (published(), corrected())
     return {one for sets in known for name in TESTED for one in sets.get(name, ())}
 
@@ -297,7 +298,7 @@ def _gates_at(done: float, noise: float) -> Softness:
 
 @torch.no_grad()
 def _misread(network: Calculator, sums: list[Sum]) -> list[Sum]:
-    """Those that rounded gates do not read rightly."""
+    """The sums that rounded gates misread."""
     given, expected = read_and_add(network.scanner, network.adder, sums, None)
     right = (given.argmax(-1) == expected).all(1).reshape(len(sums), ROWS).all(1)
     return [one for one, good in zip(sums, right.tolist(), strict=True) if not good]
@@ -306,9 +307,9 @@ def _misread(network: Calculator, sums: list[Sum]) -> list[Sum]:
 def read_and_add(
     scanner: Scanner, adder: Scan, sums: list[Sum], softness: Softness | None
 ) -> tuple[Tensor, Tensor]:
-    """Logits of every running total, each added to the true one before, and what is right.
+    """Logits of every running total, each added to the true one before, and the right digits.
 
-    Rows behind the last number are to leave the total as it is.
+    Rows behind the last number must not change the total.
     """
     tape = scanner.write(
         encode([one.text for one in sums], scanner.text), ROWS, COLUMNS, softness=softness

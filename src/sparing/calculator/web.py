@@ -34,7 +34,7 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Said:
-    """An answer as it is shown, its value where it is a number, and how sure the network is."""
+    """An answer to show, its value if it is a number, and the network's confidence."""
 
     text: str
     value: int | float | None
@@ -52,7 +52,7 @@ class Voice:
 
 
 def voices(calculator: Calculator, folder: Path | None = None) -> list[Voice]:
-    """The calculator, and every predictor in a folder of folders (those that come along).
+    """The calculator, and every predictor in a folder of folders (the package's own by default).
 
     Raises ``UsageError`` where the folder holds none, and ``CheckpointError`` for a damaged one.
     """
@@ -86,7 +86,7 @@ def _predictor(folder: Path) -> Voice:
         with lock:
             value = model.predict([parse(text)])[0]
         if not math.isfinite(value):
-            raise UsageError("the numbers are too large for it")
+            raise UsageError("the numbers are too large for the network")
         return Said(f"{value:.2f}", value)
 
     name = folder.name.replace("-", " ")
@@ -94,7 +94,10 @@ def _predictor(folder: Path) -> Voice:
 
 
 def answers(text: str, speaking: Sequence[Voice]) -> dict[str, Any]:
-    """The exact value of a sum and what every network says; raises ``UsageError`` for no sum."""
+    """The exact value of a sum and every network's answer.
+
+    Raises ``UsageError`` for other texts.
+    """
     expression = checked(text)
     exact, entries = expression.value, []
     for voice in speaking:
@@ -114,7 +117,7 @@ def _short(reason: str) -> str:
     """Why a network has no answer, for a cell of a table."""
     if "parts, not" in reason:
         return "has no room for so many numbers"
-    return "the numbers are too large for it" if "not finite" in reason else reason
+    return "the numbers are too large for the network" if "not finite" in reason else reason
 
 
 def _is_right(value: int | float | None, exact: int) -> bool:
@@ -125,7 +128,7 @@ def _is_right(value: int | float | None, exact: int) -> bool:
 
 
 def _off(value: int | float | None, exact: int) -> str:
-    """How far an answer is from the value, as it is shown."""
+    """The error of an answer, as text."""
     if value is None:
         return "?"
     if isinstance(value, int):
@@ -137,8 +140,8 @@ def _off(value: int | float | None, exact: int) -> str:
 def serve(speaking: Sequence[Voice], port: int = 0) -> ThreadingHTTPServer:
     """A server on 127.0.0.1, ready to ``serve_forever``; port 0 is any free one.
 
-    It answers only requests that name this machine, reads nothing but its own files, and keeps
-    nothing. Raises ``UsageError`` for a port that cannot be had.
+    It answers only requests that name this machine, reads only its own files, and stores nothing.
+    Raises ``UsageError`` for a port that is not available.
     """
 
     class Handler(_Handler):
@@ -149,17 +152,17 @@ def serve(speaking: Sequence[Voice], port: int = 0) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((ADDRESS, port), Handler)
     except OSError as error:
-        raise UsageError(f"port {port} cannot be had: {error.strerror}") from error
+        raise UsageError(f"port {port} is not available: {error.strerror}") from error
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """GET alone: the page's files, and three questions."""
+    """GET only: the page's files, and three queries."""
 
     known: tuple[Voice, ...] = ()
     server_version, sys_version = "sparing", ""
 
     def do_GET(self) -> None:
-        """A file, an answer, or what the page shows of learning."""
+        """A file, an answer, or the page's data on learning."""
         port = self.connection.getsockname()[1]
         strange = self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
         if self.headers.get("Host") not in (f"{ADDRESS}:{port}", f"localhost:{port}") or strange:
@@ -206,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.wfile.write(content)
         except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # the page asked again before it had its answer
+            self.close_connection = True  # the page sent a new request before it had its answer
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: what is typed is nobody's business."""
+        """Nothing: the user's input is not logged."""

@@ -1,4 +1,4 @@
-"""The optional packages of the extra ``onnx``: imported when asked for, named when missing."""
+"""The optional packages of the extra ``onnx``: imported on use, named in an error when missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One loop for a chain of segments, in PyTorch or ONNX Runtime: who is sure leaves, others go on.
+"""One loop for a chain of segments, in PyTorch or ONNX Runtime: confident inputs leave early.
 
-Every engine that is compared runs in this loop, the dense model as a chain of one segment, so that
-a difference in time is the models' and not the loops'.
+Every compared engine runs in this loop, the dense model as a chain of one segment. So a difference
+in time is due to the models and not to the loops.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ FEW_CLASSES = 16
 
 
 class Chain:
-    """Segments run one after another; after each, the inputs that are sure enough leave.
+    """Segments run one after another; after each, the inputs with enough confidence leave.
 
     The first segment takes the model's inputs by name (``input_ids``, ``attention_mask`` and
-    perhaps ``token_type_ids``, each (batch, tokens), or ``pixel_values``), each further one
+    perhaps ``token_type_ids``, each (batch, tokens), or ``pixel_values``). Each later one takes
     ``hidden`` (batch, tokens, width) and, for texts, ``attention_mask``. Each returns (hidden,
     logits) or (hidden, logits, confidence); the last may return logits alone. Between two segments
-    the inputs whose confidence (the largest class probability, where none is returned) exceeds
-    ``threshold`` leave; the others go on as a smaller batch, cut to the longest of them. At a
-    threshold of 1 nobody leaves early.
+    the inputs leave whose confidence (the largest class probability, unless one is returned)
+    exceeds ``threshold``. The others go on as a smaller batch, cut to the longest of them. At a
+    threshold of 1 no input leaves early.
 
     ``segments`` are modules (back end "eager": in inference mode, on their own device) or paths of
     ``export_onnx`` (back end "onnxruntime": on the CPU). ``thread_count`` threads compute.
-    ``longest`` is the most tokens that the model takes. Raises ``UsageError`` for no segments,
-    both kinds at once, modules in training, or a threshold outside [0, 1].
+    ``longest`` is the most tokens that the model takes. Raises ``UsageError`` for no segments, both
+    kinds at once, modules in training, or a threshold outside [0, 1].
     """
 
     def __init__(
@@ -94,12 +94,11 @@ class Chain:
         self._threshold = value
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The logits (batch, classes), and the number (from 0) of the segment after which
-        each input left.
+        """The logits (batch, classes), and each input's segment number (from 0) of exit.
 
-        Takes tensors or NumPy's arrays and gives the same kind back: arrays where all inputs are
-        arrays. Whole numbers of any width and booleans are cast. Raises ``UsageError``, naming the
-        input, for all that the model cannot read: see ``export.inputs.checked``.
+        Takes tensors or NumPy arrays and returns the same kind: arrays where all inputs are arrays.
+        Whole numbers of any width and booleans are cast. Raises ``UsageError``, naming the input,
+        for all that the model cannot read: see ``export.inputs.checked``.
         """
         given, keep = self._checked(inputs)
         with torch.inference_mode(), self._pinned():
@@ -110,7 +109,7 @@ class Chain:
         return logits, places
 
     def every_exit(self, inputs: Mapping[str, Any]) -> Float[Tensor, "batch exits classes"]:
-        """The logits after every segment, nobody leaving: what a threshold is calibrated on."""
+        """The logits after every segment without early exits, to calibrate a threshold."""
         given, keep = self._checked(inputs)
         answers = []
         with torch.inference_mode(), self._pinned():
@@ -137,7 +136,7 @@ class Chain:
     def _start(
         self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
     ) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
-        """The inputs as the back end wants them, cut to the longest."""
+        """The inputs in the back end's form, cut to the longest."""
         values = {name: self._segments[0].to_input(value) for name, value in inputs.items()}
         if keep is None or keep[:, -1].any():
             return values, keep
@@ -180,9 +179,11 @@ class _ModuleSegment:
 
     def __init__(self, module: nn.Module) -> None:
         if module.training:
-            raise UsageError("a chain infers: call .eval() on its modules first")
+            raise UsageError("a chain needs modules in evaluation mode: call .eval() on them first")
         self.module = module
-        written: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+        written: Any = getattr(
+            module, "_orig_mod", module
+        )  # the module inside torch.compile's wrapper
         parameters = inspect.signature(written.forward).parameters.values()
         self.takes = [parameter.name for parameter in parameters]
         self.needs = [
@@ -197,7 +198,7 @@ class _ModuleSegment:
         return value.to(self.device)
 
     def rows(self, chosen: NDArray[np.int64]) -> Tensor:
-        """What picks rows out of this back end's values."""
+        """An index for rows of this back end's values."""
         return torch.from_numpy(chosen).to(self.device)
 
     def run(self, values: dict[str, Any]) -> Result:
@@ -208,7 +209,7 @@ class _ModuleSegment:
         except (IndexError, ValueError, RuntimeError) as error:
             raise explained(error, given) from error
         hidden, logits, *sure = (None, result) if isinstance(result, Tensor) else result
-        # in float32, as numpy knows no bfloat16, and a threshold means the same in every precision
+        # in float32, as numpy has no bfloat16, and a threshold means the same in every precision
         return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
 
 
@@ -233,7 +234,7 @@ class _OnnxSegment:
         return array
 
     def rows(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What picks rows out of this back end's values."""
+        """An index for rows of this back end's values."""
         return chosen
 
     def run(self, values: dict[str, Any]) -> Result:
@@ -253,7 +254,7 @@ def _chosen(
     keep: NDArray[np.bool_] | None,
     stay: NDArray[np.int64],
 ) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
-    """What later segments need of the inputs that go on, cut to the longest of these."""
+    """The values that later segments need of the remaining inputs, cut to the longest of these."""
     rows = segment.rows(stay)
     names = [name for name in ("hidden", "attention_mask") if name in values]
     chosen: dict[str, Any] = {name: values[name][rows] for name in names}
@@ -267,7 +268,10 @@ def _chosen(
 def _all_sure(
     logits: NDArray[Any], learned: NDArray[Any] | None, threshold: float
 ) -> NDArray[np.bool_]:
-    """Whether the confidence of each row, its largest probability unless learned, is above it."""
+    """Whether each row's confidence exceeds the threshold.
+
+    The confidence is the largest probability unless it is learned.
+    """
     if learned is not None:
         above: NDArray[np.bool_] = learned > threshold
         return above

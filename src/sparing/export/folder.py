@@ -29,10 +29,10 @@ def export_chain(
     longest: int | None = None,
     tolerance: float = TOLERANCE,
 ) -> list[Path]:
-    """Export each segment, the example's hidden states going from one to the next.
+    """Export each segment, passing the example's hidden states from one to the next.
 
-    Writes ``segment-0.onnx``, ... and ``chain.json``, which comes last: a folder without it is no
-    chain. Raises what ``export_onnx`` raises.
+    Writes ``segment-0.onnx``, ... and ``chain.json``, which comes last: a folder without it is not
+    a chain. Raises the errors of ``export_onnx``.
     """
     if not segments:
         raise UsageError("a chain needs at least one segment")
@@ -55,13 +55,13 @@ def export_chain(
 def describe_chain(
     folder: Path, segments: Sequence[Path], *, threshold: float, longest: int | None = None
 ) -> None:
-    """Write ``chain.json`` beside segments that lie in ``folder`` already, quantised for instance.
+    """Write ``chain.json`` beside segments that are already in ``folder``.
 
-    Raises ``UsageError`` for segments that do not.
+    They may be quantised, for example. Raises ``UsageError`` for segments that are not there.
     """
     for path in segments:
         if path.parent.resolve() != folder.resolve() or not path.is_file():
-            raise UsageError(f"{path} does not lie in {folder}")
+            raise UsageError(f"{path} is not in {folder}")
     content: dict[str, Any] = {
         "version": VERSION,
         "segments": [path.name for path in segments],
@@ -72,7 +72,7 @@ def describe_chain(
 
 
 def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
-    """The chain that ``export_chain`` wrote, in ONNX Runtime.
+    """A chain written by ``export_chain``, in ONNX Runtime.
 
     Raises ``CheckpointError`` when the folder holds none, or one that is newer or damaged.
     """

@@ -1,4 +1,4 @@
-"""What a chain is given: cast where nothing is lost, and refused by name everywhere else."""
+"""The inputs of a chain: cast where nothing is lost, and refused by name otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from sparing.core.errors import UsageError, nearest
 
 MASK, TYPES = "attention_mask", "token_type_ids"
-# The sizes that an input must have, by name: what a segment was exported for; None where free.
+# The sizes of an input in the export of a segment, by name; None where free.
 Sizes = Mapping[str, Sequence[int | None]]
 
 
@@ -24,12 +24,12 @@ def checked(
     sizes: Sizes,
     longest: int | None,
 ) -> tuple[dict[str, Tensor], NDArray[np.bool_] | None]:
-    """The inputs as tensors, and the real tokens (batch, tokens), None where nothing says.
+    """The inputs as tensors, and the real tokens (batch, tokens), None if not given.
 
-    Whole numbers of any width and booleans become int64. Token types that say nothing are left out
+    Whole numbers of any width and booleans become int64. Token types that are all 0 are left out
     where the model takes none: tokenizers give them for single texts. Raises ``UsageError`` naming
     the input that is missing, unknown, empty, too long, of another shape or kind, without a real
-    token at its start, or that holds numbers that no input has.
+    token at its start, or with impossible values.
     """
     if not isinstance(inputs, Mapping):
         raise UsageError(f"inputs are a mapping of names to arrays, got {type(inputs).__name__}")
@@ -45,7 +45,7 @@ def checked(
     first = next(iter(given))
     shape = tuple(given[first].shape)
     if 0 in shape:
-        raise UsageError(f"there is nothing to answer in inputs of shape {shape}")
+        raise UsageError(f"there are no inputs in shape {shape}")
     for name, value in given.items():
         _require_shape(name, value, sizes.get(name))
         if value.shape[:2] != shape[:2]:
@@ -64,16 +64,16 @@ def _tensor(name: str, value: Any) -> Tensor:
             f"{name[:40]} is a {type(value).__name__}; give an array of NumPy or a tensor"
         )
     if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
-        raise UsageError(f"{name[:40]} is of {value.dtype}, which is no number of a model")
+        raise UsageError(f"{name[:40]} is of {value.dtype}, which no model reads")
     if value.dtype.kind == "u" and value.dtype.itemsize == 8 and value.size:
-        # torch has few operations on these; what does not fit no table has either
+        # torch has few operations on these; values that do not fit are in no table either
         value = np.minimum(value, np.iinfo(np.int64).max).astype(np.int64)
     native = value.astype(value.dtype.newbyteorder("="), copy=False)
     return torch.from_numpy(np.array(native, order="C"))  # a copy: some arrays are read-only
 
 
 def _require_shape(name: str, value: Tensor, sizes: Sequence[int | None] | None) -> None:
-    """Raise ``UsageError`` where an input has not the sizes of its kind or of the export."""
+    """Raise ``UsageError`` unless an input has the sizes of its kind or of the export."""
     if sizes is None:
         rank = {"pixel_values": 4, "hidden": 3}.get(name, 2)
         sizes = [None] * rank
@@ -88,7 +88,7 @@ def _require_shape(name: str, value: Tensor, sizes: Sequence[int | None] | None)
 
 
 def _require_values(name: str, value: Tensor) -> Tensor:
-    """An input of the kind that its name says."""
+    """Raise ``UsageError`` unless an input's values are of the kind that its name implies."""
     if name in ("pixel_values", "hidden"):
         if not value.is_floating_point():
             raise UsageError(f"{name} must be fractions; {_kind(value)}")
@@ -135,7 +135,7 @@ def length_of(keep: NDArray[np.bool_]) -> int:
 
 
 def explained(error: Exception, given: Mapping[str, Any]) -> UsageError:
-    """What an engine could not run, in one line that names the likely input."""
+    """An engine's error on inputs, in one line that names the likely input."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if "out of" in reason and "input_ids" in given:
         most = int(np.max(np.asarray(given["input_ids"])))

@@ -1,8 +1,7 @@
-"""INT8 weights and activations: of exported segments, and of a PyTorch module as a rival.
+"""INT8 weights and activations: of exported segments, and of a PyTorch module as a baseline.
 
-Scales of activations are computed from the inputs at hand (dynamic). With one scale for the whole
-batch an input's answer depends a little on its neighbours and on its pads; scales per block do not
-have this.
+Scales of activations are computed from each batch (dynamic). With one scale for the whole batch an
+input's answer depends a little on its neighbours and on its pads; scales per block avoid this.
 """
 
 from __future__ import annotations
@@ -35,14 +34,15 @@ MARK = "onnx.quant.pre_process"
 
 @dataclass(frozen=True)
 class Int8Settings:
-    """How to quantise: what shares a scale, and what stays in float32.
+    """INT8 settings: which values share a scale, and which layers stay in float32.
 
-    ``scales``: "tensor", one for each weight and one for all activations of a layer; "channel", one
-    for each output of a weight, one for all activations; "blocks", one for every 32 inputs of each
-    output and of each token's activations: closest to float32 and independent of the batch, but
-    slower, and classification heads stay float32. ``reduce_range`` keeps weights to 7 bits:
-    unless given, on x86 processors without VNNI, whose 16-bit sums overflow. ``float32_layers``
-    are patterns such as ``"0.layers.0.*"``: the segment's number from 0, a dot, the layer's name.
+    ``scales`` is one of three. "tensor": one for each weight and one for all activations of a
+    layer. "channel": one for each output of a weight, one for all activations. "blocks": one for
+    every 32 inputs of each output and of each token's activations; it is closest to float32 and
+    independent of the batch, but slower, and classification heads stay float32. ``reduce_range``
+    limits weights to 7 bits: unless given, on x86 processors without VNNI, whose 16-bit sums
+    overflow. ``float32_layers`` are patterns such as ``"0.layers.0.*"``: the segment's number from
+    0, a dot, the layer's name.
     """
 
     scales: Scales = "channel"
@@ -58,7 +58,7 @@ class Int8Settings:
 
     @property
     def seven_bits(self) -> bool:
-        """Whether weights are kept to 7 bits here."""
+        """Whether weights are limited to 7 bits here."""
         if self.reduce_range is not None or self.scales == "blocks":
             return bool(self.reduce_range)
         return int8_sums_overflow()
@@ -72,11 +72,11 @@ class Int8Settings:
 
 @dataclass(frozen=True)
 class LogitShift:
-    """How far one model's logits lie from another's on the same inputs.
+    """The difference of one model's logits from another's on the same inputs.
 
-    ``largest`` is the largest difference of a logit; ``relative`` the root mean square difference
-    over the root mean square distance of the reference's logits from each input's mean;
-    ``changed`` the inputs whose answer is another.
+    ``largest`` is the largest difference of a logit. ``relative`` is the root mean square
+    difference over the root mean square distance of the reference's logits from each input's mean.
+    ``changed`` counts the inputs with another answer.
     """
 
     examples: int
@@ -93,7 +93,7 @@ class LogitShift:
 
 @dataclass(frozen=True)
 class Int8Trial(Generic[Outcome]):
-    """One candidate: its files, their bytes, and what the evaluation said of it."""
+    """One candidate: its files, their bytes, and the result of the evaluation."""
 
     settings: Int8Settings
     segments: tuple[Path, ...]
@@ -117,7 +117,7 @@ def logit_shift(
 
 
 def quantisable_layers(segments: Sequence[Path]) -> list[str]:
-    """The layers of exported segments that INT8 can reach, as ``float32_layers`` names them."""
+    """The layers of exported segments that INT8 can quantise, in the form of ``float32_layers``."""
     return [
         f"{number}.{node.name}"
         for number, path in enumerate(segments)
@@ -128,17 +128,19 @@ def quantisable_layers(segments: Sequence[Path]) -> list[str]:
 def quantise(
     segments: Sequence[Path], folder: Path, settings: Int8Settings | None = None
 ) -> list[Path]:
-    """INT8 copies of exported segments, under the same names in another folder.
+    """Write exported segments in INT8, under the same names in another folder.
 
-    Products with a weight become 8-bit in weights and activations and stay float32 in what they
-    give; everything else (norms, softmax, embeddings) is untouched. Raises ``UsageError`` for a
+    Products with a weight become 8-bit in weights and activations; their outputs stay float32.
+    Everything else (norms, softmax, embeddings) does not change. Raises ``UsageError`` for a
     pattern that fits no layer, a folder that is the segments' own, or missing files, and
     ``Unsupported`` where there is nothing to quantise.
     """
     settings = settings or Int8Settings()
     layers = quantisable_layers(segments)
     if not layers:
-        raise Unsupported("these segments multiply by no stored weight: INT8 changes nothing")
+        raise Unsupported(
+            "these segments have no product with a stored weight, so INT8 changes nothing"
+        )
     for pattern in settings.float32_layers:
         if not fnmatch.filter(layers, pattern):
             raise UsageError(f"no layer is named {pattern!r}{nearest(pattern, layers)}")
@@ -146,7 +148,7 @@ def quantise(
         raise UsageError(f"{folder} holds the segments themselves: give another folder")
     names = [path.name for path in segments]
     if len(set(names)) < len(names):
-        raise UsageError(f"two segments are called {max(names, key=names.count)}: rename one")
+        raise UsageError(f"two segments are named {max(names, key=names.count)}: rename one")
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, path in enumerate(segments):
@@ -166,10 +168,10 @@ def try_settings(
     evaluate: Callable[[list[Path]], Outcome],
     folder: Path,
 ) -> Iterator[Int8Trial[Outcome]]:
-    """Quantise with each candidate in turn and evaluate it; who wins is the caller's decision.
+    """Quantise with each candidate in turn and evaluate it; the caller chooses.
 
-    ``evaluate`` gets the quantised segments' paths. Results come one by one, so that those that are
-    done survive a later failure. Each candidate has its own folder, named by its number.
+    ``evaluate`` gets the quantised segments' paths. Results come one by one, so a later failure
+    does not lose them. Each candidate has its own folder, named by its number.
     """
     for number, settings in enumerate(candidates):
         paths = quantise(segments, folder / str(number), settings)
@@ -185,7 +187,7 @@ def sensitivities(
     *,
     thread_count: int = 1,
 ) -> list[tuple[str, LogitShift]]:
-    """How far the final logits move when a single layer is quantised, the most sensitive first.
+    """The change of the final logits when a single layer is quantised, most sensitive first.
 
     ``inputs`` is one batch of held-out inputs. The first names are candidates for
     ``float32_layers``. Files are written to ``folder`` and removed again.
@@ -208,12 +210,12 @@ def sensitivities(
 
 
 def quantise_module(module: nn.Module) -> nn.Module:
-    """A copy of a module whose linear layers are dynamic INT8, one scale for each tensor.
+    """A module with the same weights and dynamic INT8 linear layers, one scale a tensor.
 
-    This is ``torch.ao.quantization``: PyTorch calls it deprecated, but 2.13 still has it, and it is
-    the INT8 form that most users know, so it serves as a rival. Its successor, the package torchao,
-    has no fast integer kernels for x86 in eager mode. Raises ``Unsupported`` when this PyTorch has
-    neither the function nor an engine for it.
+    This is ``torch.ao.quantization``: PyTorch calls it deprecated, but 2.13 still has it. It is the
+    INT8 form that most users know, so it is a baseline. Its successor, the package torchao, has no
+    fast integer kernels for x86 in eager mode. Raises ``Unsupported`` when this PyTorch has neither
+    the function nor an engine for it.
     """
     quantisation: Any = getattr(torch.ao, "quantization", None)
     if not hasattr(quantisation, "quantize_dynamic"):
@@ -251,7 +253,7 @@ def _quantised(source: Path, target: Path, settings: Int8Settings, excluded: lis
     The file appears whole or not at all.
     """
     model = _loaded(source)
-    # Shapes that the exporter noted contradict those that the quantiser infers.
+    # The exporter's shapes contradict those that the quantiser infers.
     model.graph.ClearField("value_info")
     with replacing(target) as temporary:
         if settings.scales == "blocks":
@@ -265,7 +267,7 @@ def _quantise_whole(model: Any, target: Path, settings: Int8Settings, excluded: 
     quantisation = require("onnxruntime.quantization")
     # Products with a bias in one node are split, and renamed, before exclusions are looked up.
     nodes = [name + ending for name in excluded for ending in ("", "_MatMul")]
-    # Without this mark the quantiser advises a preparation that torch.onnx has done already.
+    # Without this mark the quantiser advises a preparation that torch.onnx has already done.
     model.metadata_props.add(key=MARK, value="onnxruntime.quant")
     quantisation.quantize_dynamic(
         model,

@@ -1,4 +1,4 @@
-"""A segment as an ONNX file for any batch and length, accepted only when it answers the same."""
+"""A segment as an ONNX file for any batch and length, accepted only if its answers agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparing.core.writing import replacing
 from sparing.export._extra import require
 
 # The first operator set with an Attention operator: one kernel instead of products, a softmax and
-# a guard against rows without keys. Measured faster at every length than sets 18 to 21.
+# a guard against rows without keys. It was faster at every length than sets 18 to 21.
 OPERATOR_SET = 23
 TOLERANCE = 1e-4
 MOST_ELEMENTS = 2**31
@@ -43,13 +43,13 @@ def export_onnx(
     states (batch, tokens, ...) with free tokens, images (batch, channels, height, width) with a
     fixed size. The segment returns (hidden, logits), or logits alone at the end of a chain, or
     (hidden, logits, confidence), on the CPU in float32. Products with a weight carry the name of
-    the layer that owns it, so that ``export.int8`` can leave layers out by name.
+    their layer, so ``export.int8`` can exclude layers by name.
 
-    Before the file is kept it must agree with the segment at the example and at two other batches
-    and lengths, pads included: every difference at most ``tolerance`` times the largest value
-    there (or times 1, if that is more). Raises ``Unsupported`` when it cannot be exported or does
-    not agree, ``UsageError`` for a segment in training, inputs that ``forward`` does not take or
-    an example of one token. Nothing is written then.
+    The file must agree with the segment at the example and at two other batches and lengths, pads
+    included. Every difference may be at most ``tolerance`` times the largest value there (or times
+    1, if that is more). Raises ``Unsupported`` when it cannot be exported or does not agree. Raises
+    ``UsageError`` for a segment in training, inputs that ``forward`` does not take or an example of
+    one token. Nothing is written then.
     """
     _check(segment, example_inputs)
     example = _at(example_inputs, max(2, len(next(iter(example_inputs.values())))), None)
@@ -66,11 +66,11 @@ def export_onnx(
 def open_session(path: Path, thread_count: int = 1) -> Any:
     """An ``onnxruntime.InferenceSession`` that computes with ``thread_count`` threads, in order.
 
-    All graph optimisations run but one: the fused sum and layer norm is slower on a CPU than the
-    two apart (2.6 ms against 0.6 ms of 19 at 128 tokens of MiniLM). All sessions of a process take
-    their memory from one arena: segments run one after another, so that a chain then needs the
-    memory of its hungriest segment, not the sum of all. Raises ``UsageError`` for a file that is
-    not there or no ONNX model.
+    All graph optimisations run but one: the fused sum and layer norm, which is slower on a CPU than
+    the two separately (2.6 ms against 0.6 ms of 19 at 128 tokens of MiniLM). All sessions of a
+    process share one memory arena. Segments run one after another, so a chain needs the memory of
+    its largest segment, not the sum of all. Raises ``UsageError`` for a file that is missing or not
+    an ONNX model.
     """
     runtime = require("onnxruntime")
     if thread_count < 1:
@@ -98,14 +98,14 @@ def open_session(path: Path, thread_count: int = 1) -> Any:
 
 @cache
 def _share_arena(runtime: Any) -> None:
-    """Register one arena for all sessions of this process that ask for it."""
+    """Register one arena for all sessions of this process that use it."""
     kind, memory = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
     runtime.create_and_register_allocator(runtime.OrtMemoryInfo("Cpu", kind, 0, memory), None)
 
 
 def _check(segment: nn.Module, inputs: Mapping[str, Tensor]) -> None:
     if segment.training:
-        raise UsageError("a segment is exported as it infers: call .eval() on it first")
+        raise UsageError("a segment is exported in evaluation mode: call .eval() on it first")
     known = inspect.signature(segment.forward).parameters
     for name in inputs:
         if name not in known:
@@ -132,7 +132,7 @@ def _at(inputs: Mapping[str, Tensor], batch: int, tokens: int | None) -> dict[st
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of its own deprecations and of packages that we do not use."""
+    """Hide the exporter's warnings of its own deprecations and of packages that are not used."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -145,7 +145,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _traced(segment: nn.Module, example: dict[str, Tensor]) -> Any:
-    """The segment as an ONNX ``ModelProto``, every weight as products take it."""
+    """The segment as an ONNX ``ModelProto``, every weight in the layout of its product."""
     require("onnxscript")
     batch, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {
@@ -166,7 +166,7 @@ def _traced(segment: nn.Module, example: dict[str, Tensor]) -> Any:
                 opset_version=OPERATOR_SET,
                 verbose=False,
             )
-    except Exception as error:  # whatever a foreign forward does under tracing
+    except Exception as error:  # a foreign forward may raise anything under tracing
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise Unsupported(f"{type(segment).__name__} cannot be exported: {reason}") from error
     assert program is not None
@@ -273,7 +273,7 @@ def _refuse_difference(
     shape: str,
     tolerance: float,
 ) -> None:
-    """Raise ``Unsupported`` where real tokens differ; what stands at pads is nobody's concern."""
+    """Raise ``Unsupported`` where real tokens differ; pads are ignored."""
     if ours.shape != theirs.shape:
         raise Unsupported(f"exported, the segment gives {ours.shape} at {shape}: {theirs.shape}")
     if ours.ndim == 3 and "attention_mask" in trial:

@@ -1,4 +1,4 @@
-"""The dense model in every engine, each as a chain of one segment: what a fast model must beat."""
+"""The dense model in every engine, each as a chain of one segment: a fast model's baselines."""
 
 from __future__ import annotations
 
@@ -63,15 +63,17 @@ def dense_segment(model: nn.Module) -> nn.Module:
         return TextEncoder(model).train(model.training)
     if name == "pixel_values":
         return ImageEncoder(model).train(model.training)
-    raise Unsupported(f"{type(model).__name__} takes {name or 'something else'}: no dense chain")
+    raise Unsupported(
+        f"{type(model).__name__} takes {name or 'other inputs'}, so it has no dense chain"
+    )
 
 
 def compiled_segment(segment: nn.Module, example_inputs: Mapping[str, Tensor]) -> nn.Module:
     """The segment through ``torch.compile`` with free sizes, compiled before it is returned.
 
-    It is run on the example and on its first row, for which PyTorch compiles apart, so that no
-    later call is held up. Takes up to a minute. Raises ``Unsupported`` when nothing can be
-    compiled here (no C++ compiler, for instance).
+    It runs on the example and on its first row, which PyTorch compiles separately, so no later call
+    waits. Takes up to a minute. Raises ``Unsupported`` when nothing can be compiled here (for
+    example without a C++ compiler).
     """
     build: Any = torch.compile
     with warnings.catch_warnings():
@@ -81,7 +83,7 @@ def compiled_segment(segment: nn.Module, example_inputs: Mapping[str, Tensor]) -
             chain = Chain([compiled])
             chain(example_inputs)
             chain({name: value[:1] for name, value in example_inputs.items()})
-        except Exception as error:  # what a missing or failing compiler raises varies
+        except Exception as error:  # the errors of a missing or failing compiler vary
             reason = str(error).strip().partition("\n")[0] or repr(error)
             raise Unsupported(f"torch.compile does not work here: {reason}") from error
     return compiled
@@ -98,11 +100,11 @@ def dense_rivals(
     thread_count: int = 1,
     longest: int | None = None,
 ) -> dict[str, Chain]:
-    """The same dense segment in every engine, by name: "eager", "onnxruntime" and what is asked.
+    """The same dense segment in every engine, by name: "eager", "onnxruntime" and requested ones.
 
     ``compiled`` adds "torch.compile" (see ``compiled_segment``), ``eager_int8`` "torch.ao INT8",
     and each of ``int8`` an "onnxruntime INT8, ..." with its settings. Exported files go to
-    ``folder``. Raises what ``export_onnx`` and ``quantise`` raise.
+    ``folder``. Raises the errors of ``export_onnx`` and ``quantise``.
     """
     options: dict[str, Any] = {"thread_count": thread_count, "longest": longest}
     exported = export_onnx(segment, example_inputs, folder / "dense.onnx")

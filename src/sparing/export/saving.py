@@ -1,4 +1,4 @@
-"""A changed model goes into a new folder: whole, with what it came with, or not at all."""
+"""Save a changed model into a new folder: whole, with its tokenizer, or not at all."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PROCESSOR = "preprocessor_config.json"
 
 
 def require_new(folder: Path) -> None:
-    """Raise ``UsageError`` unless the folder can be made, or is there and empty.
+    """Raise ``UsageError`` unless the folder can be created, or exists and is empty.
 
-    It is not made yet: what fails later leaves nothing behind.
+    It is not created yet: a later failure leaves nothing behind.
     """
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -38,12 +38,12 @@ def require_new(folder: Path) -> None:
 
 
 def _scratch(folder: Path) -> AbstractContextManager[Path]:
-    """Where to write first: beside the folder, but inside one that is mounted."""
+    """The path to write to first: beside the folder, or inside it if it is mounted."""
     return scratch_inside(folder, "model") if folder.is_mount() else scratch_beside(folder)
 
 
 def _put(written: Path, folder: Path) -> None:
-    """Move what was written into place; what is mounted cannot be replaced, only filled.
+    """Move the written files into the folder; a mounted one cannot be replaced, only filled.
 
     There the configuration goes last: without it the folder holds no model.
     """
@@ -56,10 +56,10 @@ def _put(written: Path, folder: Path) -> None:
 
 
 def tokenizer_of(name: str) -> Any:
-    """The tokenizer that lies beside a model, or None where there is none.
+    """The tokenizer beside a model, or None where there is none.
 
-    transformers would rather build an empty tokenizer than say that its files are missing, so
-    they are looked for first.
+    transformers builds an empty tokenizer instead of reporting missing files, so they are looked
+    for first.
     """
     from transformers.utils import cached_file
 
@@ -75,14 +75,14 @@ def tokenizer_of(name: str) -> Any:
                 continue
             try:
                 return open_tokenizer(source)
-            except Exception as error:  # a damaged file ends in any
+            except Exception as error:  # a damaged file raises any of them
                 reason = str(error).partition("\n")[0] or type(error).__name__
                 raise CheckpointError(f"the tokenizer of {name} is damaged: {reason}") from error
     return None
 
 
 def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
-    """Write the model, with the tokenizer or processor it came with, whole or not at all."""
+    """Write the model, with its own tokenizer or processor, whole or not at all."""
     from safetensors import SafetensorError
 
     from sparing.foreign.pretrained import write_pretrained

@@ -1,4 +1,4 @@
-"""Open what others wrote: nothing in it decides what code runs, or where anything is fetched from.
+"""Open files from others: nothing in them chooses which code runs, or what is fetched.
 
 Everything pretrained comes through ``sparing.foreign.pretrained``.
 """

@@ -1,8 +1,8 @@
-"""The one place where configurations, tokenizers and weights of transformers are opened.
+"""The one module that opens configurations, tokenizers and weights of transformers.
 
-A folder can ask transformers to run Python files that lie in it (``auto_map``), to fetch kernels
-(``attn_implementation`` with a slash) or to open another model (``adapter_config.json``). None of
-this happens here: it is refused.
+A folder can ask transformers to run its Python files (``auto_map``), to fetch kernels
+(``attn_implementation`` with a slash) or to open another model (``adapter_config.json``). All of
+this is refused here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SHARDS = "model-*.safetensors"
 
 
 def local(source: str | Path) -> str:
-    """A folder's path with its home written out, or else the hub name as it is.
+    """A folder's path with its home expanded, or else the hub name unchanged.
 
-    transformers takes a name with ``~`` for one of the hub.
+    transformers treats a name with ``~`` as one of the hub.
     """
     text = str(source)
     try:
@@ -46,8 +46,8 @@ def local(source: str | Path) -> str:
 def open_config(source: str | Path, kind: Any = AutoConfig) -> PreTrainedConfig:
     """The configuration of a folder or hub name, of the class ``kind`` where it is given.
 
-    Raises what transformers raises, ``ValueError`` where the configuration asks for code of
-    others, and ``CheckpointError`` for sizes that its weights cannot have.
+    Raises transformers' errors, ``ValueError`` where the configuration asks for foreign code, and
+    ``CheckpointError`` for sizes that its weights cannot have.
     """
     path = local(source)
     folder = Path(path)
@@ -66,16 +66,16 @@ def open_config(source: str | Path, kind: Any = AutoConfig) -> PreTrainedConfig:
 
 
 def open_tokenizer(source: str | Path) -> Any:
-    """The tokenizer of a folder or hub name; raises what transformers raises."""
+    """The tokenizer of a folder or hub name; raises transformers' errors."""
     return AutoTokenizer.from_pretrained(local(source), trust_remote_code=False)
 
 
 def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
     """A model of the class ``kind`` (an Auto class too) with the weights of a folder or hub name.
 
-    ``options`` go to ``from_pretrained``, whose result is given back. Raises what transformers
-    raises, ``ValueError`` for a folder that asks for code or models of others, and
-    ``CheckpointError`` for weights that are not finite or far smaller than the configuration.
+    ``options`` go to ``from_pretrained``, whose result is returned. Raises transformers' errors,
+    ``ValueError`` for a folder that asks for foreign code or models, and ``CheckpointError`` for
+    weights that are not finite or far smaller than the configuration.
     """
     path = local(source)
     if (Path(path) / ADAPTER).is_file():
@@ -101,9 +101,9 @@ def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
 def _read_base(
     opened: PreTrainedModel, info: dict[str, Any], path: str, options: dict[str, Any]
 ) -> None:
-    """Fill in the encoder where transformers missed it: some releases read a ViT without head so.
+    """Fill in the encoder if transformers did not read it: some releases miss a ViT without head.
 
-    They draw its weights at random in silence. The encoder by itself they do read.
+    They initialise its weights at random without a message. The encoder alone they do read.
     """
     start = f"{opened.base_model_prefix}."
     lost = {name for name in info["missing_keys"] if name.startswith(start)}
@@ -113,14 +113,14 @@ def _read_base(
     gained = lost - {start + name for name in base_info["missing_keys"]}
     if not gained:
         return
-    # the encoder by itself may have a pooler that the head goes without
+    # the encoder alone may have a pooler that the head does not use
     opened.base_model.load_state_dict(base.state_dict(), strict=False)
     info["missing_keys"] = {*info["missing_keys"]} - gained
     info["unexpected_keys"] = base_info["unexpected_keys"]
 
 
 def _require_sizes(folder: Path, shapes: Shapes, path: str) -> None:
-    """Look at the configuration as it is written, before a number in it makes a long list."""
+    """Check the configuration as written, before a number in it makes a long list."""
     try:
         written = parse_json(read_plain(folder / CONFIG), finite=False)
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def _require_sizes(folder: Path, shapes: Shapes, path: str) -> None:
 
 
 def _fetched(name: str, *files: str) -> Path | None:
-    """The folder with such files of a hub name; None where they cannot be had."""
+    """The folder with these files of a hub name; None where they are not available."""
     try:
         return Path(snapshot_download(name, allow_patterns=[*files]))
     except Exception:  # no such name, no network: transformers says which

@@ -1,4 +1,4 @@
-"""Hold a configuration against its weights before anything is built, and weights against NaN.
+"""Check a configuration against its weights before anything is built, and weights for NaN.
 
 A number in a configuration costs nothing to write and may cost hours or all memory to build. The
 names and shapes of the weights are in the files' headers, which are read in milliseconds.
@@ -21,7 +21,7 @@ from sparing.core.reading import read_object
 
 Shapes = Mapping[str, tuple[int, ...]]
 WEIGHTS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-# What is built one by one; and what is the side of a tensor. Other numbers cost nothing.
+# Numbers of parts that are built one by one; and sides of tensors. Other numbers cost nothing.
 _LAYERS = re.compile(r"(^|_)(block|depth|layer|stage)s?(_|$)")
 _PARTS = re.compile(r"(^|_)(codebook|expert|group|head|level|module|quantizer)s?(_|$)")
 _SIDES = re.compile(
@@ -33,7 +33,7 @@ _FREE = re.compile(r"(seed|theta|eps|_ids?|version|freq)$|^(id2label|label2id)\.
 # Layers that are shared, and experts in one tensor, have no numbers in the names of weights.
 MOST_LAYERS, MOST_PARTS = 100, 4096
 MOST_IMAGE = 2**14
-# What rotary positions and the like may have beyond any size in the weights.
+# Sizes of rotary positions and the like may exceed any size in the weights.
 MOST_SIZE, MOST_SIZE_UNSEEN, MOST_TIMES = 2**20, 2**24, 64
 # A pruned or quantised model is read into a larger one; its head may be new.
 MORE_PARAMS, MORE_TIMES = 2**24, 16
@@ -61,7 +61,7 @@ def weight_shapes(folder: Path) -> Shapes:
                 names = file.keys()
                 shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
     except (OSError, SafetensorError):
-        return {}  # whoever reads the weights says what is wrong with them
+        return {}  # the reader of the weights reports the error
     return shapes
 
 
@@ -70,7 +70,7 @@ def _pickled_shapes(path: Path) -> Shapes:
         return {}
     try:
         state = torch.load(path, map_location="meta", weights_only=True)
-    except Exception:  # of a damaged file there are many; whoever reads the weights says which
+    except Exception:  # a damaged file raises many kinds; the reader of the weights reports which
         return {}
     return {
         str(name): tuple(value.shape) for name, value in state.items() if hasattr(value, "shape")
@@ -78,7 +78,7 @@ def _pickled_shapes(path: Path) -> Shapes:
 
 
 def require_sizes(config: Mapping[str, Any], shapes: Shapes, source: object) -> None:
-    """Raise ``CheckpointError`` for a size in a configuration that no such weights can have."""
+    """Raise ``CheckpointError`` for a size in a configuration that its weights cannot have."""
     indices = {part for name in shapes for part in name.split(".") if part.isdigit()}
     largest = max((side for shape in shapes.values() for side in shape), default=0)
     most_size = max(MOST_TIMES * largest, MOST_SIZE) if shapes else MOST_SIZE_UNSEEN
@@ -123,8 +123,8 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def require_room(build: Any, shapes: Shapes, source: object) -> None:
     """Raise ``CheckpointError`` where ``build()`` makes a far larger model than the weights are.
 
-    It is called on the meta device, where a model takes no memory. What else it raises is left to
-    the loading that follows.
+    It is called on the meta device, where a model takes no memory. Its other errors are left to the
+    loading that follows.
     """
     if not shapes:
         return
@@ -133,7 +133,7 @@ def require_room(build: Any, shapes: Shapes, source: object) -> None:
         with torch.device("meta"):
             model: nn.Module = build()
         size = sum(parameter.numel() for parameter in model.parameters())
-    except Exception:  # a spoilt configuration ends in any; loading names it
+    except Exception:  # a damaged configuration raises any error; loading reports it
         return
     if size > MORE_TIMES * known + MORE_PARAMS:
         raise CheckpointError(
@@ -145,7 +145,7 @@ def require_room(build: Any, shapes: Shapes, source: object) -> None:
 def require_finite(model: nn.Module, source: object) -> None:
     """Raise ``CheckpointError``, naming it, where a weight of a model is NaN or infinite.
 
-    Looking at what the model computes would not do: fused attention hides a query that is NaN.
+    Checking the model's output is not enough: fused attention hides a query that is NaN.
     """
     for name, value in model.named_parameters():
         if not bool(value.isfinite().all()):

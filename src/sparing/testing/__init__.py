@@ -1,4 +1,4 @@
-"""The contract as a tool: hold any mechanism, ours or yours, to it.
+"""The contract as a tool: test any mechanism, built in or your own, against it.
 
 ``sparing check NAME`` does the same from the command line.
 """

@@ -36,7 +36,7 @@ FEW = 70  # more than one block
 
 
 def check_lengths(subject: Subject) -> None:
-    """Every length works, primes included, and gives what the row gives inside a longer one."""
+    """Every length works, primes included, and gives the same as inside a longer row."""
     made = subject.make()
     for causal in masks(subject):
         for tokens in LENGTHS:
@@ -52,14 +52,14 @@ def check_lengths(subject: Subject) -> None:
 
 
 def check_layouts(subject: Subject) -> None:
-    """Streams may be views: of a fused projection, or with a head's numbers apart in memory."""
+    """Streams may be views: of a fused projection, or with a head's numbers not contiguous."""
     made = subject.make()
     tensors = streams(made, 2, FEW)
     keep = torch.ones(2, FEW, dtype=torch.bool)
     keep[0, -FEW // 4 :] = False
     for causal in masks(subject):
         mask = Mask(keep if made.traits.padding else None, causal)
-        real = keep[:, None, :, None] if made.traits.padding else 1  # pads may answer anything
+        real = keep[:, None, :, None] if made.traits.padding else 1  # outputs at pads are free
         straight = call(made, tensors, mask) * real
         for name, lay in (("of a fused projection", _as_part), ("apart in memory", _apart)):
             for learns in (False, True):
@@ -70,7 +70,7 @@ def check_layouts(subject: Subject) -> None:
 
 
 def _as_part(stream: Tensor) -> Tensor:
-    """The middle third of a (batch, tokens, 3, heads, dim) tensor; x as it is."""
+    """The middle third of a (batch, tokens, 3, heads, dim) tensor; x unchanged."""
     if stream.ndim == 3:
         return stream
     return torch.stack([stream.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2)
@@ -90,7 +90,7 @@ def check_empty(subject: Subject) -> None:
 
 
 def check_batch_invariance(subject: Subject) -> None:
-    """A sample gives the same alone as in a batch, with rows of different lengths beside it."""
+    """A sample gives the same alone as in a batch with rows of other lengths."""
     made = subject.make()
     for causal in masks(subject):
         tensors = streams(made, 3, 33)
@@ -144,7 +144,7 @@ def _require_near(output: Tensor, expected: Tensor, what: str) -> None:
 
 
 def check_autocast(subject: Subject) -> None:
-    """Under autocast, parameters in float32, half inputs give what they give without it."""
+    """Under autocast, with parameters in float32, half inputs give the same as without it."""
     for dtype in (torch.float16, torch.bfloat16):
         exact, made = subject.make(), subject.make().float()
         for causal in masks(subject):
@@ -192,7 +192,7 @@ def check_determinism(subject: Subject) -> None:
 
 
 def check_private_randomness(subject: Subject) -> None:
-    """Global generators are untouched, at construction and at calls, and do not matter."""
+    """Global generators do not change, at construction and at calls, and have no effect."""
     states = []
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -208,7 +208,7 @@ def check_private_randomness(subject: Subject) -> None:
 
 
 def check_random_trait(subject: Subject) -> None:
-    """``random`` says whether a seed changes what the mechanism computes."""
+    """``random`` says whether a seed changes the result of the mechanism."""
     made = subject.make()
     tensors = streams(made, 1, 100)
     if "seed" not in option_defaults(type(made)):
@@ -222,7 +222,7 @@ def check_random_trait(subject: Subject) -> None:
 
 
 def check_any_length(subject: Subject) -> None:
-    """Longer than ``Heads.tokens`` works, or is refused with the length that does."""
+    """Longer than ``Heads.tokens`` works, or is refused with the possible length."""
     made = subject.make(tokens=20)
     call(made, streams(made, 1, 20))
     tensors = streams(made, 1, 21)
@@ -286,11 +286,11 @@ def check_refusals(subject: Subject) -> None:
         subject.make(no_such_option=1)
     except TypeError:
         return
-    raise Violation("swallows an option that it does not have")
+    raise Violation("accepts an option that it does not have")
 
 
 def check_not_finite_is_named(subject: Subject) -> None:
-    """NaN in a real token is an error that names the tensor, where the tensor is used at all."""
+    """NaN in a real token is an error that names the tensor, if the tensor is used at all."""
     made = subject.make()
     leaves = tuple(tensor.requires_grad_() for tensor in streams(made, 1, 6))
     used = torch.autograd.grad(call(made, leaves).sum(), leaves, allow_unused=True)
@@ -304,11 +304,11 @@ def check_not_finite_is_named(subject: Subject) -> None:
         except UsageError as error:
             require(str(error).startswith(f"{name} "), f"NaN in {name} is blamed on: {error}")
             continue
-        raise Violation(f"NaN in {name} passes in silence")
+        raise Violation(f"NaN in {name} passes silently")
 
 
 def check_state_round_trip(subject: Subject) -> None:
-    """A state dict restores everything that matters, draws included."""
+    """A state dict restores everything that matters, random numbers included."""
     made = subject.make()
     file = io.BytesIO()
     torch.save(made.state_dict(), file)
@@ -339,7 +339,7 @@ class _Exported(nn.Module):
 
 @contextmanager
 def _unchecked_shapes() -> Iterator[None]:
-    """Shape annotations compare sizes, which would tie symbolic sizes together while exporting."""
+    """Turn off shape annotations, which would tie symbolic sizes together in export."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:

@@ -71,7 +71,7 @@ class Matches:
     relative: float = _USUAL
 
     def describe(self) -> str:
-        """The claim in words: the reference and what it says of itself."""
+        """The claim in words: the reference and its own description."""
         text = f"matches {self.reference.__name__}: {_in_words(self.reference)}"
         return text + _tolerated(self.relative)
 
@@ -92,7 +92,7 @@ Claim = Equals | Matches
 
 
 def _options_in_words(full: dict[str, Any] | Callable[[int], dict[str, Any]]) -> str:
-    """Options of a limit; what changes with the tokens is named by how it does."""
+    """Options of a limit; an option that changes with the tokens is named by its rule."""
     few, many = 1000, 2000
     once, twice = (full(few), full(many)) if callable(full) else (full, full)
     parts = []
@@ -115,7 +115,7 @@ def _in_words(function: Callable[..., object]) -> str:
 
 
 def _tolerated(relative: float) -> str:
-    """The tolerance, where it is not the usual one."""
+    """The tolerance, if it is not the usual one."""
     return "" if relative <= _USUAL else f", to {relative:g}"
 
 

@@ -30,7 +30,7 @@ CHECKS: dict[str, Check] = _checks()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check said of one subject; ``failure`` is empty when it passed."""
+    """The result of one check on one subject; ``failure`` is empty when it passed."""
 
     check: str
     options: dict[str, object]
@@ -72,10 +72,10 @@ def run_contract(
 def check_mechanism(
     mechanism: str | type[Mechanism] | Subject, checks: Iterable[str] | None = None
 ) -> None:
-    """Hold a mechanism to the whole contract; raises ``ContractError`` listing what fails.
+    """Check a mechanism against the whole contract; ``ContractError`` lists the failures.
 
-    A mechanism of your own passes a ``Subject`` with small options and its claims, without which
-    the contract is not held; or its class, or the module's name, whose ``ENTRIES`` list them::
+    For a mechanism of your own pass a ``Subject`` with small options and its claims, without which
+    the contract fails; or its class, or the module's name, whose ``ENTRIES`` list them::
 
         from sparing.testing import Equals, Subject, check_mechanism
 

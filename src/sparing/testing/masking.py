@@ -1,4 +1,4 @@
-"""Checks of padding and causality: what may not be seen must not matter."""
+"""Checks of padding and causality: hidden tokens must not matter."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from sparing.testing.subject import (
 SPANS = ((0, 23), (9, 40), (5, 31), (0, 40))
 ROW = 40
 GARBAGE = (math.nan, math.inf, -1e30)
-TOGETHER = 15  # rows of one call, each with a future of another beginning
+TOGETHER = 15  # rows of one call, whose futures begin at different positions
 
 
 def check_padding_equals_cropping(subject: Subject) -> None:
-    """A row padded left or right equals the row without its pads, whatever the pads hold."""
+    """A row padded left or right equals the row without its pads, for any pad values."""
     if not subject.traits.padding:
         return _refuses(subject, Mask(torch.ones(2, ROW, dtype=torch.bool)), "keep")
     made = subject.make()
@@ -50,7 +50,7 @@ def check_padding_equals_cropping(subject: Subject) -> None:
 
 
 def check_pads_between_do_not_matter(subject: Subject) -> None:
-    """What stands in padded slots between real tokens never matters."""
+    """The values of padded slots between real tokens never matter."""
     if not subject.traits.padding:
         return
     made = subject.make()
@@ -116,7 +116,7 @@ def check_fully_masked_rows(subject: Subject) -> None:
 
 
 def check_causality(subject: Subject) -> None:
-    """Changing the future, or leaving it out, changes nothing before it, over several blocks."""
+    """Changing or removing the future changes nothing before it, over several blocks."""
     if not subject.traits.causal:
         return _refuses(subject, Mask(causal=True), "causal")
     made = subject.make()
@@ -124,7 +124,7 @@ def check_causality(subject: Subject) -> None:
     tensors = streams(made, 1, tokens)
     before = call(made, tensors, Mask(causal=True))
     borders = {border + step for border in range(16, tokens, 16) for step in (-1, 0, 1)}
-    cuts = sorted(borders | {1, 2, 7})  # every border that a block of 16 or more can have
+    cuts = sorted(borders | {1, 2, 7})  # every border of a block of 16 or more
     for first in range(0, len(cuts), TOGETHER):
         group = cuts[first : first + TOGETHER]
         changed = tuple(torch.cat([tensor] * len(group)) for tensor in tensors)
@@ -161,13 +161,13 @@ def check_decoding(subject: Subject) -> None:
 
 
 def _refuses_cached_keys(made: Mechanism) -> None:
-    """Where keys are made of queries, earlier keys cannot be known without their queries."""
+    """If keys are computed from queries, earlier keys need their queries."""
     q, v = streams(made, 1, 20)
     try:
         call(made, (q[:, :, -5:], v), Mask(causal=True))
     except Unsupported:
         return
-    raise Violation("accepts fewer queries than values, though keys are made of queries")
+    raise Violation("accepts fewer queries than values, though keys are computed from queries")
 
 
 def _padded_rows(subject: Subject) -> tuple[Streams, Tensor]:

@@ -59,7 +59,7 @@ def check_exact_trait(subject: Subject) -> None:
 
 
 def check_row_sums(subject: Subject) -> None:
-    """Where the weights of a row are claimed to sum to one, values of one come out as one."""
+    """If the weights of a row are claimed to sum to one, values of one give one."""
     if not subject.row_sums:
         return
     made = subject.make()
@@ -111,7 +111,7 @@ def check_gradients(subject: Subject) -> None:
 
 
 def check_traits_of_defaults(subject: Subject) -> None:
-    """The class declares what its defaults can do."""
+    """The class declares the traits of its defaults."""
     made = subject.build(_plain_heads())
     require(type(made).traits == made.traits, "traits of the class are not those of its defaults")
     for name in option_defaults(type(made)):
@@ -119,7 +119,7 @@ def check_traits_of_defaults(subject: Subject) -> None:
 
 
 def check_cost(subject: Subject) -> None:
-    """Matrix products are what PyTorch counts, or a bound of it; parameters as there are."""
+    """Matrix products equal PyTorch's count, or bound it; parameters equal the real ones."""
     made = subject.make().float()
     trainable = sum(p.numel() for p in made.parameters() if p.requires_grad)
     for batch, tokens in ((1, 64), (2, 96), (1, 257)):

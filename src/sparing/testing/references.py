@@ -1,4 +1,4 @@
-"""Slow, obvious forms in float64: what the fast ones are held against."""
+"""Slow, plain forms in float64: the references of the fast ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check is given: a mechanism with options, ready to be built, and inputs for it."""
+"""The subject of a check: a mechanism with options, ready to be built, and inputs for it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True)
 class Subject:
-    """A mechanism under test: how to build it, and what is claimed of it beyond its traits.
+    """A mechanism under test: its class or builder, and claims beyond its traits.
 
     ``build`` is its class or any function with the same arguments; ``row_sums`` claims that values
-    of one come out as one; ``claims`` are the limits in which it must equal something known.
+    of one give one; ``claims`` are the limits in which it must equal something known.
     """
 
     build: Callable[..., Mechanism]
@@ -55,7 +55,7 @@ class Subject:
 
     @property
     def traits(self) -> Traits:
-        """What the subject's configuration declares."""
+        """The traits of the subject's configuration."""
         return self.make().traits
 
 

@@ -18,7 +18,7 @@ _FOLDER = "sparing.testing.entries"
 class Entry:
     """Configurations of a mechanism that share their claims.
 
-    ``row_sums`` claims that values of one come out as one.
+    ``row_sums`` claims that values of one give one.
     """
 
     options: tuple[dict[str, Any], ...]
@@ -27,7 +27,7 @@ class Entry:
 
 
 def entries(name: str) -> tuple[Entry, ...]:
-    """What ``testing/entries/NAME.py`` lists; of a mechanism in a module, what its ENTRIES list."""
+    """The entries of ``testing/entries/NAME.py``, or the ENTRIES of a mechanism in a module."""
     if "." in name:
         in_module: tuple[Entry, ...] = getattr(importlib.import_module(name), "ENTRIES", ())
         return in_module
@@ -38,7 +38,7 @@ def entries(name: str) -> tuple[Entry, ...]:
 
 
 def subjects(name: str, build: type[Mechanism]) -> list[Subject]:
-    """The configurations of a mechanism by name; a stranger is tested with its defaults."""
+    """The configurations of a mechanism by name; an unknown one is tested with its defaults."""
     return [
         Subject(build, options, entry.row_sums, entry.claims)
         for entry in entries(name) or (Entry(({},), (), row_sums=False),)

@@ -1,1 +1,1 @@
-"""One file for each mechanism: how it is tested and what it must equal."""
+"""One file for each mechanism: its test configurations and their references."""

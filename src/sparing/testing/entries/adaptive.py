@@ -1,4 +1,4 @@
-"""How adaptive is tested: its configurations and what they must equal."""
+"""Test configurations of adaptive, and their references."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _network(made: Any, x: Tensor) -> Tensor:
 
 
 def _width(made: Any, score: float) -> int:
-    """The coordinates that a score buys."""
+    """The coordinates of a score."""
     dim: int = made.heads.dim
     if made.threshold is not None and score > made.threshold:
         return dim

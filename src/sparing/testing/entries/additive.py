@@ -1,4 +1,4 @@
-"""How additive is tested: its configurations and what they must equal."""
+"""Test configurations of additive, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How bigbird is tested: its configurations and what they must equal."""
+"""Test configurations of bigbird, and their references."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dense_bigbird(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
 
 
 def seen_blocks(made: Any, head: int, blocks: int, causal: bool) -> list[set[int]]:
-    """The set of blocks that each block of a row of so many sees."""
+    """The set of blocks that each block of a row of ``blocks`` blocks sees."""
     marked = {g if g >= 0 else blocks + g for g in made.global_blocks if g >= 0 or not causal}
     half, seen = made.window_blocks // 2, []
     for row in range(blocks):
@@ -46,7 +46,7 @@ def seen_blocks(made: Any, head: int, blocks: int, causal: bool) -> list[set[int
 
 
 def _scrambled_draw(made: Any, head: int, row: int, number: int) -> int:
-    """The hash that draws: of the stored number and the block's."""
+    """The hash of the stored number and the block's number, as in the mechanism."""
     return _scrambled(int(made.draws[head, number]) ^ _scrambled(row + 1))
 
 

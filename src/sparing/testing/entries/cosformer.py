@@ -1,4 +1,4 @@
-"""How cosformer is tested: its configurations and what they must equal."""
+"""Test configurations of cosformer, and their references."""
 
 from __future__ import annotations
 

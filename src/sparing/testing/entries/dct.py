@@ -1,4 +1,4 @@
-"""How dct is tested: its configurations and what they must equal."""
+"""Test configurations of dct, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How delta is tested: its configurations and what they must equal."""
+"""Test configurations of delta, and their references."""
 
 from __future__ import annotations
 

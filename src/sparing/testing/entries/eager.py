@@ -1,4 +1,4 @@
-"""How eager is tested: its configurations and what they must equal."""
+"""Test configurations of eager, and their references."""
 
 from __future__ import annotations
 

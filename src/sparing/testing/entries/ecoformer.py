@@ -1,4 +1,4 @@
-"""How ecoformer is tested: its configurations and what they must equal."""
+"""Test configurations of ecoformer, and their references."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dense_ecoformer(made: Any, q: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
         kernels = torch.exp(-squares / (2 * made.sigmas[head]))
         bits = (kernels - made.means[head]) @ made.directions[head].T >= 0
         alike = (bits[:, :, None] == bits[:, None]).sum(-1)
-        # bits alike less bits different, and bits + 1
+        # equal bits less different bits, and bits + 1
         weights = (2 * alike + 1).to(v.dtype)
         out[:, head] = normalised(weights[:, None], v[:, head, None], mask=mask)[:, 0]
     return out

@@ -1,4 +1,4 @@
-"""How efficient is tested: its configurations and what they must equal."""
+"""Test configurations of efficient, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How gaussian_keys is tested: its configurations and what they must equal."""
+"""Test configurations of gaussian_keys, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How kerformer is tested: its configurations and what they must equal."""
+"""Test configurations of kerformer, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How kernel is tested: its configurations and what they must equal."""
+"""Test configurations of kernel, and their references."""
 
 from __future__ import annotations
 

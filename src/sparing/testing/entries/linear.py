@@ -1,4 +1,4 @@
-"""How linear is tested: its configurations and what they must equal."""
+"""Test configurations of linear, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How linformer is tested: its configurations and what they must equal."""
+"""Test configurations of linformer, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How lisa is tested: its configurations and what they must equal."""
+"""Test configurations of lisa, and their references."""
 
 from __future__ import annotations
 

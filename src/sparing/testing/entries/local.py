@@ -1,4 +1,4 @@
-"""How local is tested: its configurations and what they must equal."""
+"""Test configurations of local, and their references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.testing.subjects import Entry
 
 
 def dense_local(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
-    """Every pair of tokens looked at: is the block of the key one that the query's head sees?"""
+    """Every pair of tokens checked: is the block of the key one that the query's head sees?"""
     tokens = k.shape[2]
     seen = torch.zeros(len(q), q.shape[1], tokens, tokens, dtype=torch.bool)
     for sample in range(len(q)):

@@ -1,4 +1,4 @@
-"""How longformer is tested: its configurations and what they must equal."""
+"""Test configurations of longformer, and their references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparing.testing.subjects import Entry
 def dense_longformer(
     made: Any, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, mask: Mask
 ) -> Tensor:
-    """Two squares of weights, local and global, each row taken from the one it belongs to."""
+    """Two squares of weights, local and global; each row from the square of its token."""
     tokens, scale = k.shape[2], math.sqrt(q.shape[3])
     if made.own_projections and made.global_tokens:
         global_q = _split(x @ made.global_q.T + made.global_q_bias, q)
@@ -44,7 +44,7 @@ def _split(projected: Tensor, q: Tensor) -> Tensor:
 
 
 def _chosen(made: Any, mask: Mask, sample: int, tokens: int) -> list[int]:
-    """A sample's global tokens, in its own counting."""
+    """A sample's global tokens, counted from its own start."""
     first, last = real_span(mask, sample, tokens)
     keep = real_tokens(mask, sample, tokens)
     known = [g for g in made.global_tokens if g >= 0 or not mask.causal]

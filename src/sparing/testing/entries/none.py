@@ -1,4 +1,4 @@
-"""How none is tested: its configurations and what they must equal."""
+"""Test configurations of none, and their references."""
 
 from __future__ import annotations
 

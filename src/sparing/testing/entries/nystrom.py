@@ -1,4 +1,4 @@
-"""How nystrom is tested: its configurations and what they must equal."""
+"""Test configurations of nystrom, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How performer is tested: its configurations and what they must equal."""
+"""Test configurations of performer, and their references."""
 
 from __future__ import annotations
 

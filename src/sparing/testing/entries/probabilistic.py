@@ -1,4 +1,4 @@
-"""How probabilistic is tested: its configurations and what they must equal."""
+"""Test configurations of probabilistic, and their references."""
 
 from __future__ import annotations
 

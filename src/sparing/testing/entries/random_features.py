@@ -1,4 +1,4 @@
-"""How random_features is tested: its configurations and what they must equal."""
+"""Test configurations of random_features, and their references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.testing.subjects import Entry
 
 
 def recurrent_features(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
-    """Row by row and head by head, key after key: the state is read where the query stands."""
+    """Row by row and head by head, key after key: the state is read at the query's position."""
     out = torch.zeros_like(q)
     for sample in range(len(q)):
         real = real_tokens(mask, sample, k.shape[2])

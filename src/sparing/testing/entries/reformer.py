@@ -1,4 +1,4 @@
-"""How reformer is tested: its configurations and what they must equal."""
+"""Test configurations of reformer, and their references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.testing.subjects import Entry
 
 
 def slow_reformer(made: Any, q: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
-    """Each row without its pads, each query by itself, over lists of the keys that it meets."""
+    """Each row without its pads, each query separately, over lists of the keys that it meets."""
     out = torch.zeros_like(q)
     for sample in range(len(q)):
         real = real_tokens(mask, sample, q.shape[2]).nonzero()[:, 0]
@@ -56,7 +56,7 @@ def _met(made: Any, buckets: list[int]) -> list[list[int]]:
 
 
 def _mixed(made: Any, q: Tensor, v: Tensor, i: int, met: list[list[int]]) -> Tensor:
-    """One query: the keys of all rounds, as often as they were met or once, but not itself."""
+    """One query: the keys of all rounds, counted each time or once, but not itself."""
     others = [j for keys in met for j in keys if j != i]
     if made.count_once:
         others = sorted(set(others))

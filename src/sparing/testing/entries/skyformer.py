@@ -1,4 +1,4 @@
-"""How skyformer is tested: its configurations and what they must equal."""
+"""Test configurations of skyformer, and their references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.testing.subjects import Entry
 
 
 def dense_skyformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
-    """Pads removed, one row drawn from each part, the matrix inverted by a decomposition."""
+    """Pads removed, one row sampled from each part, the matrix inverted by a decomposition."""
     out = torch.zeros_like(q)
     for sample in range(len(q)):
         real = real_tokens(mask, sample, k.shape[2])
@@ -28,7 +28,7 @@ def dense_skyformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -
 
 
 def drawn_rows(made: Any, rows: Tensor) -> Tensor:
-    """One of each of ``landmarks`` parts, where its share of the part's size says."""
+    """One row of each of ``landmarks`` parts, at its share of the part's size."""
     total = rows.shape[1]
     parts = min(made.landmarks, total)
     places = []
@@ -45,7 +45,7 @@ def gaussian(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _steps(made: Any, between: Tensor) -> Tensor:
-    """The inverse as far as the steps lead."""
+    """The inverse after the iterative steps."""
     one = torch.eye(between.shape[-1], dtype=torch.float64)
     scale = torch.diag_embed(between.sum(-1) ** -0.5)
     a, z = scale @ between @ scale, one

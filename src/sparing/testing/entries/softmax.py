@@ -1,4 +1,4 @@
-"""How softmax is tested: its configurations and what they must equal."""
+"""Test configurations of softmax, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How strided is tested: its configurations and what they must equal."""
+"""Test configurations of strided, and their references."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dense_strided(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
 
 
 def sets(made: Any, head: int, tokens: int) -> Bool[Tensor, "queries keys"]:
-    """Whether the sets of a head hold key j for query i, in a row of so many tokens."""
+    """Whether the sets of a head hold key j for query i, in a row of ``tokens`` tokens."""
     stride = made.stride
     i, j = torch.meshgrid(torch.arange(tokens), torch.arange(tokens), indexing="ij")
     if made.pattern == "strided":

@@ -1,4 +1,4 @@
-"""How uniform is tested: its configurations and what they must equal."""
+"""Test configurations of uniform, and their references."""
 
 from __future__ import annotations
 

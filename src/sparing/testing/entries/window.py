@@ -1,4 +1,4 @@
-"""How window is tested: its configurations and what they must equal."""
+"""Test configurations of window, and their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How yoso is tested: its configurations and what they must equal."""
+"""Test configurations of yoso, and their references."""
 
 from __future__ import annotations
 
