@@ -144,7 +144,7 @@ def test_slim_refuses_objects_it_cannot_serve_before_it_writes(tokenizer, tmp_pa
         sparing.slim(model(), **place)
     assert not (tmp_path / "run").exists()
     turned = dataset(names=("LABEL_1", "LABEL_0"))
-    with pytest.raises(UsageError, match="answers in the order LABEL_0, LABEL_1"):
+    with pytest.raises(UsageError, match="has the labels LABEL_0, LABEL_1"):
         sparing.slim(model(), turned, **place)
 
 

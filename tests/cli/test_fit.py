@@ -43,9 +43,9 @@ def test_classes_in_another_order_are_refused(command, trained, copy_of):
     (turned / "config.json").write_text(json.dumps(config))
     ended = command("evaluate", turned, "--task", "digits", "--set", "patch_size=4")
     assert ended.code == 2
-    assert "answers in the order 9, 8, 7" in ended.error
+    assert "has the labels 9, 8, 7" in ended.error
     ended = command("slim", turned, "--task", "digits", "--output-dir", turned / "slim")
-    assert (ended.code, "answers in the order" in ended.error) == (2, True)
+    assert (ended.code, "has the labels" in ended.error) == (2, True)
 
 
 def test_the_chance_level_is_that_of_the_split(command, tmp_path):

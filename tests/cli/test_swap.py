@@ -17,7 +17,7 @@ def test_a_swapped_model_opens_again_with_its_tokenizer(command, bert, tmp_path)
     ended = command("swap", bert, "linformer", "--set", "slots=8", "--output-dir", place)
     assert ended.code == 0, ended.err
     assert "3 layers swapped, 0 left" in ended.out
-    assert "untrained: 2,304 numbers" in ended.out
+    assert "untrained: 2,304 parameters" in ended.out
     assert "8 random rows of 48 tokens" in ended.out
     assert "output error" in ended.out
     assert sparing.load(place).config.sparing["swap"][0]["options"]["slots"] == 8

@@ -46,7 +46,7 @@ def test_it_says_what_is_untrained_and_how_far_from_the_original(command, tmp_pa
     arguments = ("train", "digits", "--mechanism", "linformer", "--layers", "1", *SMALL)
     ended = command(*arguments, "--set", "options.slots=2", "--output-dir", tmp_path / "run")
     assert ended.code == 0, ended.err
-    assert "untrained: 20 numbers" in ended.out
+    assert "untrained: 20 parameters" in ended.out
     assert "left: it was not chosen" in ended.out
     assert "output error" in ended.out
     assert "slots=2" in ended.out

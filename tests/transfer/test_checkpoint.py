@@ -225,5 +225,5 @@ def test_a_spoilt_configuration_gives_one_line(tmp_path, change):
     build("bert").save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    with pytest.raises(CheckpointError, match=r"cannot be read|configuration is spoilt"):
+    with pytest.raises(CheckpointError, match=r"cannot be read|configuration is damaged"):
         sparing.load(tmp_path)

@@ -66,7 +66,7 @@ def test_an_encoder_that_does_not_say_whether_it_is_causal_is_not():
 
 
 def test_a_model_that_hands_on_finished_masks_is_refused():
-    with pytest.raises(Unsupported, match="hands every layer a finished mask"):
+    with pytest.raises(Unsupported, match="passes every layer a finished mask"):
         sparing.swap(model("LayoutLM"), "softmax")
 
 

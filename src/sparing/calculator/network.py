@@ -58,7 +58,7 @@ class Answer:
 
     def explained(self) -> Iterator[str]:
         """Each number on the tape, and the total that the network wrote after it."""
-        yield "what it read, its switch, running total in ten's complement:"
+        yield "number read, its switch, running total in ten's complement:"
         width = max((len(row) for row, _ in self.rows), default=0)
         for (row, switch), total in zip(self.rows, self.totals, strict=True):
             number = "".join("_" if symbol > 9 else str(symbol) for symbol in reversed(row))

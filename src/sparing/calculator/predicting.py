@@ -70,7 +70,7 @@ class PredictorAnswer:
 
     def explained(self) -> Iterator[str]:
         """Each number with its effect, and with the attention on it and on its operator."""
-        yield "what moves the answer where a number grows by one, and attention on its slots:"
+        yield "change of the answer if a number grows by one, and attention on its slots:"
         signs = ("", *self.expression.operators)
         for index, (sign, number) in enumerate(zip(signs, self.expression.operands, strict=True)):
             line = f"  {sign or ' '} {number:>5}  {self.moves[index]:+.3f}"

@@ -37,7 +37,7 @@ def one_line(text: str) -> str:
 class SparingError(Exception):
     """Base of all errors raised on purpose; the command line prints them without a traceback.
 
-    Whatever a message quotes, it is one line of at most 400 characters.
+    The message is always one line of at most 400 characters.
     """
 
     def __str__(self) -> str:

@@ -44,8 +44,8 @@ FAMILIES: tuple[str, ...] = (
     "control",
     "other",
 )
-"""Scores for all pairs; for chosen pairs; for few summaries; through features; for pairs whose
-hashes meet; what attention is worth at all."""
+"""Scores for all pairs; for chosen pairs; for few summaries; through features; for pairs with
+equal hashes; controls."""
 
 FLAGS: tuple[str, ...] = (
     "causal",

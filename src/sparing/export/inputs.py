@@ -139,5 +139,5 @@ def explained(error: Exception, given: Mapping[str, Any]) -> UsageError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if "out of" in reason and "input_ids" in given:
         most = int(np.max(np.asarray(given["input_ids"])))
-        reason = f"token {most} or a token type is outside what the model knows"
+        reason = f"token {most} or a token type is outside the model's vocabulary"
     return UsageError(f"the model cannot run these inputs: {reason[:250]}")

@@ -128,7 +128,7 @@ GATES: dict[str, type[Any]] = {
     "skim": SkimGate,
     "random": RandomGate,
 }
-"""LTP's learned thresholds, Transkimmer's small networks, and chance."""
+"""LTP's learned thresholds, Transkimmer's small networks, and the random control."""
 
 
 def new_gate(kind: str, width: int, layer: int) -> nn.Module:

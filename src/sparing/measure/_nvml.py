@@ -63,7 +63,7 @@ class NvmlReader(Reader):
             try:
                 self._boards.append(self._board(index, uuid))
             except self._nvml.NVMLError as error:
-                self.notes.append(f"gpu {index}: NVML tells neither energy nor power ({error})")
+                self.notes.append(f"gpu {index}: NVML reports neither energy nor power ({error})")
 
     def poll(self) -> None:
         """Sample the power of boards without a counter."""

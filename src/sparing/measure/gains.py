@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sparing.measure.statistics import Ratio
 
 LARGEST_SHARE = 0.999
-"""A share from here on is not told from all: timings are not that exact."""
+"""Shares from here on count as this: timings are not more exact."""
 _MOST_DECIMALS = 3
 
 

@@ -175,7 +175,7 @@ def holm(p_values: Values) -> list[float]:
     """
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
-        raise UsageError(f"p-values must lie between 0 and 1, got {list(p_values)}")
+        raise UsageError(f"p-values must be between 0 and 1, got {list(p_values)}")
     order = np.argsort(raw, kind="stable")
     scaled = raw[order] * np.arange(len(raw), 0, -1)
     adjusted = np.empty_like(raw)
@@ -276,7 +276,7 @@ def _mean_interval(
 
 def _student_quantile(count: int, confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise UsageError(f"confidence must lie between 0 and 1, got {confidence}")
+        raise UsageError(f"confidence must be between 0 and 1, got {confidence}")
     return float(stats.t.ppf((1 + confidence) / 2, count - 1))
 
 

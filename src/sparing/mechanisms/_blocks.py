@@ -23,7 +23,7 @@ __all__ = ["AT_ONCE", "Band", "Columns", "Piece", "band_attention", "block_for",
 
 
 _STEP = 64
-"""Queries that are mixed together where the windows are cut off by an end of the row."""
+"""Queries that run together where an end of the row cuts the windows off."""
 
 
 def block_for(stream: Tensor) -> int:

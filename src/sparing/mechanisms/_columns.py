@@ -16,7 +16,7 @@ from sparing.mechanisms._pieces import Row
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 CACHED_ELEMENTS = 1 << 18
-"""Scores that are worked on at a time: 1 MiB in float32."""
+"""Scores in memory at a time: 1 MiB in float32."""
 
 
 @dataclass(frozen=True)

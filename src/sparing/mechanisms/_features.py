@@ -20,13 +20,13 @@ from sparing.mechanisms._kernel import BLOCK, first_tokens, in_blocks
 from sparing.mechanisms.shared.arithmetic import dots, largest_until
 
 GROUP = 16
-"""Blocks whose pairs are looked at at once."""
+"""Blocks that are paired with each other in one product."""
 
 CHUNK = 512
-"""Tokens whose features are made at a time."""
+"""Tokens in a chunk of features."""
 
 _CACHED_ELEMENTS = 131072
-"""Features that one thread works on at a time: 512 KiB in float32."""
+"""Features of one thread at a time: 512 KiB in float32."""
 
 HIDDEN = -1e30
 """The logarithm of a weight that counts as zero; finite, so that differences stay numbers."""

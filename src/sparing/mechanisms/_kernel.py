@@ -16,13 +16,13 @@ from sparing.mechanisms._recorded import by_hand, mapped, recorded_attend
 from sparing.mechanisms.shared.arithmetic import dots
 
 BLOCK = 64
-"""Tokens that causal attention compares pair by pair; what lies before them comes as a sum."""
+"""Tokens that causal attention compares pair by pair; earlier ones are summed."""
 
 _CACHED_ELEMENTS = 65536
-"""Elements of one stream that one thread works on at a time: 256 KiB in float32."""
+"""Elements of one stream for one thread at a time: 256 KiB in float32."""
 
 LEAST_EXPONENT = -40.0
-"""Feature maps rise no lower than exp(-40) = 4e-18: products of two stay normal in float32."""
+"""Features are at least exp(-40) = 4e-18: products of two stay normal in float32."""
 
 Rows = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 

@@ -13,7 +13,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.workload import Workload
 
 _HELD = 1 << 18
-"""Numbers that one piece may store on the way to its scores: 1 MiB in float32."""
+"""Numbers that one piece may store for its scores: 1 MiB in float32."""
 
 Scores = Callable[[Tensor, Tensor, slice], Tensor]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from sparing.mechanisms.shared.arithmetic import wide
 
 AT_ONCE = 512
-"""Tokens that are mixed at a time where the results are copied together: those stay in cache."""
+"""Tokens in a piece where results are copied together: those stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Row:
 
 
 MixRow = Callable[[Row, Tensor | None], Tensor]
-"""Mixes a row; into the second argument where one is given, and returns that then."""
+"""Mixes a row, into the second argument if it is given, and returns the result."""
 
 
 def at_once(rows: Row) -> bool:

@@ -13,7 +13,7 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import CHUNK, head_groups, spans
 
 _LEAST_EXPONENT = -80.0
-"""Causal features of a key rise no lower than exp(-80) = 2e-35 times its largest."""
+"""Causal features of a key are at least exp(-80) = 2e-35 times its largest."""
 
 
 @dataclass(frozen=True)

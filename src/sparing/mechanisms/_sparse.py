@@ -14,10 +14,10 @@ from sparing.mechanisms._pieces import Row
 from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 CACHED_ELEMENTS = 1 << 19
-"""Elements of gathered keys that are worked on at a time: 2 MiB in float32."""
+"""Elements of gathered keys in memory at a time: 2 MiB in float32."""
 
 _HEAD_ELEMENTS = 1 << 17
-"""Elements of a stream's heads that are taken together: what many blocks gather stays near."""
+"""Elements of a stream's heads that run together, so gathered blocks stay in the cache."""
 
 
 @dataclass(frozen=True)

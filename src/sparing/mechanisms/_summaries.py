@@ -16,7 +16,7 @@ from sparing.mechanisms._pieces import Row
 from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 _CACHED_ELEMENTS = 1 << 19
-"""Elements of keys that are put side by side at a time: 2 MiB in float32."""
+"""Elements of keys that are concatenated at a time: 2 MiB in float32."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from sparing.mechanisms._sparse import (
 from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 _NONE = 1 << 40
-"""Stands where there is no further block: more than any row has."""
+"""Marks a slot without a block: more than any row has."""
 
 
 class Bigbird(Mechanism):

@@ -135,11 +135,11 @@ class Dct(Mechanism):
 
 
 def _attention(
-    q: Float[Tensor, "batch heads asked dim"],
-    k: Float[Tensor, "batch heads seen dim"],
-    v: Float[Tensor, "batch heads seen dim"],
-    allowed: Bool[Tensor, "batch 1 1 seen"] | None = None,
-) -> Float[Tensor, "batch heads asked dim"]:
+    q: Float[Tensor, "batch heads query_waves dim"],
+    k: Float[Tensor, "batch heads key_waves dim"],
+    v: Float[Tensor, "batch heads key_waves dim"],
+    allowed: Bool[Tensor, "batch 1 1 key_waves"] | None = None,
+) -> Float[Tensor, "batch heads query_waves dim"]:
     """Attention among frequencies, NaN where q or k hold any: some kernels would give zeros."""
     return fused_softmax(q, k, v, allowed) + q * 0 + (k * 0).sum(2, keepdim=True)
 

@@ -22,7 +22,7 @@ from sparing.mechanisms.shared.arithmetic import fused_softmax
 PATTERNS = ("strided", "fixed")
 
 _LINES_AS_SQUARE = 4
-"""Rows of up to so many strides are one masked square: there windows alone are most of it."""
+"""Rows of up to this many strides are one masked square: windows cover most of it."""
 COMBINATIONS = ("merged", "heads", "first", "second")
 
 

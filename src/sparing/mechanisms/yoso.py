@@ -22,9 +22,9 @@ from sparing.mechanisms._kernel import in_cache, rows_at_once
 from sparing.mechanisms.shared.arithmetic import wide
 
 _NEAREST = 1 - 1e-6
-"""Cosines end here: at 1 the slope of the angle is infinite."""
+"""The largest cosine: at 1 the slope of the angle is infinite."""
 _AT_ONCE = 8
-"""Hashes whose codes are computed together."""
+"""Hashes in one group of codes."""
 _BLOCK = 256
 """Queries that the backward pass compares with all keys at a time."""
 

@@ -61,7 +61,7 @@ def build(
     feed_forward_dim: int | None = None,
     dropout: float = 0.0,
 ) -> ViTDetector:
-    """A detector with the sizes of ``vit``, for a task whose examples have boxes."""
+    """A detector with the sizes of ``vit``, for a task with boxes."""
     return ViTDetector(
         vit_config("vit_detector", task, layers, heads, width, feed_forward_dim, dropout)
     )

@@ -82,7 +82,7 @@ def check_permutable(subject: Subject) -> None:
     if made.traits.permutable:
         require(gap.item() < 1e-9, f"declares permutable=True; the order matters by {gap:.3g}")
     else:
-        require(gap.item() > 1e-9, "declares permutable=False but the order of keys is nothing")
+        require(gap.item() > 1e-9, "declares permutable=False but the order of keys has no effect")
 
 
 def check_gradients(subject: Subject) -> None:

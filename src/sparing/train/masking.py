@@ -76,7 +76,7 @@ class MaskedPatches:
     """The distance of rebuilt pixels from the real ones, over masked patches alone.
 
     Formula: sum_{masked p} |x_p - y_p| / (masked pixels times channels), the loss of transformers'
-    ``ViTForMaskedImageModeling``, whose labels, if the task has any, are not looked at.
+    ``ViTForMaskedImageModeling``. It ignores the task's labels.
 
     Source: Xie et al., 2022 (SimMIM), arXiv 2111.09886, section 3; the share of 0.15 is that of
     HuggingGreen (2023), section 3. Validation masks are sampled once with the seed. The score,

@@ -393,7 +393,7 @@ def resolve_precision(precision: str, *, cpu: bool) -> str:
     if precision == "bfloat16" and emulated:
         warnings.warn(
             "this processor has no instructions for bfloat16: training in it takes tens of times "
-            "as long as in float32; precision='fast' takes what the processor does well",
+            "as long as in float32; precision='fast' chooses the faster type",
             stacklevel=2,
         )
     if precision not in ("auto", "fast"):

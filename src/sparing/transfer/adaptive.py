@@ -130,19 +130,19 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
 
     @property
     def plan(self) -> Plan:
-        """What the model runs."""
+        """The plan that the model runs."""
         return self._plan
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        """Run this plan; ``UsageError`` when it asks for more than the model has."""
+        """Set the plan; ``UsageError`` when it needs more than the model has."""
         self.encoder.check_runs(plan)
         self._plan = plan
         self._write_entry()
 
     @property
     def budget(self) -> float:
-        """The share of the dense model's arithmetic to spend, expected over inputs.
+        """The share of the dense model's FLOPs to spend, expected over inputs.
 
         Setting it takes the best plan of the frontier that costs no more; 1 is the whole model.
         Raises ``UsageError`` outside (0, 1] and below the cheapest plan.
@@ -156,7 +156,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
 
     @budget.setter
     def budget(self, share: float) -> None:
-        """Take the best plan that costs no more."""
+        """Set the best plan that costs no more."""
         if not 0 < share <= 1:
             raise UsageError(f"a budget is a share in (0, 1], got {share}")
         affordable = [point for point in self.best_first() if point.cost_share <= share]

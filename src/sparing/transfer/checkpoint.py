@@ -197,7 +197,7 @@ def _read_weights(
     except Exception as error:  # a damaged configuration raises any of them
         lines = str(error).strip().splitlines() or [type(error).__name__]
         weights = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
-        what = "the weights cannot be read" if weights else "its configuration is spoilt"
+        what = "the weights cannot be read" if weights else "its configuration is damaged"
         raise CheckpointError(f"{folder}: {what}: {lines[0]}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)

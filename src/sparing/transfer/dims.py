@@ -127,7 +127,7 @@ def _empty(model: AdaptiveClassifier, query_dim: int, value_dim: int) -> Adaptiv
     entry = getattr(config, NAME)
     changed = {**entry["adaptive"], "sizes": [size.to_list() for size in sizes], "frontier": []}
     setattr(config, NAME, {**entry, "adaptive": changed})
-    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+    with torch.random.fork_rng(devices=[]):  # initial values are overwritten
         smaller = AdaptiveClassifier(config)
     smaller.to(device=model.device, dtype=model.dtype)
     return smaller

@@ -50,7 +50,7 @@ def without_dropout(model: PreTrainedModel, *, hidden: bool = True) -> PreTraine
             "from a plain model without dropout"
         )
     vars(config).pop(NAME, None)  # the entry of a selection of patches is written again
-    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+    with torch.random.fork_rng(devices=[]):  # initial values are overwritten
         without: PreTrainedModel = type(model)(config)
     without.to(device=model.device, dtype=model.dtype)
     without.load_state_dict(model.state_dict())

@@ -49,7 +49,7 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
         entry["gates"] = {"kind": model.encoder.gate_kind, "places": places}
     carried = getattr(config, NAME)
     setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
-    with torch.random.fork_rng(devices=[]):  # what is drawn is filled over
+    with torch.random.fork_rng(devices=[]):  # initial values are overwritten
         smaller = AdaptiveClassifier(config)
     smaller.to(device=model.device, dtype=model.dtype)
     smaller.embeddings.load_state_dict(model.embeddings.state_dict())
@@ -197,8 +197,8 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
     Each segment returns (rows, logits) and the next continues from the rows of the inputs that did
     not leave. With a learned confidence, all but the last return it too. Sizes depend on sizes
     alone, so each can be exported; tokens are dropped by their share. Raises ``Unsupported`` for a
-    plan with ``tokens_above`` or gates, whose count depends on values, and for one in which inputs
-    go on narrower.
+    plan with ``tokens_above`` or gates, which keep an input-dependent number of tokens, and for one
+    in which inputs go on narrower.
     """
     if model.plan.narrows:
         raise Unsupported(

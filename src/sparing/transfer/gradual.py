@@ -76,9 +76,9 @@ class GradualReport(PruneReport):
     def table(self) -> str:
         """Score against remaining heads, as lines of text."""
         lines = [f"  heads left  {self.metric}, validation"]
-        lines.append(f"  {self.heads:10d}  {self.dense_score:.4f}, the model as it was given")
+        lines.append(f"  {self.heads:10d}  {self.dense_score:.4f}, the given model")
         lines += [
-            f"  {stage.left:10d}  {stage.before:.4f} before training on, {stage.after:.4f} after"
+            f"  {stage.left:10d}  {stage.before:.4f} before training, {stage.after:.4f} after"
             for stage in self.stages
         ]
         return "\n".join(lines)

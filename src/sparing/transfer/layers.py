@@ -288,7 +288,7 @@ def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
     if model.config.is_encoder_decoder and "decoder" in name.split("."):
         return "it belongs to the decoder of an encoder-decoder model"
     if "extended_attention_mask" in _words_of_tower(model, name):
-        return "its model hands every layer a finished mask"
+        return "its model passes every layer a finished mask"
     if _is_sliding(module):
         return "it attends within a sliding window of its own"
     if any(getattr(module, cap, None) for cap in ("attn_logit_softcapping", "softcap")):

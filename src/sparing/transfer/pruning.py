@@ -60,7 +60,7 @@ class PruneReport:
         """At most 40 lines."""
         lines = [
             f"{self.model_class}: {self.removed} of {self.heads} heads removed, "
-            f"{self.removed_params:,} numbers fewer"
+            f"{self.removed_params:,} parameters fewer"
         ]
         for layer in self.layers:
             remaining = layer.heads - len(layer.removed)

@@ -227,7 +227,7 @@ def _state(module: nn.Module) -> LayerState:
 def _obstacle(handed: Any, kwargs: dict[str, Any]) -> str:
     """Why transformers' own attention must serve this call; empty when there is no reason."""
     if kwargs.get("output_attentions") or _weights_are_collected():
-        return "attention weights were asked for"
+        return "attention weights were requested"
     if handed is None:
         return ""
     if not isinstance(handed, HandedMask):

@@ -85,7 +85,7 @@ class SwapReport:
         lines += _grouped((layer.index, f"left: {layer.reason}", layer.name) for layer in self.left)
         if self.untrained_params:
             names = sorted({name for layer in self.swapped for name in layer.untrained})
-            lines.append(f"  untrained: {self.untrained_params:,} numbers ({', '.join(names)})")
+            lines.append(f"  untrained: {self.untrained_params:,} parameters ({', '.join(names)})")
         unused = [name for layer in self.swapped for name in layer.unused]
         if unused:
             lines.append(f"  unused: {', '.join(unused)}")

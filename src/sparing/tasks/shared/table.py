@@ -172,7 +172,7 @@ def complaint(source: Path | str, broken: Sequence[str]) -> str:
     """The error message for a file with broken rows."""
     rows = "row is" if len(broken) == 1 else "rows are"
     return (
-        f"{source}: {len(broken)} {rows} broken: {_first(broken, SHOWN_LINES)}; mend the file, or "
+        f"{source}: {len(broken)} {rows} broken: {_first(broken, SHOWN_LINES)}; fix it, or "
         f"leave such rows out with {option('skip_broken', True)}"
     )
 
