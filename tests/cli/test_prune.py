@@ -54,7 +54,7 @@ def test_heads_go_in_stages_with_training_between(command, dense, tmp_path):
     given = ("--heads", "0.5", "--steps", "2", "--epochs-between", "1", "--learning-rate", "1e-3")
     ended = command("prune", dense, *TASK, *given, "--output-dir", place)
     assert ended.code == 0, ended.err
-    for words in ("heads left  accuracy, validation", "before training on", "after, ", "saved in"):
+    for words in ("heads left  accuracy, validation", "before training, ", "after, ", "saved in"):
         assert words in ended.out
     assert sum(len(block.remaining) for block in find_blocks(sparing.load(place))) == 2
     assert [each.name for each in tmp_path.iterdir()] == ["pruned"]

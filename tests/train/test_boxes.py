@@ -135,7 +135,7 @@ def test_mistakes_get_one_clear_line(scenes):
     with pytest.raises(Unsupported, match="gives no boxes: take the model vit_detector"):
         BoxLoss()(build_model("vit", scenes), batch, 0)
     digits = load_task("digits")
-    with pytest.raises(UsageError, match="a task whose examples have boxes"):
+    with pytest.raises(UsageError, match="a task with boxes"):
         BoxLoss()(small(digits), digits.collate([digits.train[0]]), 0)
     with pytest.raises(UsageError, match="task digits has no boxes in its test split"):
         evaluate_boxes(small(digits), digits)

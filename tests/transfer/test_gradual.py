@@ -47,7 +47,7 @@ def test_heads_go_in_equal_stages_and_each_is_trained(done):
     assert [stage["left"] for stage in content["stages"]] == [6, 4]
     lines = report.table().splitlines()
     assert "8" in lines[1]
-    assert "before training on" in lines[2]
+    assert "before training," in lines[2]
     assert f"{report.stages[1].after:.4f} after" in lines[3]
 
 

@@ -95,8 +95,8 @@ class EpochScores:
 
     ``tokens`` is the share of right tokens where every earlier one is given (prompt left out),
     ``with_prompt`` the same with the prompt's tokens. ``whole_answers`` is the share of answers
-    with all tokens right in this way; ``exact`` the share of replies, written freely, whose number
-    is right.
+    with all tokens right in this way; ``exact`` the share of replies, written freely, with the
+    right number.
     """
 
     epoch: int
@@ -213,7 +213,7 @@ def tune(
 
 
 def last_sound(folder: Path) -> Path | None:
-    """The newest checkpoint whose files can all be read; damaged ones are removed."""
+    """The newest checkpoint with only readable files; damaged ones are removed."""
     steps = (path.name.partition("-")[2] for path in folder.glob("checkpoint-*"))
     for step in sorted((int(text) for text in steps if text.isdigit()), reverse=True):
         checkpoint = folder / f"checkpoint-{step}"

@@ -52,7 +52,7 @@ class Scanner(nn.Module):
     training uses the totals alone. At first no gate can be fully open or shut, so that a wrong one
     still has a gradient. Then, with logistic noise, they learn to be fully open or shut; afterwards
     they are rounded. Rows that a network pushes into by soft gates are those of Kim et al., 2021,
-    arXiv 2101.04921, whose grid is read by a convolution. Switches and noise are additions of this
+    arXiv 2101.04921, where a convolution reads the grid. Switches and noise are additions of this
     library.
     """
 

@@ -94,7 +94,7 @@ def search_predictor(
     Trials are stored in ``search.db`` (SQLite) as they end; the same call resumes from there.
     Raises ``UsageError`` for a predictor without a space, ``Unsupported`` without Optuna, and
     ``DataError`` for a damaged file. Source: the spaces of Mukin, A Predictive Calculator (2025),
-    whose tuner is Bayesian with 100 trials; here it is Optuna's tree-structured estimator.
+    with a Bayesian tuner of 100 trials; here it is Optuna's tree-structured estimator.
     """
     if name not in SPACES:
         raise UsageError(f"there is no space to search for {name!r}{nearest(name, SPACES)}")

@@ -95,8 +95,8 @@ def train_calculator(
     The scans see single steps of sums, with running totals and the last total's size as labels; the
     scanner sees texts, spaced in several ways, and the running totals alone. Wrong answers of one
     batch come again in the next. Training uses nothing longer than four numbers of three digits, no
-    sum of the published test sets, and no proof. ``through`` is a calculator whose adder, sizer and
-    writer are reused: then the scanner alone learns.
+    sum of the published test sets, and no proof. ``through`` is a calculator that provides adder,
+    sizer and writer: then the scanner alone learns.
     """
     recipe = recipe or CalculatorRecipe()
     process_s: dict[str, float] = {}
@@ -265,7 +265,7 @@ def train_scanner(
     chance: random.Random,
     tell: Callable[[float], None],
 ) -> None:
-    """Texts in, running totals out, through the adder, whose weights do not change."""
+    """Texts in, running totals out, through the adder, with fixed weights."""
     steps = recipe.scanner_steps
     descent = _Descent(network.scanner, recipe.scanner_learning_rate, steps)
     network.adder.requires_grad_(False)

@@ -69,7 +69,7 @@ Positive = Annotated[float, above(0)]
 
 
 def check_fields(settings: Any, group: str = "") -> None:
-    """Raise ``UsageError`` for the first field whose value its declaration does not allow.
+    """Raise ``UsageError`` for the first field with a value that its declaration does not allow.
 
     ``group`` is the name of these settings among others, such as ``"cost"``.
     """

@@ -20,7 +20,7 @@ class Folder:
     """One folder of entries, listed without importing any of them.
 
     ``package`` is the folder's dotted name, ``kind`` the word for one entry in messages. Folders,
-    and files whose names begin with an underscore, are shared code, not entries.
+    and files with a leading underscore in their names, are shared code, not entries.
     """
 
     package: str

@@ -12,8 +12,8 @@ class Heads:
     """The number and width of a mechanism's heads.
 
     ``count`` heads of ``dim`` features each; ``width`` is the width of the layer's input (count x
-    dim unless given); ``tokens`` the longest sequence, for mechanisms whose parameters depend on it
-    (others ignore it).
+    dim unless given); ``tokens`` the longest sequence, for mechanisms with parameters for each
+    position (others ignore it).
     """
 
     count: int

@@ -30,12 +30,12 @@ class Mechanism(nn.Module, abc.ABC):
     A subclass sets ``traits`` on the class (the abilities of its defaults) and, where options
     change them, again on the instance. It stores each keyword-only option under its own name, and
     defines ``mix`` and ``cost``. ``streams`` names its inputs: q and any of k, v and x, the layer's
-    input. ``ignores_pads`` says that pads get a weight of exactly zero whatever numbers they hold,
-    so they need not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a real
-    token always shows in the output, so checking the output is enough. ``gains_by_compiling`` says
-    when ``sparing.compiled`` makes it faster: always, while training (when gradients are recorded),
-    or, empty, never. ``compiled`` says that this instance is to be compiled. Everything common to
-    all mechanisms is done here, once.
+    input. ``ignores_pads`` says that pads get a weight of exactly zero for any values, so they need
+    not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a real token always
+    shows in the output, so checking the output is enough. ``gains_by_compiling`` says when
+    ``sparing.compiled`` makes it faster: always, while training (when gradients are recorded), or,
+    empty, never. ``compiled`` says that this instance is to be compiled. Everything common to all
+    mechanisms is done here, once.
     """
 
     traits: Traits

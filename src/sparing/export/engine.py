@@ -38,8 +38,8 @@ class Chain:
     perhaps ``token_type_ids``, each (batch, tokens), or ``pixel_values``). Each later one takes
     ``hidden`` (batch, tokens, width) and, for texts, ``attention_mask``. Each returns (hidden,
     logits) or (hidden, logits, confidence); the last may return logits alone. Between two segments
-    the inputs leave whose confidence (the largest class probability, unless one is returned)
-    exceeds ``threshold``. The others go on as a smaller batch, cut to the longest of them. At a
+    the inputs with a confidence above ``threshold`` leave. It is the largest class probability,
+    unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
     threshold of 1 no input leaves early.
 
     ``segments`` are modules (back end "eager": in inference mode, on their own device) or paths of

@@ -40,7 +40,7 @@ class Int8Settings:
     layer. "channel": one for each output of a weight, one for all activations. "blocks": one for
     every 32 inputs of each output and of each token's activations; it is closest to float32 and
     independent of the batch, but slower, and classification heads stay float32. ``reduce_range``
-    limits weights to 7 bits: unless given, on x86 processors without VNNI, whose 16-bit sums
+    limits weights to 7 bits: unless given, on x86 processors without VNNI, where 16-bit sums
     overflow. ``float32_layers`` are patterns such as ``"0.layers.0.*"``: the segment's number from
     0, a dot, the layer's name.
     """

@@ -180,9 +180,10 @@ def _traced(segment: nn.Module, example: dict[str, Tensor]) -> Any:
 
 
 def _name_products(onnx: Any, model: Any, segment: nn.Module) -> None:
-    """Name each product after the layer whose weight it multiplies by.
+    """Name each product after the layer that owns its weight.
 
-    The exporter stores weights transposed under names of its own, so they are known by content.
+    The exporter stores weights transposed under names of its own, so they are identified by
+    content.
     """
     owners: dict[str, str] = {}
     for name, weight in segment.named_parameters():

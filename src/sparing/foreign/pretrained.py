@@ -73,7 +73,7 @@ def open_tokenizer(source: str | Path) -> Any:
 def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
     """A model of the class ``kind`` (an Auto class too) with the weights of a folder or hub name.
 
-    ``options`` go to ``from_pretrained``, whose result is returned. Raises transformers' errors,
+    ``options`` go to ``from_pretrained``, and its result is returned. Raises transformers' errors,
     ``ValueError`` for a folder that asks for foreign code or models, and ``CheckpointError`` for
     weights that are not finite or far smaller than the configuration.
     """

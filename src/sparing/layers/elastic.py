@@ -1,4 +1,4 @@
-"""One encoder layer whose first heads and first neurons are a layer too."""
+"""One encoder layer; its first heads and first neurons are a layer too."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class AdaptiveEncoder(nn.Module):
         return learned
 
     def trace(self, rows: Tensor, layout: Packed, plan: Plan, *, soft: bool = False) -> Trace:
-        """Run a plan to its end, whatever its threshold, and return the answers of every exit.
+        """Run a plan to its end for any threshold, and return the answers of every exit.
 
         In a ``soft`` pass gates drop nothing, so that they can learn: the degree to which a token
         is open weights the attention paid to it. Raises ``UsageError`` where inputs may go on

@@ -148,7 +148,7 @@ class Plan:
 
     @cached_property
     def computed_exits(self) -> tuple[int, ...]:
-        """The layers whose exit heads are computed, the last one included, in their order."""
+        """The layers with computed exit heads, the last one included, in their order."""
         narrow = (self.narrow_after,) if self.narrows else ()
         return tuple(sorted({*self.stops, *narrow, self.layers}))
 

@@ -1,7 +1,7 @@
 """Energy meters of other libraries as readers: CodeCarbon and Zeus, where installed.
 
 Their figures are labelled like all others: a figure that CodeCarbon computes from a constant or
-from the load is estimated, whatever its name.
+from the load is estimated, even under another name.
 """
 
 from __future__ import annotations

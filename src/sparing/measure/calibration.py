@@ -2,8 +2,8 @@
 
 A threshold or budget that looks safe on a few hundred inputs may be so by luck, and the boldest of
 many settings is the one that was luckiest. Here each setting must pass a test, in an order fixed
-beforehand. So the whole choice errs with a probability of at most delta, whatever the inputs and
-the model.
+beforehand. So the whole choice errs with a probability of at most delta, for any inputs and any
+model.
 
 Source: Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: calibrating predictive
 algorithms to achieve risk control", 2021, arXiv 2110.01052 (section 2.3, fixed-sequence testing;
@@ -58,7 +58,7 @@ class Guarantee:
 
 
 def calibrate(losses: NDArray[Any], *, epsilon: float, delta: float = 0.05) -> Guarantee:
-    """Choose the boldest setting whose risk is at most ``epsilon`` with confidence 1 - ``delta``.
+    """Choose the boldest setting with a risk of at most ``epsilon``, with confidence 1 - ``delta``.
 
     ``losses`` (examples, settings) holds for each held-out input its loss under each setting, the
     settings ordered from safest to boldest before these inputs were seen. A loss is any number from
@@ -143,7 +143,7 @@ def early_answers(
     """The answers of a model with early exits at each threshold, from one pass through all exits.
 
     ``confidences`` and ``labels`` (examples, exits) are those of each exit. An input leaves at the
-    first exit whose confidence exceeds the threshold, at the last one in any case. Returns
+    first exit with a confidence above the threshold, at the last one in any case. Returns
     (examples, settings), the settings in the order of ``thresholds``. With the dense model's labels
     ``dense``, ``early_answers(...) != dense[:, None]`` is the input of ``calibrate``. Raises
     ``UsageError`` when the two tables do not match.

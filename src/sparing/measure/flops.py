@@ -78,9 +78,9 @@ def model_flops(model: nn.Module, inputs: Mapping[str, Tensor]) -> ModelFlops:
     """Split the FLOPs of ``model(**inputs)`` into the attention core and the rest.
 
     Runs the model once, in evaluation mode and without gradients, and restores its mode. Each call
-    of a mechanism counts by the mechanism's closed form, whatever it executes. Fused attention
-    outside mechanisms counts as transformers' own attention. So do batched products in which no
-    operand is a parameter.
+    of a mechanism counts by the mechanism's closed form, not by its real operations. Fused
+    attention outside mechanisms counts as transformers' own attention. So do batched products in
+    which no operand is a parameter.
     """
     tally = _Tally(storages={_storage(tensor) for tensor in model.parameters()})
     formulas = {op: tally.sorting(op, formula) for op, formula in all_formulas().items()}

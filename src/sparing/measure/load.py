@@ -208,7 +208,7 @@ def with_load(work: Callable[[], list[Record]]) -> list[Record]:
 
 
 def disturbances(records: Iterable[Record]) -> dict[str, str]:
-    """The cells of a run whose times were measured on a busy machine, with the reason.
+    """The cells of a run with times from a busy machine, with the reason.
 
     Records without a load count as quiet.
     """

@@ -4,7 +4,7 @@ A process keeps the memory that its allocator once took. A second measurement in
 memory of the first one and report too little. On a GPU the allocator itself counts.
 
 ``child`` runs in the fresh process: a request as JSON on standard input, the answer as JSON on
-standard output, and nothing else there, whatever the measured code prints.
+standard output, and nothing else there, also if the measured code prints.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class PairedComparison:
 
 
 def compare_pairs(candidate: Values, baseline: Values, *, seed: int = 0) -> PairedComparison:
-    """Compare two arms whose i-th values share a seed and an order of data.
+    """Compare two arms; their i-th values share a seed and an order of data.
 
     Raises ``UsageError`` for unequal lengths, no pairs, or values that are not positive.
     """

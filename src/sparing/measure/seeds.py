@@ -17,7 +17,7 @@ def compared(records: Iterable[Record]) -> tuple[Obtained, ...]:
 
 
 def components(records: Sequence[Record], name: str = TRAINING) -> set[str]:
-    """The components whose energy is compared."""
+    """The components of the compared energy."""
     kinds = compared(records)
     return {
         str(record.labels.get("component"))
@@ -29,7 +29,8 @@ def components(records: Sequence[Record], name: str = TRAINING) -> set[str]:
 def quantity(records: Sequence[Record], name: str, arm: str) -> dict[int, float]:
     """A quantity of an arm; energies (``..._energy_j``) are sums of the components compared.
 
-    A seed whose training lacks one of these has no energy: a partial sum would look like less.
+    A seed that lacks one of these in its training has no energy: a partial sum would look like
+    less.
     """
     energy = name.endswith("energy_j")
     kinds = compared(records) if energy else ()

@@ -170,8 +170,8 @@ def sign_flip_p_value(
 def holm(p_values: Values) -> list[float]:
     """Holm's adjusted p-values, in the order given: reject those at or below the level.
 
-    Keeps the probability of any false rejection in the family at the level, whatever the
-    dependence. Source: Holm, 1979, "A simple sequentially rejective multiple test procedure".
+    Keeps the probability of any false rejection in the family at the level, for any dependence.
+    Source: Holm, 1979, "A simple sequentially rejective multiple test procedure".
     """
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
@@ -295,7 +295,7 @@ def _student_interval(
 def _bootstrap_interval(values: Array, members: NDArray[np.intp], confidence: float) -> Interval:
     """Percentiles of the resampled statistic, widened to Student's quantile.
 
-    ``members`` are the values whose mean is the statistic of each resample.
+    ``members`` are the values that each resample averages for its statistic.
     """
     count = len(values)
     widened = _student_quantile(count, confidence) * math.sqrt(count / (count - 1))

@@ -28,7 +28,7 @@ def learned_bits(
     bits: int,
     steps: int,
 ) -> Float[Tensor, "bits anchors"]:
-    """Directions a_r whose signs h_r = sign(kernels a_r) bring sum_r h_r h_r^T near bits x labels.
+    """Directions a_r: their signs h_r = sign(kernels a_r) bring sum_r h_r h_r^T near bits x labels.
 
     Pairs with the label 0 are free. Each bit fits the residual of the bits before it. It starts
     from the leading eigenvector of kernels^T residual kernels and climbs from there, with tanh for

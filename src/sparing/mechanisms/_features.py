@@ -78,7 +78,7 @@ def works_in_chunks(*tensors: Tensor) -> bool:
 
 
 def head_groups(heads: int, tokens: int, count: int) -> Iterator[slice]:
-    """Groups of heads whose ``tokens`` x ``count`` features fit the cache."""
+    """Groups of heads so small that their ``tokens`` x ``count`` features fit the cache."""
     threads = torch.get_num_threads()
     step = max(threads, threads * _CACHED_ELEMENTS // (tokens * count))
     for head in range(0, heads, step):

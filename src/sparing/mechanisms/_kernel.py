@@ -78,7 +78,7 @@ def attend(
     """out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = weights_j (queries_i . keys_j), over j.
 
     Features must not be negative; ``weights`` (1 unless given) are 0 at pads. Causal, j runs up to
-    i; the queries are the last tokens. A query whose weights are all zero gets zeros.
+    i; the queries are the last tokens. A query with weights that are all zero gets zeros.
     """
     if not causal and by_hand(queries, keys, v, weights):
         return recorded_attend(queries, keys, v, weights)

@@ -1,4 +1,4 @@
-"""Positive random features: exponentials whose mean product is the exponential of a dot product."""
+"""Positive random features: their mean product is the exponential of a dot product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of tokens whose last ones serve as summaries, for their own block and for all others."""
+"""Blocks of tokens: their last tokens are summaries, for their own block and for all others."""
 
 from __future__ import annotations
 

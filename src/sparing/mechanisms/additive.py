@@ -19,7 +19,7 @@ from sparing.mechanisms.shared.arithmetic import dots, wide
 
 
 class Additive(Mechanism):
-    """Attention whose scores come from a small network over query and key.
+    """Attention with scores from a small network over query and key.
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of u . tanh(A q_i + B k_j + b).
 

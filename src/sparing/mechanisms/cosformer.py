@@ -1,4 +1,4 @@
-"""cosFormer: linear attention whose weights fall off with distance, as a cosine."""
+"""cosFormer: linear attention with weights that fall off with distance, as a cosine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHOICES = {"activation": ("relu", "elu"), "length": ("own", "fixed")}
 
 
 class Cosformer(Mechanism):
-    """Linear attention whose weights shrink with the distance between query and key.
+    """Linear attention with weights that shrink with the distance between query and key.
 
     Formula: out_i = sum_j s_ij v_j / sum_j s_ij with
     s_ij = (phi(q_i) . phi(k_j)) cos(pi / 2 (i - j) / L) and phi(x) = max(x, 0).
@@ -38,7 +38,7 @@ class Cosformer(Mechanism):
     Symbols: i runs over queries, j over the keys that i may see; both are positions in the row, so
     that pads between tokens keep their distances. L is the row's own length from its first to its
     last real token; causal, and with length="fixed", it is ``Heads.tokens``. ``activation="elu"``
-    takes phi(x) = elu(x) + 1. A query all of whose weights are zero gets zeros.
+    takes phi(x) = elu(x) + 1. A query with only zero weights gets zeros.
 
     Cost: 8 dim^2 flops for each token and no square, causal or not. There is no setting in which
     it equals softmax; it equals its own square form, and for L far above the row's length linear

@@ -36,10 +36,10 @@ class Delta(Mechanism):
     multiplies zeros too. With threshold=0 it equals softmax. No x' is further than ``threshold``
     from its x.
 
-    Source: a reading of DiViT (Li et al., 2022, doi 10.1016/j.sysarc.2022.102520), whose text was
-    not available: neighbouring patches as differences, lossless. What differs: differences are
-    taken from what was sent, not from the neighbour itself, so omitted differences never add up (as
-    in delta networks: Neil et al., 2016, arXiv 1612.05571). The threshold comes from delta networks
+    Source: a reading of DiViT (Li et al., 2022, doi 10.1016/j.sysarc.2022.102520), without access
+    to its text: neighbouring patches as differences, lossless. What differs: differences are taken
+    from what was sent, not from the neighbour itself, so omitted differences never add up (as in
+    delta networks: Neil et al., 2016, arXiv 1612.05571). The threshold comes from delta networks
     too. Values are not touched. Gradients go to the token that was sent; where the choice of tokens
     would change, there is none.
     """

@@ -22,7 +22,7 @@ _LABELLED = 256
 
 
 class Ecoformer(Mechanism):
-    """Attention whose weights count the hash bits that two tokens share.
+    """Attention with the number of shared hash bits of two tokens as their weight.
 
     Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = h_i . h_j + bits + 1 and
     h_i = sign(A (kappa(x_i) - m)), kappa(x)_a = exp(-|x - anchor_a|^2 / (2 sigma)),
@@ -209,7 +209,7 @@ def _codes(
     parameters: Float[Tensor, "heads anchors packed"],
     bits: int,
 ) -> Float[Tensor, "batch heads tokens {bits}"]:
-    """h: signs, whose gradient is that of their argument while it lies in [-1, 1]."""
+    """h: signs, with the gradient of their argument where it is in [-1, 1]."""
     centres, directions, means, sigmas = torch.split(parameters, [q.shape[-1], bits, 1, 1], -1)
     kernels = _kernels(_unit(q), centres, sigmas[:, 0, 0])
     arguments = (kernels - means[:, None, :, 0]) @ directions

@@ -182,7 +182,7 @@ def _lost(
     k: Float[Tensor, "batch heads blocks size dim"],
     references: Float[Tensor, "batch heads groups dim"],
 ) -> Bool[Tensor, "batch heads blocks size dim"] | None:
-    """Features whose keys so far vanish beside a later one of their block; None if there are none.
+    """Features with keys so far that vanish beside a later one of their block; None without any.
 
     They are looked for on CPU only, and not while tracing. Before the first real key nothing can
     vanish.

@@ -24,7 +24,7 @@ _EUCLIDEAN = ("gaussian", "inverse_quadratic")
 
 
 class Kernel(Mechanism):
-    """Attention whose scores are a kernel of query and key, most often one of their distance.
+    """Attention with a kernel of query and key as score, most often one of their distance.
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of s_ij, where ``kernel`` is
     "dot": s_ij = c q_i . k_j;

@@ -14,7 +14,7 @@ from sparing.mechanisms.shared.arithmetic import wide
 
 
 class Linear(Mechanism):
-    """Attention whose weights are dot products of positive features, in time linear in tokens.
+    """Attention with dot products of positive features as weights, in time linear in tokens.
 
     Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = phi(q_i) . phi(k_j) and
     phi(x) = elu(x) + 1.

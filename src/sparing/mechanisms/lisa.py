@@ -29,7 +29,7 @@ class Lisa(Mechanism):
     ``seed``. ``temperature`` divides x . c / sqrt(width) where gradients treat the code as soft.
 
     Cost: 2 books codewords (width + heads dim) flops for each token, causal or not. With one book
-    whose codewords are the tokens it equals ``softmax``; always, dense attention over the
+    that has the tokens as codewords it equals ``softmax``; always, dense attention over the
     codewords that the tokens are replaced by, book by book.
 
     Source: Wu et al., 2021, arXiv 2105.14068, section 4. What differs: there the quantised input is

@@ -254,7 +254,7 @@ def _columns(
     real: Bool[Tensor, "batch globals"],
     causal: bool,
 ) -> Columns:
-    """The global keys, for the queries whose window does not contain them."""
+    """The global keys, for the queries that do not have them in their window."""
     offset = k.shape[2] - q.shape[2]
     positions = torch.arange(q.shape[2], device=q.device).unsqueeze(1) + offset
     ahead = places.unsqueeze(1) - positions

@@ -29,7 +29,7 @@ _CHOICES = {"feature_map": ("positive", "relu"), "scaling": ("random", "fixed")}
 
 
 class Performer(Mechanism):
-    """Attention whose weights are dot products of random features, in time linear in tokens.
+    """Attention with dot products of random features as weights, in time linear in tokens.
 
     Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = phi(q_i) . phi(k_j) and
     feature_map="positive": phi(x)_r = exp(w_r . y - |y|^2 / 2), y = x / dim^(1/4), whose mean over
@@ -50,9 +50,9 @@ class Performer(Mechanism):
     differs: no 1e-4 is added to features. It is not needed: without causality the sum is computed
     as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish. It
     is also wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier ones
-    below it, which leaks the future. Causality works in blocks of 64 tokens whose references only
-    look back; there a feature of a key ends at exp(-80) times its largest. The features are fixed:
-    call ``redraw`` in training to change them.
+    below it, which leaks the future. Causality works in blocks of 64 tokens, with references that
+    only look back; there a feature of a key ends at exp(-80) times its largest. The features are
+    fixed: call ``redraw`` in training to change them.
     """
 
     traits = Traits(

@@ -29,11 +29,10 @@ COMBINATIONS = ("merged", "heads", "first", "second")
 class Strided(Mechanism):
     """Tokens attend to near ones and to a thin, regular selection of the far ones.
 
-    Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over a set of
-    keys j. Strided: the first set is |i - j| < stride, the second j - i a multiple of stride.
-    Fixed: the first is the block of ``stride`` tokens that i lies in, the second all j with
-    j mod stride >= stride - summary. Causal: those of them with j <= i. A query whose set is empty
-    sees itself.
+    Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over a set of keys
+    j. Strided: the first set is |i - j| < stride, the second j - i a multiple of stride. Fixed: the
+    first is the block of ``stride`` tokens that i lies in, the second all j with j mod stride >=
+    stride - summary. Causal: those of them with j <= i. A query with an empty set sees itself.
 
     Symbols: positions count from a row's first token; ``combine`` is "merged" (one softmax over the
     union of both sets), "heads" (the first half of the heads has the first set, the rest the

@@ -1,4 +1,4 @@
-"""An LSTM whose states are weighed by additive attention: unidirectional as published, or both."""
+"""An LSTM with additive attention over its states: unidirectional as published, or both."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ NUMBER, PLUS, MINUS, ABSENT_TOKEN, CLASS = range(5)
 
 
 class Network(nn.Module):
-    """A transformer whose numbers are one embedding times their value; one number from a token.
+    """A transformer over numbers as one embedding times their value; one number from a token.
 
     Numbers are divided by ``largest``, so that those of training are in the published range of -5
     to 5. Operators, missing parts, and the token that is read have their own embeddings.

@@ -32,7 +32,7 @@ _Read = Callable[[], bytes]
 
 
 def find_archive(task: str, folder: Path, stems: Sequence[str], needed: str) -> Path:
-    """The first folder, else archive, whose name begins with one of ``stems``.
+    """The first folder, else archive, with a name that begins with one of ``stems``.
 
     Longer names (``aclImdb_v1.tar.gz``) match too. ``needed`` names the files for the error.
     """
@@ -47,7 +47,7 @@ def find_archive(task: str, folder: Path, stems: Sequence[str], needed: str) -> 
 
 
 def files_in(path: Path, pattern_text: str, most: int) -> Iterator[tuple[re.Match[str], bytes]]:
-    """The files whose path ends with a match of ``pattern_text``, with the match.
+    """The files with a path that ends with a match of ``pattern_text``, with the match.
 
     The order is arbitrary.
     """

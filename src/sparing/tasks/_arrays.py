@@ -45,7 +45,7 @@ def read_arrays(path: Path, names: tuple[str, str, str, str]) -> tuple[Part, Par
 
 
 def _array(path: Path, file: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """One array, whose header must agree with the number of bytes."""
+    """One array; its header must agree with the number of bytes."""
     member = f"{name}.npy"
     if member not in file.namelist():
         there = listed(entry.removesuffix(".npy") for entry in file.namelist())

@@ -17,7 +17,7 @@ BATCH_BYTES = 2**28  # CIFAR-100's training file has 154 million
 
 
 def from_rows(path: Path, content: bytes, *, name: str, labels: int, classes: int) -> Part:
-    """The images of a binary file whose rows begin with ``labels`` label bytes, the finest last.
+    """The images of a binary file; rows begin with ``labels`` label bytes, the finest last.
 
     Raises ``DataError`` for an incomplete row and for labels out of range.
     """

@@ -35,7 +35,7 @@ def ends_with(name: str | Path, endings: Sequence[str]) -> bool:
 
 
 def files_with(folder: Path, stem: str, endings: Sequence[str]) -> list[Path]:
-    """The files in a folder whose names begin with ``stem`` and have one of the endings, sorted."""
+    """The files in a folder that begin with ``stem`` and have one of the endings, sorted."""
     return sorted(
         path
         for path in folder.iterdir()

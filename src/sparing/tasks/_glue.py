@@ -140,7 +140,7 @@ def labelled_loader(glue: Glue) -> Callable[..., Task]:
 
 
 def cut_loader(glue: Glue) -> Callable[..., Task]:
-    """The ``load`` of a set whose training file is so large that it may be missing."""
+    """The ``load`` of a set that may lack its training file because of its size."""
 
     def load(
         *,

@@ -86,7 +86,7 @@ def sequence_task(
 
 
 def _sequences(part: Part, positions: Sequence[int], side: int) -> Examples:
-    """The images at these positions, whose pixels the task reads at one size."""
+    """The images at these positions; the task reads their pixels at one size."""
     pictures = Pictures(part.sources, side, part.keys).subset(positions)
     listed = [pictures[index] for index in range(len(pictures))]
     pixels = torch.stack(listed) if listed else torch.empty(0, 3, side, side)

@@ -13,7 +13,7 @@ from sparing.core.errors import UsageError
 def hashed_order(keys: Sequence[str], seed: int) -> list[int]:
     """The indices of ``keys`` in an order that depends only on the keys and the seed.
 
-    Sorting by a hash needs no random generator, whose stream a library may change. Equal keys are
+    Sorting by a hash needs no random generator: a library may change its stream. Equal keys are
     adjacent, so a cut separates at most one of them from its equals.
     """
 

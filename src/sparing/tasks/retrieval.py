@@ -52,8 +52,8 @@ def load(
     With "reviews" each film review of ``imdb`` is cut at the space nearest to its middle, after
     runs of white space became single spaces. Half of them are paired with their own second half.
     The others get that of another review of the same split and of like length, so every half is in
-    one pair and lengths reveal nothing. Training reviews whose text is also that of a test review
-    or of an earlier one are left out, and noted.
+    one pair and lengths reveal nothing. Training reviews that repeat the text of a test review or
+    of an earlier one are left out, and noted.
 
     ``max_tokens`` are those of both texts and their two class tokens; the longer text loses its end
     first. 8,000 is nearest to the arena's length. Read as bytes, papers are cut to ``max_tokens``

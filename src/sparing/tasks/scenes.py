@@ -69,7 +69,7 @@ def load(
 
 
 def _split(number: int, count: int, size: int, seed: int) -> Examples:
-    """Scenes of the digits whose index in the collection, modulo three, is ``number``."""
+    """Scenes of the digits with an index in the collection that is ``number`` modulo three."""
     from sklearn.datasets import load_digits
 
     if seed < 0:

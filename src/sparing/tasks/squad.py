@@ -147,8 +147,8 @@ def _from_files(data: Path | None) -> dict[str, list[Question]]:
 def read_questions(path: Path) -> list[Question]:
     """The questions of a file in SQuAD 1.1's format.
 
-    Raises ``DataError`` for another format, and naming the question whose answer is not at the
-    stated position.
+    Raises ``DataError`` for another format, and naming the question with an answer that is not at
+    the stated position.
     """
     try:
         articles = parse_json(read_bytes(path).decode("utf-8-sig"))["data"]

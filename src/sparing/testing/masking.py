@@ -27,7 +27,7 @@ from sparing.testing.subject import (
 SPANS = ((0, 23), (9, 40), (5, 31), (0, 40))
 ROW = 40
 GARBAGE = (math.nan, math.inf, -1e30)
-TOGETHER = 15  # rows of one call, whose futures begin at different positions
+TOGETHER = 15  # rows of one call; their futures begin at different positions
 
 
 def check_padding_equals_cropping(subject: Subject) -> None:

@@ -167,7 +167,7 @@ def _tensors(result: object) -> Iterator[Tensor]:
 
 
 def check_no_square(subject: Subject) -> None:
-    """A mechanism whose cost grows linearly stores nothing of queries x keys, not even a mask."""
+    """A mechanism of linear cost stores nothing of size queries x keys, not even a mask."""
     made = subject.make(tokens=2048)
     once, twice = (
         made.cost(Workload(1, HEADS, tokens, tokens, DIM)).matmul_flops for tokens in (1024, 2048)

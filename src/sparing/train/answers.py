@@ -29,7 +29,7 @@ def label_loss(
 
     The type of the labels decides. Whole numbers are classes, of as many as there are outputs;
     others are values, with one output. Two whole numbers a row are the first and last token of an
-    answer, whose logits are (batch, tokens, 2), and count half each. In float32 at least. Rows
+    answer; their logits are (batch, tokens, 2), and each counts half. In float32 at least. Rows
     without a label (``UNLABELLED``) have no loss, but count in the mean.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()

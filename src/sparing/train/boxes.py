@@ -49,7 +49,7 @@ class BoxLoss:
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch; ``UsageError`` without boxes, ``Unsupported`` for other models."""
         if "boxes" not in batch:
-            raise UsageError("a box loss needs a task whose examples have boxes")
+            raise UsageError("a box loss needs a task with boxes")
         answer = _answer(model, batch["pixel_values"])
         predicted, true = answer.boxes.float(), batch["boxes"].float()
         kinds = F.cross_entropy(answer.logits.float(), batch["labels"])

@@ -24,9 +24,9 @@ class Draw:
     ``widths`` are shares of heads and neurons, with the probabilities ``width_chances``; ``tokens``
     are shares kept after layer ``tokens_after``, with equal probabilities. Depth is not random: all
     exits are trained in every step. ``narrow`` are shares of the width for the rest of the model,
-    with equal probabilities. They apply to inputs whose confidence after layer ``narrow_after`` is
-    above ``narrow_above``; 1 keeps the width for all. ``gated`` trains the model's token gates,
-    whose open share counts in the loss with ``gate_weight``. After ``soft_steps`` (None: never)
+    with equal probabilities. They apply to inputs with a confidence above ``narrow_above`` after
+    layer ``narrow_after``; 1 keeps the width for all. ``gated`` trains the model's token gates;
+    their open share counts in the loss with ``gate_weight``. After ``soft_steps`` (None: never)
     gates no longer change and tokens are really dropped, so the weights adapt to it.
     """
 

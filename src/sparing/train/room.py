@@ -31,7 +31,7 @@ def predicted_bytes(model: nn.Module, batch: int, tokens: int, *, training: bool
     From the mechanisms' closed forms (``cost``), counted as for 2-byte numbers. Without gradients
     it is the largest layer's peak. With them it is half of every layer's peak plus half of the
     largest, as scores and weights are alive together and the weights stay for the backward pass. Of
-    a transformers model whose attention is ``eager`` one layer's square counts; fused attention has
+    a transformers model with ``eager`` attention one layer's square counts; fused attention has
     none. It is 0 where tokens, heads or layers may drop out, and no other memory counts: a lower
     bound.
     """

@@ -47,8 +47,8 @@ class TrainResult:
     ``metric`` is the task's own; it chose the best validation. ``curve`` has one entry for each
     validation. Its keys are epoch, step, validation_score (that metric), validation_accuracy (where
     the answer is a class), validation_loss, train_loss (the mean since the last one), and the names
-    of a meter. The ``best_*`` and ``validation_*`` fields are of the validation whose weights the
-    model now has; ``validation_accuracy`` is None where the answer is a number. ``notes`` describe
+    of a meter. The ``best_*`` and ``validation_*`` fields are of the validation that gave the model
+    its weights; ``validation_accuracy`` is None where the answer is a number. ``notes`` describe
     unusual events.
     """
 

@@ -68,7 +68,7 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
             values.pop(name, None)
         tokenizer = TOKENIZER_MAPPING.get(type(base), None)
         if tokenizer is not None and not values.get("tokenizer_class"):
-            # for folders whose tokenizer does not state its class
+            # for folders with a tokenizer that does not state its class
             values["tokenizer_class"] = tokenizer.__name__
         name = getattr(base, "_name_or_path", "")
         return cls(**values, base_model_type=base.model_type, name_or_path=name)

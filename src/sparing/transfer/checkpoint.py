@@ -132,7 +132,7 @@ def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 def _require_known(rows: list[dict[str, Any]], folder: Path, foreign: Sequence[str]) -> None:
-    """Raise ``CheckpointError`` for a mechanism whose code the caller did not allow to run."""
+    """Raise ``CheckpointError`` for a mechanism with code that the caller did not allow."""
     for name in dict.fromkeys(row["mechanism"] for row in rows):
         try:
             mechanism_class(name, allowed=foreign)

@@ -41,7 +41,7 @@ def narrow_heads(
     query_dim: int,
     value_dim: int,
 ) -> AdaptiveClassifier:
-    """A model whose heads have narrower queries and keys, and narrower values.
+    """A model with narrower queries and keys, and narrower values, in its heads.
 
     Formula: q k^T = (q A)(k B)^T with A B^T = 1; only the first ``query_dim`` columns of A and B
     are kept, which loses least of the scores' mean square over ``batches`` (inputs of the model).

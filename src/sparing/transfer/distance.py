@@ -104,7 +104,7 @@ class _Sums:
     def result(self) -> Distance:
         """The distance over everything added."""
         if not self.sizes[""]:
-            raise UsageError("distance needs at least one batch whose outputs are not all zero")
+            raise UsageError("distance needs at least one batch with outputs that are not all zero")
         errors = {
             name: (error / self.sizes[name]) ** 0.5 if self.sizes[name] else 0.0
             for name, error in self.errors.items()

@@ -1,4 +1,4 @@
-"""The largest budget whose latency and memory hold on this machine."""
+"""The largest budget that keeps latency and memory limits on this machine."""
 
 from __future__ import annotations
 

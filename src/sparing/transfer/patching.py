@@ -149,8 +149,8 @@ def select_patches(
     dropped after the embeddings, which add their positions, so all layers work on fewer tokens; the
     class token stays. The model is changed in place and saves the selection; a second call replaces
     the first. It serves transformers' ViT, DeiT and CLIP image models, swapped or not, and their
-    adaptive forms. Raises ``Unsupported`` for other models, and for masked image modelling, whose
-    decoder needs every patch; ``UsageError`` for impossible options.
+    adaptive forms. Raises ``Unsupported`` for other models, and for masked image modelling, where
+    the decoder needs every patch; ``UsageError`` for impossible options.
     """
     selection = score if isinstance(score, Selection) else Selection(score, **_tuples(options))
     if isinstance(score, Selection) and options:

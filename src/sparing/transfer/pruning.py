@@ -94,8 +94,8 @@ def prune(
     grouped keys, other families and swapped models; the model then does not change.
 
     Source: Michel, Levy, Neubig, 2019, arXiv 1905.10650, sections 2.3 and 4.1. What differs: the
-    importance of a head is the mean over examples of absolute values, whatever the batch size, and
-    heads are removed, not masked.
+    importance of a head is the mean over examples of absolute values, for any batch size, and heads
+    are removed, not masked.
     """
     model = unwrapped(model, merged=True, changed=True)
     blocks = find_blocks(model)

@@ -67,7 +67,7 @@ class PatchSchedule:
 
 
 class ScheduledPatches:
-    """A loss of a model whose patches are selected by a schedule.
+    """A loss of a model with patches selected by a schedule.
 
     ``selection`` sets everything that the schedule does not; ``recipe`` and ``examples``, the
     number of training images, give the length of training. Validations between epochs, and the

@@ -41,7 +41,7 @@ def _as_four(
     allowed: Bool[Tensor, "#batch #heads #blocks queries keys"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads blocks queries dim"]:
-    """``fused_softmax`` over blocks for ONNX, whose attention takes four axes only."""
+    """``fused_softmax`` over blocks for ONNX: its attention takes four axes only."""
     batch, blocks = q.shape[0], q.shape[2]
     q, k, v = (part.transpose(1, 2).flatten(0, 1) for part in (q, k, v))
     if allowed is not None:

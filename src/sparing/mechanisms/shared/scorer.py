@@ -46,7 +46,7 @@ class Scorer(nn.Module):
 
 
 def logit(score: float) -> float:
-    """The number whose sigmoid is ``score``."""
+    """The inverse of the sigmoid at ``score``."""
     return math.log(score / (1 - score))
 
 

@@ -181,7 +181,7 @@ def draw_many(
     exact_digits: bool = False,
     excluded: Collection[str] = (),
 ) -> list[Expression]:
-    """``count`` different random expressions, none of whose texts is excluded.
+    """``count`` different random expressions, with no excluded text.
 
     ``operands`` are the fewest and the most. Raises ``UsageError`` where there are too few.
     """

@@ -45,7 +45,7 @@ def _accuracy(outputs: Outputs, labels: Labels) -> float:
 
 
 def _top(outputs: Outputs, labels: Labels) -> float:
-    """The share of examples whose class is among the five most probable."""
+    """The share of examples with their class among the five most probable."""
     best = outputs.topk(min(MANY, outputs.shape[-1])).indices
     return int((best == labels[:, None]).any(-1).sum()) / len(labels)
 
