@@ -25,7 +25,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sparing.core.errors import UsageError
-from sparing.core.progress import told_to
+from sparing.core.progress import progress_to
 from sparing.core.writing import write_atomically
 from sparing.experiment.inputs.task import load_for
 from sparing.export.engine import Chain
@@ -197,7 +197,7 @@ def main() -> None:
             def tell(share: float, text: str, line: Any = line) -> None:
                 bar.update(line, completed=share)
 
-            with told_to(tell):
+            with progress_to(tell):
                 if name == "dense":
                     train_dense(models, place / name, given.epochs, given.rate)
                     continue

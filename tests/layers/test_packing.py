@@ -31,12 +31,12 @@ def test_real_tokens_stand_up_and_lie_down_again(name):
     rows, layout = pack(padded, keep)
     parts = [sequence[real] for sequence, real in zip(padded, keep, strict=True)]
     assert torch.equal(rows, torch.cat(parts))
-    standing = layout.stand(rows)
+    standing = layout.to_padded(rows)
     assert standing.shape == (len(parts), max(map(len, parts)), 2)
     for sequence, part in zip(standing, parts, strict=True):
         assert torch.equal(sequence[: len(part)], part)
     assert bool(standing.isfinite().all()), "a pad must not spoil sums, even when weighted by 0"
-    assert torch.equal(layout.lay(standing), rows)
+    assert torch.equal(layout.to_rows(standing), rows)
     assert torch.equal(layout.first(rows), torch.stack([part[0] for part in parts]))
 
 
@@ -60,7 +60,7 @@ def test_without_a_mask_every_token_is_real():
     padded = torch.randn(3, 4, 2)
     rows, layout = pack(padded, None)
     assert layout.lengths.tolist() == [4, 4, 4]
-    assert torch.equal(layout.stand(rows), padded)
+    assert torch.equal(layout.to_padded(rows), padded)
 
 
 def test_a_sequence_of_pads_alone_is_refused():
@@ -75,7 +75,7 @@ def test_a_batch_of_nobody():
     for keep in (None, torch.zeros(0, 5, dtype=torch.bool)):
         rows, layout = pack(torch.zeros(0, 5, 2), keep)
         assert rows.shape == (0, 2)
-        assert layout.lay(layout.stand(rows)).shape == (0, 2)
+        assert layout.to_rows(layout.to_padded(rows)).shape == (0, 2)
         assert layout.first(rows).shape == (0, 2)
         assert layout.longest == 0
 
@@ -102,7 +102,7 @@ def test_rows_that_are_kept():
 def test_a_padded_layout_leaves_rows_where_they_are():
     padded, keep = _given("between")
     layout = Padded(keep)
-    assert layout.stand(padded) is layout.lay(padded) is padded
+    assert layout.to_padded(padded) is layout.to_rows(padded) is padded
     assert torch.equal(layout.visible, keep[:, None, None, :])
     assert torch.equal(layout.first(padded[2:]), padded[2:, 0])
     assert Padded().visible is None

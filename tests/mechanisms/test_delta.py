@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sparing import Heads, Mask, UsageError, Workload, mechanism, record
-from sparing.core.recording import is_heard
+from sparing.core.recording import is_logged
 from sparing.mechanisms.delta import _received, _sent
 
 THRESHOLD = 0.3
@@ -116,7 +116,7 @@ def test_equal_neighbours_are_a_saving_without_any_loss():
         found = made(x, x, x)
     assert torch.equal(found, mechanism("softmax", Heads(2, 4))(x, x, x))
     torch.testing.assert_close(log["delta_sparsity"][0], torch.full((1, 2), 7 / 8))
-    assert not is_heard(made)
+    assert not is_logged(made)
 
 
 def test_no_cost_is_claimed_to_be_saved():

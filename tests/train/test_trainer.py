@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
-from sparing.core.progress import told_to
+from sparing.core.progress import progress_to
 from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.train import Distillation, Recipe, evaluate, train
@@ -51,7 +51,7 @@ def always_told(monkeypatch):
 def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     model = token_model(task)
     told, waited = [], []
-    with told_to(lambda *event: waited.append(event)):  # and is not: somebody else asked
+    with progress_to(lambda *event: waited.append(event)):  # and is not: somebody else asked
         result = train(
             model, task, RECIPE, output_dir=tmp_path, on_progress=lambda *event: told.append(event)
         )

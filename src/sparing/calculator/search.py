@@ -21,7 +21,7 @@ FILE = "search.db"
 
 
 @dataclass(frozen=True)
-class Found:
+class BestTrial:
     """The best trial so far: ``loss`` is the squared error on the validation sums."""
 
     predictor: str
@@ -88,7 +88,7 @@ def search_predictor(
     epochs: int = 200,
     seed: int = 0,
     on_progress: Callable[[float, str], None] = lambda share, text: None,
-) -> Found:
+) -> BestTrial:
     """Run ``trials`` trials of a predictor's sizes and rate, by the loss on the validation sums.
 
     Trials are stored in ``search.db`` (SQLite) as they end; the same call resumes from there.
@@ -117,7 +117,7 @@ def search_predictor(
         raise UsageError(f"none of {ended} trials ended with a finite loss: try more")
     on_progress(1.0, "done")
     rate = float(best.params["learning_rate"])
-    return Found(name, ended, float(best.value), rate, dict(best.user_attrs["options"]))
+    return BestTrial(name, ended, float(best.value), rate, dict(best.user_attrs["options"]))
 
 
 def _refuse_strangers(folder: Path) -> None:

@@ -11,7 +11,7 @@ _waiting: ContextVar[Progress | None] = ContextVar("waiting", default=None)
 
 
 @contextmanager
-def told_to(progress: Progress) -> Iterator[None]:
+def progress_to(progress: Progress) -> Iterator[None]:
     """Inside, ``waiting`` returns this: a function of the finished share and a text."""
     token = _waiting.set(progress)
     try:

@@ -43,7 +43,7 @@ def record(model: nn.Module) -> Iterator[Log]:
         _open_log.reset(token)
 
 
-def is_heard(module: nn.Module) -> bool:
+def is_logged(module: nn.Module) -> bool:
     """Whether an open log records the module: check before computing values for a log only."""
     if torch.compiler.is_compiling():
         return False

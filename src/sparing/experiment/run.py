@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, SparingError, UsageError, is_full, lacks_memory
 from sparing.core.locking import held_alone
-from sparing.core.progress import Progress, told_to
+from sparing.core.progress import Progress, progress_to
 from sparing.core.reading import read_json
 from sparing.core.record import Record, RecordLog
 from sparing.core.writing import replacing, write_atomically
@@ -151,7 +151,7 @@ class Run:
 
     def _do_one(self, cell: Cell) -> None:
         try:
-            with told_to(self._part(cell.key)):
+            with progress_to(self._part(cell.key)):
                 found = with_load(cell.work)
             self.keep(cell.key, found)  # a record that is not finite is refused here
         except Exception as error:

@@ -147,7 +147,7 @@ class ElasticLayer(nn.Module):
         x = self.attention_norm(rows) if self.form.norm_first else rows
         count = heads * self.head_rows
         projected = F.linear(x, self.projection.weight[:count], self.projection.bias[:count])
-        padded = layout.stand(projected)
+        padded = layout.to_padded(projected)
         by_head = padded.view(*padded.shape[:2], heads, self.head_rows).transpose(1, 2)
         dim = self.sizes.query_dim
         q, k, v = torch.split(by_head, [dim, dim, self.sizes.value_dim], -1)
@@ -163,7 +163,7 @@ class ElasticLayer(nn.Module):
 
     def _join(self, mixed: Tensor, layout: Layout) -> Tensor:
         """The heads' results concatenated, through their part of the output projection."""
-        joined = layout.lay(mixed.transpose(1, 2).flatten(2))
+        joined = layout.to_rows(mixed.transpose(1, 2).flatten(2))
         return F.linear(joined, self.output.weight[:, : joined.shape[-1]], self.output.bias)
 
     def _finish(self, rows: Tensor, mixed: Tensor, neurons: int) -> Tensor:

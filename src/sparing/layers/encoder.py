@@ -11,12 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
-from sparing.core.recording import is_heard, report
+from sparing.core.recording import is_logged, report
 from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer, LayerForm
 from sparing.layers.gates import kept_tokens, new_gate, open_tokens
 from sparing.layers.packing import Layout, Packed, mean_after_first
-from sparing.layers.passes import Found, Group, Spent, Trace, joined
+from sparing.layers.passes import Group, Results, Spent, Trace, joined
 from sparing.layers.plan import LayerSizes, Plan
 
 
@@ -110,11 +110,11 @@ class AdaptiveEncoder(nn.Module):
 
         Inputs that go on narrower become a batch of their own, which runs its own slices.
         """
-        batch, heard = len(layout.lengths), is_heard(self)
-        results = Found(
+        batch, logged = len(layout.lengths), is_logged(self)
+        results = Results(
             rows.new_zeros(batch, self.head(plan.layers).classifier.out_features),
             torch.full((batch,), plan.layers, device=rows.device),
-            torch.zeros(batch, dtype=torch.float64) if heard else None,
+            torch.zeros(batch, dtype=torch.float64) if logged else None,
             torch.zeros(batch, dtype=torch.bool, device=rows.device),
         )
         everybody = Group(torch.arange(batch, device=rows.device), rows, layout)
@@ -125,7 +125,7 @@ class AdaptiveEncoder(nn.Module):
                 report(self, "narrow", results.narrow)
         return Spent(results.logits, results.layers)
 
-    def _run(self, group: Group, plan: Plan, first: int, results: Found) -> None:
+    def _run(self, group: Group, plan: Plan, first: int, results: Results) -> None:
         """Run a group from layer ``first`` on; narrower inputs leave it and run separately."""
         for number in range(first, plan.layers + 1):
             if results.flops is not None:
@@ -234,7 +234,7 @@ class AdaptiveEncoder(nn.Module):
         for number in range(1, plan.layers + 1):
             trace.lengths.append(layout.lengths)
             heads, neurons = plan.heads[number - 1], plan.neurons[number - 1]
-            padded = layout.stand(paid[:, None]).squeeze(-1) * layout.keep
+            padded = layout.to_padded(paid[:, None]).squeeze(-1) * layout.keep
             layer = self._at(number)
             rows, received = layer.forward_scored(rows, layout, heads, neurons, padded)
             trace.states.append(rows)
@@ -330,9 +330,9 @@ class AdaptiveEncoder(nn.Module):
             else:
                 shares = (received * layout.lengths[:, None])[layout.keep]
                 chosen = open_tokens(gate(rows, shares), layout)
-            if is_heard(self):
+            if is_logged(self):
                 report(self, "received", received)
-        if is_heard(self):
+        if is_logged(self):
             report(self, "kept", chosen)
         return rows, chosen
 

@@ -25,10 +25,10 @@ class Layout(Protocol):
     def visible(self) -> Bool[Tensor, "batch 1 1 tokens"] | None:
         """Which keys may be seen; None when there are no pads."""
 
-    def stand(self, rows: Tensor) -> Tensor:
+    def to_padded(self, rows: Tensor) -> Tensor:
         """The rows as (batch, tokens, channels), for attention."""
 
-    def lay(self, padded: Tensor) -> Tensor:
+    def to_rows(self, padded: Tensor) -> Tensor:
         """Back from (batch, tokens, channels)."""
 
     def first(self, rows: Tensor) -> Float[Tensor, "batch channels"]:
@@ -50,11 +50,11 @@ class Padded:
         """Which keys may be seen."""
         return None if self.keep is None else self.keep[:, None, None, :]
 
-    def stand(self, rows: Tensor) -> Tensor:
+    def to_padded(self, rows: Tensor) -> Tensor:
         """Nothing to do."""
         return rows
 
-    def lay(self, padded: Tensor) -> Tensor:
+    def to_rows(self, padded: Tensor) -> Tensor:
         """Nothing to do."""
         return padded
 
@@ -115,12 +115,12 @@ class Packed:
         numbers = torch.arange(len(self.lengths), device=self.lengths.device)
         return numbers.repeat_interleave(self.lengths)
 
-    def stand(self, rows: Tensor) -> Tensor:
+    def to_padded(self, rows: Tensor) -> Tensor:
         """The rows as a padded batch; pads hold finite values that must be masked."""
         shape = (len(self.lengths), self.longest, rows.shape[-1])
         return rows.view(shape) if self.even else rows[self._source].view(shape)
 
-    def lay(self, padded: Tensor) -> Tensor:
+    def to_rows(self, padded: Tensor) -> Tensor:
         """The real tokens of a batch, end to end."""
         flat = padded.reshape(-1, padded.shape[-1])
         return flat if self.even else flat[self._places]
@@ -146,7 +146,7 @@ def mean_after_first(rows: Tensor, layout: Layout) -> Float[Tensor, "batch chann
 
     Every sequence needs two rows.
     """
-    padded = layout.stand(rows)[:, 1:]
+    padded = layout.to_padded(rows)[:, 1:]
     if layout.visible is None:
         return padded.mean(1)
     real = layout.visible[:, 0, 0, 1:, None]

@@ -51,7 +51,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Results:
     """The results so far, written in place; ``flops`` and ``narrow`` only for an open log."""
 
     logits: Float[Tensor, "batch classes"]

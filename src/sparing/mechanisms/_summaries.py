@@ -39,7 +39,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """Queries from ``start`` to ``stop``: ``blocks`` whole blocks, or a part of one."""
 
     start: int
@@ -47,16 +47,16 @@ class Stretch:
     blocks: int = 1
 
 
-def stretches(queries: int, keys: int, size: int) -> Iterator[Stretch]:
+def segments(queries: int, keys: int, size: int) -> Iterator[Segment]:
     """The queries, the last tokens of a row, in order: a block's rest, whole blocks, a rest."""
     start = keys - queries
     first, last = min(-(-start // size) * size, keys), keys // size * size
     if start < first:
-        yield Stretch(start, first)
+        yield Segment(start, first)
     if first < last:
-        yield Stretch(first, last, (last - first) // size)
+        yield Segment(first, last, (last - first) // size)
     if max(first, last) < keys:
-        yield Stretch(max(first, last), keys)
+        yield Segment(max(first, last), keys)
 
 
 def fixed_attention(
@@ -89,12 +89,12 @@ def _pieces(row: Row, fixed: Fixed, step: int, dropout: float) -> Iterator[tuple
     places = torch.arange(keys, device=row.k.device)
     places = places[places % size >= size - fixed.summary] if fixed.others else places[:0]
     marked = _Marked(row.k[0, :, places], row.v[0, :, places], places)
-    for stretch in stretches(row.q.shape[2], keys, size):
-        length = (stretch.stop - stretch.start) // stretch.blocks
+    for segment in segments(row.q.shape[2], keys, size):
+        length = (segment.stop - segment.start) // segment.blocks
         count = max(1, step // max(1, size * fixed.own_block + len(places)))
-        for start in range(stretch.start, stretch.stop, count * length):
-            stop = min(stretch.stop, start + count * length)
-            part = Stretch(start, stop, (stop - start) // length)
+        for start in range(segment.start, segment.stop, count * length):
+            stop = min(segment.stop, start + count * length)
+            part = Segment(start, stop, (stop - start) // length)
             yield start, stop, _piece(row, fixed, marked, part, dropout)
 
 
@@ -112,7 +112,7 @@ class _Marked:
 
 
 def _piece(
-    row: Row, fixed: Fixed, marked: _Marked, part: Stretch, dropout: float
+    row: Row, fixed: Fixed, marked: _Marked, part: Segment, dropout: float
 ) -> Float[Tensor, "1 heads queries dim"]:
     """Some whole blocks, or a part of one, against the keys that each of them sees."""
     keys, size = row.k.shape[2], fixed.size
@@ -145,7 +145,7 @@ def _piece(
 
 
 def _allowed(
-    row: Row, fixed: Fixed, marked: _Marked, part: Stretch, block_part: tuple[int, int, int]
+    row: Row, fixed: Fixed, marked: _Marked, part: Segment, block_part: tuple[int, int, int]
 ) -> Bool[Tensor, "1 blocks queries keys"] | None:
     """Which of the summaries and then of the block's own keys a query may see; None for all.
 
@@ -171,7 +171,7 @@ def _allowed(
 
 
 def _summaries_only(
-    row: Row, fixed: Fixed, marked: _Marked, part: Stretch, dropout: float
+    row: Row, fixed: Fixed, marked: _Marked, part: Segment, dropout: float
 ) -> Float[Tensor, "1 heads queries dim"]:
     """Queries against summaries alone; a query that sees none keeps its own value."""
     shift = row.k.shape[2] - row.q.shape[2]

@@ -13,7 +13,7 @@ from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
-from sparing.core.recording import is_heard, report
+from sparing.core.recording import is_logged, report
 from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
@@ -198,7 +198,7 @@ class Adaptive(Mechanism):
         else:
             scores = self._own_scores().to(wide(x))
             score = scores[None, :, None].expand(x.shape[0], -1, 1)
-        if is_heard(self):
+        if is_logged(self):
             self._report(score[:, :, 0], by_token)
         return by_token.mT if self.per_query and by_token is not None else score
 

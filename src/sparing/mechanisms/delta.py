@@ -13,7 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
-from sparing.core.recording import is_heard, report
+from sparing.core.recording import is_logged, report
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
@@ -80,7 +80,7 @@ class Delta(Mechanism):
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Queries and keys as received, then exact attention."""
         queries, keys = q.shape[2], k.shape[2]
-        if self.threshold > 0 or is_heard(self):
+        if self.threshold > 0 or is_logged(self):
             streams = [k] if mask.causal else [k, q]
             sent = [_sent(stream, mask.keep, self.threshold) for stream in streams]
             self._report_sparsity(sent, mask.keep)
@@ -104,7 +104,7 @@ class Delta(Mechanism):
         )
 
     def _report_sparsity(self, sent: list[Tensor], keep: Tensor | None) -> None:
-        if not is_heard(self):
+        if not is_logged(self):
             return
         numbers = torch.cat(sent, 2).float()
         if keep is None:

@@ -14,7 +14,7 @@ from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
-from sparing.core.recording import is_heard, report
+from sparing.core.recording import is_logged, report
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import segment_means
@@ -88,7 +88,7 @@ class Nystrom(Mechanism):
         q, k, v = wide(q), wide(k), wide(v)
         between = self._between(q_means, k_means, q_filled, k_filled)
         inverse = self._inverse(between)
-        if is_heard(self):
+        if is_logged(self):
             gap = torch.linalg.matrix_norm(between @ inverse @ between - between)
             report(self, "residual", gap / torch.linalg.matrix_norm(between))
         seen = fused_softmax(q_means, k, v, None if keep is None else keep[:, None, None])

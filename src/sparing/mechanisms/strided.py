@@ -16,7 +16,7 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
 from sparing.mechanisms._columns import band_and_columns, column_attention
 from sparing.mechanisms._pieces import Row, row_by_row
-from sparing.mechanisms._summaries import Fixed, fixed_attention, stretches
+from sparing.mechanisms._summaries import Fixed, fixed_attention, segments
 from sparing.mechanisms.shared.arithmetic import fused_softmax
 
 PATTERNS = ("strided", "fixed")
@@ -171,14 +171,14 @@ class Strided(Mechanism):
 
     def _fixed_pairs(self, fixed: Fixed, queries: int, keys: int) -> int:
         pairs = 0
-        for stretch in stretches(queries, keys, fixed.size):
-            length = (stretch.stop - stretch.start) // stretch.blocks
-            whole = min(fixed.size, keys - stretch.start // fixed.size * fixed.size)
+        for segment in segments(queries, keys, fixed.size):
+            length = (segment.stop - segment.start) // segment.blocks
+            whole = min(fixed.size, keys - segment.start // fixed.size * fixed.size)
             inner = whole if fixed.own_block else 0
             if fixed.own_block and fixed.others and not fixed.causal:
                 inner = min(whole, fixed.size - fixed.summary)
             seen = fixed.summaries(keys) if fixed.others else 0
-            pairs += stretch.blocks * length * (inner + seen)
+            pairs += segment.blocks * length * (inner + seen)
         return pairs
 
 

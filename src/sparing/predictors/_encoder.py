@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.recording import is_heard, report
+from sparing.core.recording import is_logged, report
 from sparing.layers.attention import Attention
 from sparing.predictors._parts import activation, check_counts, dense, dropout
 
@@ -65,7 +65,7 @@ def attention(
 def shows_weights(module: nn.Module, layer: Attention) -> bool:
     """Whether an open log needs softmax weights written out; training is not slowed for a log."""
     softmax = type(layer.mechanism).__module__.endswith(".softmax")
-    return softmax and not module.training and is_heard(module)
+    return softmax and not module.training and is_logged(module)
 
 
 @torch.no_grad()

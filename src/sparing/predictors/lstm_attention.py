@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.recording import is_heard, report
+from sparing.core.recording import is_logged, report
 from sparing.predictors._parts import check_counts, dense, dropout, one_bias
 
 
@@ -41,7 +41,7 @@ class Network(nn.Module):
         states, _ = self.recurrence(values[:, :, None])
         states = self.dropout(states)
         weights = (self.scores(states).tanh() @ self.context).softmax(-1)
-        if is_heard(self):
+        if is_logged(self):
             report(self, "attention", weights)
         answers: Tensor = self.output((weights[:, :, None] * states).sum(1))
         return answers[:, 0]

@@ -101,7 +101,7 @@ def _draw(chance: np.random.Generator, count: int, curves: Curves) -> tuple[Grid
         _take(taken, every, paths[:, number], curves)
         _paint(image, every, paths[:, number], curves, END_DASH)
     for _ in range(curves.distractors):
-        _place(chance, taken, image, curves)
+        _add_distractor(chance, taken, image, curves)
     return image, together, apart
 
 
@@ -145,7 +145,7 @@ def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points,
     return np.stack([one[first], other[second]], 1), together, apart
 
 
-def _place(chance: np.random.Generator, taken: Grid, image: Grid, curves: Curves) -> None:
+def _add_distractor(chance: np.random.Generator, taken: Grid, image: Grid, curves: Curves) -> None:
     """Draw one distractor into every image that has room for it."""
     count, side, _ = taken.shape
     missing = np.arange(count)

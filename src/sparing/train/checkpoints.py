@@ -33,9 +33,9 @@ def save_weights(model: nn.Module, folder: Path, state: Mapping[str, Tensor] | N
     tensors: dict[str, Tensor] = {}
     seen: set[tuple[object, ...]] = set()
     for name, tensor in (model.state_dict() if state is None else state).items():
-        if _place(tensor) not in seen:
+        if _storage_key(tensor) not in seen:
             tensors[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            seen.add(_place(tensor))
+            seen.add(_storage_key(tensor))
     with replacing(folder / WEIGHTS) as beside:
         save_file(tensors, beside, metadata={"format": "pt"})
 
@@ -61,19 +61,19 @@ def weights_problem(model: nn.Module, folder: Path) -> str:
     except (OSError, SafetensorError) as error:
         return f"{WEIGHTS} cannot be read ({error})"
     state = model.state_dict()
-    held = {_place(tensor) for name, tensor in state.items() if name in shapes}
+    held = {_storage_key(tensor) for name, tensor in state.items() if name in shapes}
     for name, shape in shapes.items():
         if name not in state:
             return f"it holds {name}, which the model does not have"
         if shape != tuple(state[name].shape):
             return f"its {name} is {shape}, the model's is {tuple(state[name].shape)}"
     for name, tensor in state.items():
-        if name not in shapes and _place(tensor) not in held:
+        if name not in shapes and _storage_key(tensor) not in held:
             return f"it does not hold {name}"
     return ""
 
 
-def _place(tensor: Tensor) -> tuple[object, ...]:
+def _storage_key(tensor: Tensor) -> tuple[object, ...]:
     """Equal for two names of one tensor only; an empty tensor has no storage of its own."""
     if tensor.numel() == 0:
         return (id(tensor),)

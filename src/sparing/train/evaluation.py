@@ -145,7 +145,7 @@ def answers_of(
     for indices in batches_by_length(examples, batch_size):
         batch = task.collate([examples[index] for index in indices])
         there = {name: value.to(device) for name, value in batch.items()}
-        outputs, losses = _judge(model, task, there)
+        outputs, losses = _outputs_and_losses(model, task, there)
         yield indices, outputs.cpu(), losses.cpu()
         done += len(indices)
         if on_progress is not None:
@@ -171,7 +171,9 @@ def batches_by_length(
 
 
 @torch.inference_mode()
-def _judge(model: nn.Module, task: Task, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+def _outputs_and_losses(
+    model: nn.Module, task: Task, batch: dict[str, Tensor]
+) -> tuple[Tensor, Tensor]:
     """Each example's outputs and its loss; ``UsageError`` where they do not fit the task."""
     labels = batch.pop("labels")
     logits = outputs_of(model(**batch)).float()

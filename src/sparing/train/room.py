@@ -58,7 +58,7 @@ def require_room(model: nn.Module, task: Task, recipe: Recipe) -> None:
     needed = predicted_bytes(model, batch, tokens, training=True)
     if on_cpu(recipe) and needed > free_bytes():
         smaller = "smaller batches (recipe.batch_size), " if batch > 1 else ""
-        raise UsageError(_told(task.name, batch, tokens, needed, "training on", smaller))
+        raise UsageError(_shortage(task.name, batch, tokens, needed, "training on", smaller))
 
 
 def on_cpu(recipe: Recipe) -> bool:
@@ -79,7 +79,7 @@ def fitting_batch(model: nn.Module, task: Task, examples: Examples, batch_size: 
         size //= 2
     needed = predicted_bytes(model, size, tokens)
     if needed > free:
-        raise UsageError(_told(task.name, size, tokens, needed, "judging", ""))
+        raise UsageError(_shortage(task.name, size, tokens, needed, "judging", ""))
     return size
 
 
@@ -117,7 +117,7 @@ def _longest(examples: Examples, batch_size: int) -> tuple[int, int]:
     return min(batch_size, len(examples)), max(examples.lengths, default=0) if texts else 0
 
 
-def _told(name: str, batch: int, tokens: int, needed: int, doing: str, smaller: str) -> str:
+def _shortage(name: str, batch: int, tokens: int, needed: int, doing: str, smaller: str) -> str:
     many = f"a batch of {batch} examples" if batch > 1 else "one example"
     return (
         f"task {name}: {doing} {many} of {tokens:,} tokens needs at least {needed / GIB:.1f} GiB "

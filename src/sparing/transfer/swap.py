@@ -77,7 +77,7 @@ def swap(
     if layers is not None or not isinstance(mechanism, str):
         _refuse_shared(model, self_layers)
     plan = read_plan(mechanism, layers, options, len(self_layers))
-    placements, left = _place(model, self_layers, plan, tokens)
+    placements, left = _built_placements(model, self_layers, plan, tokens)
     left += [LeftLayer(None, one.name, one.obstacle) for one in attention if one.index is None]
     if not placements:
         reasons = "; ".join(sorted({layer.reason for layer in left}))
@@ -270,7 +270,7 @@ def _refuse_shared(model: PreTrainedModel, layers: list[AttentionLayer]) -> None
             raise refuse_for_shared(type(model).__name__, calls, len(layers))
 
 
-def _place(
+def _built_placements(
     model: PreTrainedModel,
     layers: list[AttentionLayer],
     plan: Mapping[int, Assignment],

@@ -162,13 +162,13 @@ def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], 
 
 def _encoder(train: Sequence[Row], reading: Reading) -> Encoder:
     if reading.tokenizer is None:
-        return _own(train, reading)
+        return _words(train, reading)
     if reading.tokenizer == BYTES:
         return _bytes(reading)
     return _pretrained(reading.tokenizer, reading.max_tokens)
 
 
-def _own(train: Sequence[Row], reading: Reading) -> Encoder:
+def _words(train: Sequence[Row], reading: Reading) -> Encoder:
     """The words of the training rows; the class token also separates a pair's texts."""
     plain = str if reading.tokenised else spaced
     words = words_from((plain(text) for row in train for text in row.texts), reading.vocabulary)

@@ -85,7 +85,7 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
     from sparing.tasks import load_task
 
     if ends_with(source, ENDINGS):
-        rows = _encoded(task, _lines(_found(source, data)))
+        rows = _encoded(task, _lines(_file_of(source, data)))
     else:
         name = task.tokenizer.name_or_path
         rows = load_task(source, data=data, tokenizer=name, max_tokens=task.tokens).train
@@ -100,7 +100,7 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
     return rows
 
 
-def _found(source: str, data: Path | None) -> Path:
+def _file_of(source: str, data: Path | None) -> Path:
     root = given_folder(data)
     paths = [expanded(source), *([root / source] if root else [])]
     for path in paths:
