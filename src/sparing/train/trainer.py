@@ -44,12 +44,11 @@ class TrainResult:
     """The result of a training run.
 
     ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
-    ``metric`` is the task's own; it chose the best validation. ``curve`` has one entry for each
-    validation. Its keys are epoch, step, validation_score (that metric), validation_accuracy (where
-    the answer is a class), validation_loss, train_loss (the mean since the last one), and the names
-    of a meter. The ``best_*`` and ``validation_*`` fields are of the validation that gave the model
-    its weights; ``validation_accuracy`` is None where the answer is a number. ``notes`` describe
-    unusual events.
+    ``metric`` is the task's own; it chose the best validation. ``curve`` has an entry for each
+    validation: epoch, step, validation_score (that metric), validation_accuracy (None where the
+    answer is a number), validation_loss, train_loss (the mean since the last one), and a meter's
+    names. The ``best_*`` and ``validation_*`` fields are of the validation that gave the model its
+    weights. ``notes`` describe unusual events.
     """
 
     train_time_s: float
@@ -83,9 +82,9 @@ def train(
     ``output_dir`` gets the model (``save_pretrained``), metrics.jsonl, result.json and, meanwhile,
     checkpoints. The user's random generators are restored. With ``resume="auto"`` an unfinished run
     there continues from its last sound checkpoint and ends with the same weights, bit for bit; a
-    finished one is read back. ``"never"`` starts again. With a ``teacher`` the recipe's
-    distillation weights apply; an ``objective`` replaces the loss. ``on_progress``, or else the
-    waiting caller of a study's cell, gets a fraction and a text. A ``meter`` runs in steps alone.
+    finished one is read back. ``"never"`` starts again. A ``teacher`` uses the recipe's
+    distillation weights; an ``objective`` replaces the loss. ``on_progress``, or else the waiting
+    caller of a study's cell, gets a fraction and a text. A ``meter`` runs in steps alone.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Raises ``UsageError`` for a loss that is not finite, too little memory
@@ -288,11 +287,7 @@ def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     if run.exists():
         written = checkpoints.read_json(run)
         usual = {f"recipe.{name}": value for name, value in asdict(Recipe()).items()}
-        written = {
-            DATA: description[DATA],
-            **usual,
-            **written,
-        }  # fields that older versions do not have
+        written = {DATA: description[DATA], **usual, **written}  # older versions lack some
         other = [name for name, value in description.items() if written.get(name) != value]
         if not other:
             return

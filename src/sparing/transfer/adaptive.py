@@ -150,7 +150,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         shares = [point.cost_share for point in self._points() if point.plan == self._plan]
         if not shares:
             raise UsageError(
-                "the plan is not on the frontier, so it has no budget: set model.budget instead"
+                "the plan is not on the frontier, so it has no budget: set model.budget"
             )
         return shares[0]
 
@@ -309,9 +309,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
             return pack(self.embeddings(given.to(self.dtype)), None)
         tokens = given.shape[1]
         if tokens > self.longest:
-            raise UsageError(
-                f"{tokens} tokens are too many: the model reads at most {self.longest}"
-            )
+            raise UsageError(f"{tokens} tokens are too many: the model reads {self.longest}")
         embedded = self.embeddings(input_ids=given, token_type_ids=token_type_ids)
         keep = None if attention_mask is None else attention_mask.bool()
         if keep is None or bool(keep.all()):

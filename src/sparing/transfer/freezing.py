@@ -206,13 +206,9 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
             "or freeze the model, which keeps both"
         )
     if model.plan.gated:
-        raise Unsupported(
-            "the number of tokens that pass gates depends on the input: set gated=False"
-        )
+        raise Unsupported("gates keep an input-dependent number of tokens: set gated=False")
     if model.plan.tokens_above > 0:
-        raise Unsupported(
-            "the number of tokens that tokens_above keeps depends on the input: set it to 0"
-        )
+        raise Unsupported("tokens_above keeps an input-dependent number of tokens: set it to 0")
     frozen = freeze(model).eval()
     plan = frozen.plan
     least = frozen.encoder.head(plan.layers).form.least_tokens
