@@ -152,7 +152,7 @@ def test_gates_that_cannot_be():
         with pytest.raises(UsageError, match="gates come after layers 1 to 3"):
             built.add_gates("skim", places)
     averaging = AdaptiveEncoder([SIZES] * 2, form(), HeadForm(12, 3, "", None, averages=True))
-    with pytest.raises(UsageError, match="from all its tokens"):
+    with pytest.raises(UsageError, match="reads all tokens"):
         averaging.add_gates("skim", (1,))
     with pytest.raises(UsageError, match="by gates, or by tokens_kept"):
         replace(whole(built), gated=True, tokens_kept=0.5)
