@@ -1,33 +1,228 @@
-"""The Python examples in the documentation run, each page from top to bottom."""
+"""The documentation: examples run, commands parse, links lead somewhere, sentences are short."""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import posixpath
 import re
+import shlex
+import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import typer
 
+from sparing.cli import application
 from sparing.core.catalogue import MECHANISMS
+from sparing.experiment.installed import study_names
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+DOCS = ROOT / "docs"
+REPLACED = ast.literal_eval(
+    re.search(r"^REPLACED = (\[.*?\])", (DOCS / "conf.py").read_text(), re.M | re.S)[1]
+)
+GENERATED = [
+    f"reference/{path}"
+    for path in ("commands/*", "mechanisms/*", "records/*", "mechanism-speed.md", "task-facts.md")
+]
+WRITTEN = {
+    name: path
+    for path in sorted(DOCS.rglob("*.md"))
+    if (name := path.relative_to(DOCS).as_posix()) not in REPLACED
+    and not any(fnmatch(name, pattern) for pattern in GENERATED)
+}
+PAGES = {"README.md": ROOT / "README.md", **WRITTEN}
+FENCE = re.compile(r"^ *(`{3,}|:{3,}).*?^ *\1`*:* *$", re.M | re.S)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
+TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)|:link: (\S+)")
+LONGEST, USUAL = 40, 25
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def commands(text):
+    """The lines of sparing in the blocks of shell, each with its continued lines."""
+    lines = [
+        line for block in SHELL.findall(text) for line in block.replace("\\\n", "").split("\n")
+    ]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("sparing ")]
+
+
+def sentences(text):
+    """The prose of a page, sentence by sentence: no code, tables, headings or comments."""
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    text = re.sub(r"^ *(\||#|:::|:\w+:|<).*$", "", text, flags=re.M)
+    text = re.sub(r"`[^`\n]+`", "code", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("*", "")
+    paragraphs = re.split(r"\n\s*\n|^ *(?:[-+]|\d+\.) ", text, flags=re.M)
+    for paragraph in filter(None, paragraphs):
+        yield from re.split(r"(?<=[.!?])\s+", " ".join(paragraph.split()))
+
+
+def lengths(text):
+    return sorted(
+        len(sentence.split()) for sentence in sentences(text) if len(sentence.split()) > 2
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "example"}
-    for block in FENCE.findall(page.read_text()):
-        exec(compile(block, page.name, "exec"), names)
+    for block in PYTHON.findall(PAGES[page].read_text()):
+        exec(compile(block, page, "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WRITTEN)
+def test_commands_name_verbs_and_options_that_exist(page):
+    verbs = typer.main.get_command(application()).commands
+    for verb, *arguments in (words[1:] for words in commands(WRITTEN[page].read_text())):
+        if verb.startswith("-"):
+            verb, *arguments = arguments[1:]  # --import MODULE VERB ...
+        assert verb in verbs, f"{page}: sparing has no verb {verb}"
+        known = {name for p in verbs[verb].params for name in (*p.opts, *p.secondary_opts)}
+        given = {word.partition("=")[0] for word in arguments if re.match(r"--?[a-z]", word)}
+        assert given <= known | {"--help"}, f"{page}: sparing {verb} {' '.join(arguments)}"
+
+
+def test_commands_are_read_with_their_continued_lines():
+    text = "```sh\nsparing list --traits  # all\nls\nsparing slim a \\\n    --speed 2\n```\n"
+    assert commands(text) == [
+        ["sparing", "list", "--traits"],
+        ["sparing", "slim", "a", "--speed", "2"],
+    ]
+
+
+def generated_names():
+    verbs = typer.main.get_command(application()).commands
+    parts = {
+        "mechanisms": MECHANISMS.names(),
+        "commands": verbs,
+        "records": [*study_names(), "advise"],
+    }
+    named = {f"reference/{part}/{name}.md" for part, names in parts.items() for name in names}
+    named |= {f"reference/{part}/index.md" for part in parts}
+    return named | {"reference/mechanism-speed.md", "reference/task-facts.md"}
+
+
+def targets(page, text):
+    """What a page of the docs links to, as paths below docs."""
+    folder = posixpath.dirname(page)
+    for match in LINK.finditer(text):
+        link = match[1] or match[2] + ".md"
+        if not match[2] or "://" not in link:
+            yield posixpath.normpath(posixpath.join(folder, link))
+
+
+@pytest.mark.parametrize("page", WRITTEN)
 def test_links_lead_somewhere(page):
-    missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    links = targets(page, WRITTEN[page].read_text())
+    missing = [
+        link for link in links if link not in generated_names() and not (DOCS / link).exists()
+    ]
     assert missing == []
 
 
+def test_the_links_of_the_readme_lead_somewhere():
+    links = LINK.findall(PAGES["README.md"].read_text())
+    assert [link for link, _ in links if not (ROOT / link).exists()] == []
+
+
+def test_every_page_is_reachable_from_the_index():
+    names = {*WRITTEN, *generated_names()}
+    reached, todo = set(), ["index.md"]
+    while todo:
+        page = todo.pop()
+        if page in reached or page not in names:
+            continue
+        reached.add(page)
+        if page in WRITTEN:
+            text = WRITTEN[page].read_text()
+            todo += [*targets(page, text), *listed(page, text, names)]
+        elif page.endswith("index.md"):
+            todo += [name for name in names if posixpath.dirname(name) == posixpath.dirname(page)]
+    assert names - reached == set()
+
+
+def listed(page, text, names):
+    """The pages in the tables of contents of a page."""
+    folder = posixpath.dirname(page)
+    for block in TOCTREE.findall(text):
+        for entry in block.split("\n"):
+            if entry and not entry.startswith(":"):
+                pattern = posixpath.normpath(posixpath.join(folder, entry)) + ".md"
+                yield from (name for name in names if fnmatch(name, pattern))
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if not page.startswith("decisions/")])
+def test_sentences_are_short(page):
+    found = lengths(WRITTEN[page].read_text())
+    if found:
+        long = [s for s in sentences(WRITTEN[page].read_text()) if len(s.split()) > LONGEST]
+        assert long == []
+        assert found[int(0.9 * (len(found) - 1))] <= USUAL
+
+
+def test_sentences_are_counted_without_code_tables_and_headings():
+    text = "# A b c\n\nOne two three. Four `a b c` [five six](x.md)?\n\n| a |\n\n- Seven eight\n"
+    assert list(sentences(text)) == ["One two three.", "Four code five six?", "Seven eight"]
+    assert lengths(text) == [3, 4]
+
+
 def test_the_readme_counts_the_mechanisms():
-    assert f"## {len(MECHANISMS.names())} mechanisms" in PAGES[0].read_text()
+    assert f"## {len(MECHANISMS.names())} mechanisms" in PAGES["README.md"].read_text()
+
+
+@pytest.fixture(scope="module")
+def site():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(DOCS / "_ext"), str(ROOT / "benchmarks"), *sys.path])
+        yield importlib.import_module("generated")
+
+
+@pytest.fixture(scope="module")
+def generated(site):
+    return site.pages()
+
+
+def test_the_generated_pages_are_those_that_are_linked(generated):
+    assert set(generated) == generated_names()
+
+
+def test_the_page_of_a_mechanism_has_what_show_prints(generated):
+    page = generated["reference/mechanisms/linformer.md"]
+    for part in ("## Traits", "## Cost", "arXiv 2006.04768", "`slots`", "**What differs.**"):
+        assert part in page
+    assert "| causal | no |" in page
+    assert "`key_projection`" in page
+
+
+def test_the_page_of_a_verb_has_its_options(generated):
+    page = generated["reference/commands/slim.md"]
+    assert "sparing slim [OPTIONS] MODEL" in page
+    assert "| `--speed` | Wanted: so many times the fastest dense form. | `2` |" in page
+
+
+def test_the_records_of_a_study_have_units(generated):
+    assert "| `accuracy` | share |" in generated["reference/records/compare.md"]
+
+
+def test_docstrings_keep_their_signs(site):
+    docstrings = importlib.import_module("docstrings")
+    lines = ["Takes `q_k` and |x| of a_b.", "", "    f(x)", "", "    g(y)", "", "End."]
+    assert docstrings.restructured(lines) == [
+        *("Takes ``q_k`` and \\|x\\| of a\\_b.", "", ".. code-block:: python", "", "    f(x)"),
+        *("", "    g(y)", "", "End.", ""),
+    ]
+
+
+def test_pages_are_written_only_where_they_change(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "pages", lambda: {"reference/a.md": "one"})
+    site.write(tmp_path)
+    page = tmp_path / "reference" / "a.md"
+    before = page.stat().st_mtime_ns
+    site.write(tmp_path)
+    assert (page.read_text(), page.stat().st_mtime_ns) == ("one", before)

@@ -1,11 +1,11 @@
-"""docs/mechanisms.md says what the mechanisms and the committed records say."""
+"""The pages of the mechanisms and the packaged summary say what the committed records say."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +20,25 @@ CONFIG = {
     "started": "2026-01-02T00:00:00+00:00",
     "commit": "0123456789ab",
 }
+EXTENSION = Path(__file__).parents[2] / "docs" / "_ext"
 LENGTHS = (512, 1024, 4096, 16384)
 
 
 @pytest.fixture
-def pages():
-    return importlib.import_module("mechanisms_page")
+def docs(monkeypatch):
+    """The modules that write the pages of the site."""
+    monkeypatch.syspath_prepend(str(EXTENSION))
+    return {name: importlib.import_module(name) for name in ("page_parts", "speed_page")}
+
+
+@pytest.fixture
+def mechanism_findings():
+    return importlib.import_module("mechanism_findings")
+
+
+@pytest.fixture
+def summary_script():
+    return importlib.import_module("mechanisms_summary")
 
 
 def speed(arm, tokens, middle, mode="forward"):
@@ -51,7 +64,7 @@ def peak(arm, tokens, value):
 
 
 @pytest.fixture
-def findings(pages):
+def findings(mechanism_findings):
     records = [r for n in LENGTHS for r in speed("linear", n, n / 1024)]
     records += [r for n in LENGTHS[:3] for r in speed("eager", n, 0.5)]
     records += speed("linear", 1024, 3.0, "causal")
@@ -76,22 +89,15 @@ def findings(pages):
             )
             for ratio in (plain, compiled)
         ]
-    return pages.Findings(records, CONFIG)
+    return mechanism_findings.Findings(records, CONFIG)
 
 
-def test_the_committed_page_is_up_to_date(pages):
-    folder = pages.newest()
-    place = str(folder.relative_to(pages.ROOT)) if folder else ""
-    wanted = pages.page(pages.read(folder) if folder else None, place)
-    assert pages.PAGE.read_text(encoding="utf-8") == wanted, "run benchmarks/mechanisms_page.py"
-
-
-def test_the_packaged_summary_is_that_of_the_committed_records(pages):
-    folder = pages.newest()
-    assert pages.MEASURED.exists() == bool(folder)
+def test_the_packaged_summary_is_that_of_the_committed_records(mechanism_findings, summary_script):
+    folder = mechanism_findings.newest()
+    assert summary_script.MEASURED.exists() == bool(folder)
     if folder:
-        wanted = pages.read(folder).summary(MECHANISMS.names())
-        assert json.loads(pages.MEASURED.read_text()) == wanted
+        wanted = mechanism_findings.read(folder).summary(MECHANISMS.names())
+        assert json.loads(summary_script.MEASURED.read_text()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -105,35 +111,29 @@ def test_the_packaged_summary_is_that_of_the_committed_records(pages):
         ({64: 2.0, 128: 3.0, 256: 0.9}, None),
     ],
 )
-def test_crossing(speedups, wanted):
-    assert importlib.import_module("mechanism_findings").crossing(speedups) == wanted
+def test_crossing(mechanism_findings, speedups, wanted):
+    assert mechanism_findings.crossing(speedups) == wanted
 
 
-def test_what_was_measured_stands_in_the_table(pages, findings):
-    text = pages.page(findings, "benchmarks/results/run")
+def test_the_speed_page_has_what_was_measured(docs, findings):
+    text = docs["speed_page"].speed_page(findings)
     row = next(line for line in text.splitlines() if line.startswith("| kernel | [linear]"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[2] == "0.50\u00d7 [0.45\u20130.55]"
     assert cells[5].startswith("16.0\u00d7")
     assert cells[6:] == ["1,024", "2.00\u00d7", "1.00", "25 %"]
-    assert "| dense | [eager](#eager) |" in text
+    assert "| dense | [eager](mechanisms/eager.md) |" in text
     assert "not up to 4,096" in text
-    assert "| linear | 3.00\u00d7" in text
-    assert "commit 0123456789ab" in text
+    assert "| [linear](mechanisms/linear.md) | 3.00\u00d7" in text
     compiled = "2.00\u00d7 (20.0\u00d7) | \u2013 | \u2013 | 2.50\u00d7 (5.00\u00d7)"
-    assert f"| linear | \u2013 | {compiled}" in text
+    assert f"| [linear](mechanisms/linear.md) | \u2013 | {compiled}" in text
 
 
-def test_each_mechanism_has_a_section_and_every_anchor_exists(pages, findings):
-    text = pages.page(findings, "")
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    anchors = [heading.lower().replace(" ", "-").replace(",", "") for heading in headings]
-    assert len(set(anchors)) == len(anchors)
-    assert set(MECHANISMS.names()) <= set(headings)
-    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= set(anchors)
+def test_without_records_the_speed_page_says_so(docs):
+    assert "Not measured yet" in docs["speed_page"].speed_page(None)
 
 
-def test_the_summary_is_what_show_reads(pages, findings):
+def test_the_summary_is_what_show_reads(findings):
     summary = findings.summary(MECHANISMS.names())
     assert set(_mechanism_facts._ORIGIN) <= set(summary)
     assert set(summary["mechanisms"]) == {"linear", "eager"}
@@ -145,8 +145,8 @@ def test_the_summary_is_what_show_reads(pages, findings):
     assert linear["peak_ratio"]["512"] == 2.0
 
 
-def test_the_figure_is_drawn_the_same_each_time(pages, findings):
-    draw = pages.drawing(pages.figure_curves(findings))
+def test_the_figure_is_drawn_the_same_each_time(summary_script, findings):
+    draw = summary_script.drawing(summary_script.figure_curves(findings))
     first = to_png(draw, LIGHT)
     assert first == to_png(draw, LIGHT)
     assert first.startswith(b"\x89PNG")
@@ -160,5 +160,5 @@ def test_the_figure_is_drawn_the_same_each_time(pages, findings):
         ("``a``", "`a`"),
     ],
 )
-def test_docstrings_become_markdown(pages, text, wanted):
-    assert pages.prose(text) == wanted
+def test_docstrings_become_markdown(docs, text, wanted):
+    assert docs["page_parts"].prose(text) == wanted
