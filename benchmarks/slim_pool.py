@@ -1,6 +1,7 @@
 """Pool runs of slim over tasks and seeds: what was gained and lost, also from committed records.
 
-    python benchmarks/slim_pool.py benchmarks/results --tasks sst2,mrpc,mpqa --page docs/slim.md
+    python benchmarks/slim_pool.py benchmarks/results --tasks sst2,mrpc,mpqa \\
+        --page docs/explanation/slim-results.md
 
 Nothing is run: each ``slim-TASK-seed-SEED-MACHINE-DATE`` below the folder is one finished run.
 Speeds are over the fastest dense form, in our fastest engine, averaged on a logarithmic scale, a
@@ -29,16 +30,20 @@ from sparing.core.rounding import rounded_down
 from sparing.experiment.run import write_atomically
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
-from sparing.report.wording import count_of
 from sparing.slim.steps import DENSE
 from sparing.slim.verify import ANSWERS
 
 OURS, INT8, STATIC = "slim", "slim int8", "static"
 ARMS = (OURS, INT8, STATIC)
-NAMED = {OURS: "slim", INT8: "slim, INT8", STATIC: "fixed control"}
+NAMED = {OURS: "slim", INT8: "slim, INT8", STATIC: "static pruned model"}
 BATCHES = (1, 8)
 RECORDS = "records.jsonl"
 HEADS = ("task", "seed", "form", "speed, batch 1", "speed, batch 8", "difference, points", "90 %")
+TOTALS = (
+    *("form", "runs", "test examples", "speed, batch 1", "speed, batch 8", "over dense INT8"),
+    *("difference, points", "above, 95 %", "holds for other"),
+)
+POOLED = "Pooled over tasks and seeds, in accuracy:"
 
 
 def forms(records: Iterable[Record], name: str, arm: str, batch: int) -> list[Record]:
@@ -128,32 +133,26 @@ def speeds(
     return exp(mean(logs)) if logs else None
 
 
-def summary(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Path]]) -> list[str]:
-    """A sentence for each form: its speeds over all tasks and its pooled accuracy."""
-    told = []
+def totals(
+    rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Path]]
+) -> list[tuple[str, ...]]:
+    """A line for each form: its speeds over all tasks and its pooled accuracy."""
+    lines = []
     for arm in ARMS:
         total = pooled(folders, arm)
         if total is None:
             continue
-        parts = [
-            f"{value:.2f} times as fast at batch {batch}"
-            for batch in BATCHES
-            if (value := speeds(rows, arm, batch)) is not None
-        ]
-        if (value := speeds(rows, arm, 1, "int8_speed_up")) is not None and arm == INT8:
-            parts.append(f"{value:.2f} times as fast as the dense model's own INT8 form")
-        told.append(
-            f"{NAMED[arm]} over {count_of(total.runs, 'run')} and {total.examples:,} test "
-            "examples: "
-            f"{', '.join(parts)}, at {100 * total.value:+.2f} points of accuracy, with 95 % "
-            f"confidence above {_above(total)}{_alone(total)}"
-        )
+        factors = [speeds(rows, arm, batch) for batch in BATCHES]
+        factors.append(speeds(rows, arm, 1, "int8_speed_up") if arm == INT8 else None)
+        shown = ["–" if value is None else f"{value:.2f}" for value in factors]
+        difference = f"{100 * total.value:+.2f}"
+        lines.append((NAMED[arm], *_counts(total), *shown, difference, _above(total), _of(total)))
         if arm == STATIC:
-            told += _beside(folders, arm)
-    return told
+            lines += _beside(folders, arm)
+    return lines
 
 
-def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
+def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[tuple[str, ...]]:
     """Slim over the runs that have this arm, and the difference of the two."""
     runs = {
         task: [place for place in places if gaps_of(place, arm) is not None]
@@ -163,19 +162,22 @@ def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[str]:
     if ours is None or gap is None:
         return []
     low, high = (100 * end for end in gap.interval)
+    value = f"{100 * ours.value:+.2f}"
+    less = f"{100 * gap.value:+.2f} ({low:+.2f} to {high:+.2f})"
+    blank = ("–",) * 3
     return [
-        f"{NAMED[OURS]} over the same {count_of(ours.runs, 'run')}: at {100 * ours.value:+.2f} "
-        f"points, above {_above(ours)}; less the {NAMED[arm]} {100 * gap.value:+.2f} "
-        f"({low:+.2f} to {high:+.2f}, 95 %){_alone(gap)}"
+        (f"{NAMED[OURS]}, same runs", *_counts(ours), *blank, value, _above(ours), _of(ours)),
+        (f"{NAMED[OURS]} less {NAMED[arm]}", *_counts(gap), *blank, less, "–", _of(gap)),
     ]
 
 
-def _alone(total: PooledDifference) -> str:
-    """Of what the bound does not speak, where a task was trained once."""
-    if total.of_other_trainings:
-        return ""
-    tasks = "one task has" if total.single == 1 else f"{total.single} tasks have"
-    return f" for other examples, not for other trainings: {tasks} one training"
+def _counts(total: PooledDifference) -> tuple[str, str]:
+    return str(total.runs), f"{total.examples:,}"
+
+
+def _of(total: PooledDifference) -> str:
+    """What interval and bound hold for: a task that was trained once says nothing of trainings."""
+    return "examples and trainings" if total.of_other_trainings else "examples alone"
 
 
 def _above(total: PooledDifference) -> str:
@@ -207,8 +209,8 @@ def _speed(row: Mapping[str, Any]) -> str:
 
 def show(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Path]]) -> str:
     """The runs and what they come to, in markdown."""
-    told = "\n".join(f"- {line}" for line in summary(rows, folders))
-    return f"{plain_table(HEADS, lines_of(rows))}\n\n{told}"
+    pooled_table = plain_table(TOTALS, totals(rows, folders))
+    return f"{plain_table(HEADS, lines_of(rows))}\n\n{POOLED}\n\n{pooled_table}"
 
 
 def write_summary(

@@ -50,9 +50,10 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     assert (found.value, found.examples, found.runs) == (pytest.approx(-0.25), 8, 2)
     assert slim_pool.pooled(folders, "static").examples == 4
     assert slim_pool.pooled(folders, "slim int8") is None
-    (told,) = slim_pool._beside(folders, "static")
-    assert told.startswith("slim over the same 1 run: at -50.00 points")
-    assert "less the fixed control -50.00" in told
+    ours, less = slim_pool._beside(folders, "static")
+    assert (ours[0], ours[1], ours[6]) == ("slim, same runs", "1", "-50.00")
+    assert less[0] == "slim less static pruned model"
+    assert less[6].startswith("-50.00 (")
     assert slim_pool._beside(folders, "slim int8") == []
 
 
@@ -110,7 +111,8 @@ def test_recorded_runs_are_pooled_without_running_anything(
     slim_pool.main()
     told = capsys.readouterr().out
     assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in told
-    assert "slim over 1 run and 4 test examples: 2.00 times as fast at batch 1" in told
+    total = "| slim | 1 | 4 | 2.00 | – | – | -25.00 | -83.84 | examples alone |"
+    assert total in told
     assert page.read_text() == (
         f"a\n<!-- slim tasks: begin -->\n{told}<!-- slim tasks: end -->\nb\n"
     )
@@ -138,20 +140,28 @@ def test_recorded_runs_are_pooled_without_running_anything(
     assert page.read_text() == "no marks"
 
 
-def test_the_page_tells_what_the_records_say(slim_pool):
+@pytest.mark.parametrize(
+    ("prefix", "tasks"),
+    [
+        ("slim", ("sst2", "mrpc", "mpqa")),
+        ("slim-again", ("sst2", "mrpc", "mpqa")),
+        ("slim-third", ("sst2", "mrpc", "mpqa", "imdb")),
+    ],
+)
+def test_the_page_has_what_the_records_say(slim_pool, prefix, tasks):
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "slim.md").read_text(encoding="utf-8")
-    tasks = ("sst2", "mrpc", "mpqa")
-    places = {
-        t: [slim_pool.recorded(root / "benchmarks/results", t, n) for n in range(3)] for t in tasks
-    }
+    page = (root / "docs" / "explanation" / "slim-results.md").read_text(encoding="utf-8")
+    results = root / "benchmarks/results"
+    folders = {task: sorted(results.glob(f"{prefix}-{task}-seed-*")) for task in tasks}
     rows = [
         row
         for task in tasks
-        for seed, place in enumerate(places[task])
-        for row in slim_pool.rows_of(RecordLog(place / "records.jsonl").read(), task, seed)
+        for path in folders[task]
+        for row in slim_pool.rows_of(RecordLog(path / "records.jsonl").read(), task, seed_of(path))
     ]
-    for line in slim_pool.lines_of(rows):
-        assert "| " + " | ".join(line) + " |" in page
-    for sentence in slim_pool.summary(rows, places):
-        assert sentence in page
+    _, _, rest = page.partition(f"<!-- {prefix} tasks: begin -->\n")
+    assert rest.partition(f"\n<!-- {prefix} tasks: end -->")[0] == slim_pool.show(rows, folders)
+
+
+def seed_of(folder):
+    return int(folder.name.partition("-seed-")[2].partition("-")[0])
