@@ -108,7 +108,7 @@ def mechanism_page(name: str, findings: Findings | None) -> str:
         formula = " ".join(sections["Formula"].replace("``", "").split())
         parts.append(f"```text\n{textwrap.fill(formula, 88)}\n```")
     parts += [
-        f"**{title}.** {prose(sections[title])}"
+        f"**{title}.** {prose(_opened(title, sections[title]))}"
         for title in ("Symbols", "Cost", "Source", "What differs")
         if title in sections
     ]
@@ -119,6 +119,13 @@ def mechanism_page(name: str, findings: Findings | None) -> str:
     if findings is not None and findings.curve(name):
         parts += ["## Measured speed", *_measured(name, findings)]
     return "\n\n".join(parts) + "\n"
+
+
+def _opened(title: str, text: str) -> str:
+    """With a capital, unless it begins with a symbol."""
+    first = text.split(maxsplit=1)[0]
+    is_symbol = title == "Symbols" and (len(first) == 1 or not first.isalpha())
+    return text if is_symbol else text[:1].upper() + text[1:]
 
 
 def _usage(name: str, options: dict[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 from sparing.report.markdown import escape
 
 DASH = "\N{EN DASH}"
+UNBROKEN_DASH = f"\N{WORD JOINER}{DASH}\N{WORD JOINER}"  # an interval stays on one line
 TIMES = "\N{MULTIPLICATION SIGN}"
 Row = list[str]
 
@@ -43,7 +44,8 @@ def spread(value: Quartiles | None) -> str:
     """A ratio with its quartiles."""
     if value is None:
         return DASH
-    return f"{plain(value.middle)}{TIMES} [{plain(value.low)}{DASH}{plain(value.high)}]"
+    interval = f"[{plain(value.low)}{UNBROKEN_DASH}{plain(value.high)}]"
+    return f"{plain(value.middle)}{TIMES} {interval}"
 
 
 def number(value: float | None, unit: str = "") -> str:

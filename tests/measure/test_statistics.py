@@ -88,7 +88,7 @@ def test_the_bootstrap_begins_at_the_stated_number_of_pairs(ratio, fewest):
 
 @pytest.mark.parametrize(("count", "spread"), [(5, 0.05), (10, 0.1), (20, 0.1)])
 def test_an_effect_of_ten_percent_is_found_with_the_stated_power(count, spread):
-    """The power of a paired t test on logs, stated in docs/measuring.md: 88, 76 and 98 %."""
+    """The power of a paired t test on logs, stated in docs/explanation/statistics.md."""
     shift = math.log(1.1) / (spread / math.sqrt(count))
     limit = stats.t.ppf(0.975, count - 1)
     stated = stats.nct.sf(limit, count - 1, shift)
