@@ -1,7 +1,6 @@
 """Pool runs of slim over tasks and seeds: what was gained and lost, also from committed records.
 
-    python benchmarks/slim_pool.py benchmarks/results --tasks sst2,mrpc,mpqa \\
-        --page docs/explanation/slim-results.md
+    python benchmarks/slim_pool.py benchmarks/results --tasks sst2,mrpc,mpqa
 
 Nothing is run: each ``slim-TASK-seed-SEED-MACHINE-DATE`` below the folder is one finished run.
 Speeds are over the fastest dense form, in our fastest engine, averaged on a logarithmic scale, a

@@ -43,6 +43,7 @@ autodoc_class_signature = "mixed"
 add_module_names = False
 python_maximum_signature_line_length = 80
 
+smartquotes = False  # options and formulas stay as they are written
 copybutton_exclude = ".linenos, .gp"
 html_theme = "furo"
 html_title = f"sparing {release}"

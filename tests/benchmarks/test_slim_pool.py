@@ -159,8 +159,8 @@ def test_the_page_has_what_the_records_say(slim_pool, prefix, tasks):
         for path in folders[task]
         for row in slim_pool.rows_of(RecordLog(path / "records.jsonl").read(), task, seed_of(path))
     ]
-    _, _, rest = page.partition(f"<!-- {prefix} tasks: begin -->\n")
-    assert rest.partition(f"\n<!-- {prefix} tasks: end -->")[0] == slim_pool.show(rows, folders)
+    _, _, rest = page.partition(f"<!-- generated: {prefix} tasks -->\n\n")
+    assert rest.partition("\n\n<!-- end -->")[0] == slim_pool.show(rows, folders)
 
 
 def seed_of(folder):
