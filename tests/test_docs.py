@@ -10,15 +10,18 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import typer
 
+import sparing
 from sparing.cli import application, main
 from sparing.core.catalogue import MECHANISMS
 from sparing.experiment.installed import study_names
+from sparing.slim.options import Options
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -249,6 +252,35 @@ def generated(site):
 
 def test_the_generated_pages_are_those_that_are_linked(generated):
     assert set(generated) == generated_names()
+
+
+def test_the_examples_of_the_generated_pages_run(generated):
+    blocks = [block for text in generated.values() for block in PYTHON.findall(text)]
+    assert len(blocks) == len(MECHANISMS.names())
+    for block in blocks:
+        exec(compile(block, "generated", "exec"), {"__name__": "example"})
+
+
+def test_a_page_is_the_same_each_time(site, generated):
+    again = importlib.import_module("mechanism_pages")
+    findings = again.read(again.newest())
+    for name in ("kerformer", "bigbird"):  # both sample when they are built
+        page = generated[f"reference/mechanisms/{name}.md"]
+        assert again.mechanism_page(name, findings) == page
+
+
+def test_every_public_name_is_documented():
+    text = "".join(path.read_text() for path in (DOCS / "reference" / "api").glob("*.md"))
+    documented = set(re.findall(r"^\.\. auto\w+:: sparing\.(\w+)$", text, re.M))
+    packages = {"__version__", "mechanisms", "testing"}  # testing has a page of its own
+    assert set(sparing.__all__) - packages == documented
+
+
+def test_the_settings_of_slim_exist():
+    _, _, settings = WRITTEN["how-to/slim.md"].read_text().partition("## Settings")
+    named = set(re.findall(r"`(\w+)=", settings.partition("## ")[0]))
+    assert "static_control" in named
+    assert named <= {field.name for field in fields(Options)}
 
 
 def test_the_page_of_a_mechanism_has_what_show_prints(generated):
