@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # the usual one for Linux brings CUDA, several GB. `make demo TORCH=torch==2.14.1` takes another.
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-all check docs clean
+.PHONY: demo test test-all check clean
 
 demo: $(READY)
 	$(RUN)/sparing compare digits --mechanisms softmax,window,linear,kerformer,linformer \
@@ -28,12 +28,6 @@ check: $(READY)
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-# The documentation as a site; a warning is an error.
-docs: $(READY)
-	$(PIP) --quiet -e ".[docs]" -e papers
-	$(RUN)/python -m sphinx -W --keep-going -q -b html docs build/docs
-	@echo "the site is in build/docs/index.html"
-
 $(READY): pyproject.toml papers/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("sparing needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
@@ -41,4 +35,11 @@ $(READY): pyproject.toml papers/pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build/docs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+
+# The documentation as a site; a warning is an error.
+.PHONY: docs
+docs: $(READY)
+	$(PIP) --quiet -e ".[docs]" -e papers
+	$(RUN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"

@@ -206,7 +206,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def write_page(page: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Put the table of all seeds between the marks of a page."""
-    heads = ("Set", "sums", "exact, by seed", "least Wilson bound, 95 %")
+    heads = ("Sums", "asked", "right, by seed", "least Wilson bound, 95 %")
     lines = []
     for name in rows[0]["suites"]:
         for way in rows[0]["suites"][name]:

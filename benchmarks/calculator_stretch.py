@@ -180,7 +180,7 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def write_page(page: Path, content: dict[str, Any]) -> None:
     """Put the table between the marks of a page."""
-    head = ("Trial", "seed", "evaluated on", "sums", "percent right", "95 % interval")
+    head = ("Trial", "seed", "asked of", "sums", "percent right", "95 % interval")
     put_between(page, "calculator stretch", plain_table(head, rows_of(content)))
 
 
@@ -209,7 +209,7 @@ def main() -> None:
                 content["trials"].append({**own, "recipe": asdict(CalculatorRecipe()), **found})
                 given.output.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(given.output, json.dumps(content, indent=1) + "\n")
-    table = Table("trial", "seed", "evaluated on", "sums", "percent", "interval", box=None)
+    table = Table("trial", "seed", "asked of", "sums", "percent", "interval", box=None)
     for row in rows_of(content):
         table.add_row(*row)
     Console(width=120).print(table)

@@ -9,11 +9,8 @@ from sparing.experiment.run import write_atomically
 
 def put_between(page: Path, name: str, content: str) -> None:
     """Put the content between the marks of this name; a page without them is left as it is."""
-    text = page.read_text(encoding="utf-8")
-    begin, end = f"<!-- generated: {name} -->\n", "\n<!-- end -->"
-    if begin not in text:
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, found, rest = text.partition(begin)
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
     _, ended, after = rest.partition(end)
     if not (found and ended):
         raise SystemExit(f"{page} has no lines {begin} and {end}")

@@ -210,7 +210,9 @@ def summary(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The table."""
-    table = Table("tokens by", "share or weight", "FLOPs", "score", "gain at equal FLOPs", box=None)
+    table = Table(
+        "tokens by", "share or weight", "arithmetic", "score", "gain at equal arithmetic", box=None
+    )
     for row in rows:
         better = "-"
         if row["gain"] is not None:
@@ -231,7 +233,7 @@ def _around(half: float | None) -> str:
 
 def table_of(content: dict[str, Any]) -> str:
     """The table as Markdown, for a page."""
-    heads = ("tokens by", "share, or weight of the loss", "FLOPs", content["metric"], "gain")
+    heads = ("tokens by", "share, or weight of the loss", "arithmetic", content["metric"], "gain")
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for row in content["summary"]:
         gain = "–"

@@ -33,20 +33,27 @@ def _first(verb: Any) -> str:
 
 
 def verb_page(name: str, verb: Any) -> str:
-    """Usage, arguments and options of one verb."""
+    """Usage, arguments and options of one verb, and of each of its sub-commands."""
+    parts = [f"# sparing {name}"]
+    parts += [prose(paragraph) for paragraph in str(verb.help).split("\n\n")]
+    if not hasattr(verb, "commands"):
+        return "\n\n".join([*parts, *_usage(name, verb)]) + "\n"
+    for part, command in verb.commands.items():
+        parts += [f"## {part}", prose(_first(command)), *_usage(f"{name} {part}", command)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _usage(name: str, verb: Any) -> list[str]:
     arguments = [p for p in verb.params if p.param_type_name == "argument"]
     options = [p for p in verb.params if p.param_type_name == "option" and not p.hidden]
     shown = " ".join(_argument(p) for p in arguments)
-    parts = [f"# sparing {name}"]
-    parts += [prose(paragraph) for paragraph in str(verb.help).split("\n\n")]
-    parts.append(f"```text\nsparing {name} [OPTIONS] {shown}".rstrip() + "\n```")
+    parts = [f"```text\nsparing {name} [OPTIONS] {shown}".rstrip() + "\n```"]
     if arguments:
         rows = [[f"`{p.name.upper()}`", *_described(p)] for p in arguments]
         parts.append(table(["Argument", "Meaning", "Default"], rows))
     rows = [[_names(p), *_described(p)] for p in options]
     rows.append(["`--help`, `-h`", "Show this text and exit.", ""])
-    parts.append(table(["Option", "Meaning", "Default"], rows))
-    return "\n\n".join(parts) + "\n"
+    return [*parts, table(["Option", "Meaning", "Default"], rows)]
 
 
 def _argument(parameter: Any) -> str:
