@@ -1,0 +1,163 @@
+"""The tables of ``docs/papers`` as Markdown, by the names that stand in the pages' markers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sparing.core.errors import DataError
+from sparing.experiment.claims import GoalResult
+from sparing.report import wording
+from sparing.report.blocks import Block, missing_cells
+from sparing.report.markdown import escape, plain_table
+from sparing.report.sections import Pair, Part, Section
+from sparing_papers.overview.rows import Excerpt, Paper, Row, papers
+from sparing_papers.overview.verdicts import MET, MISSED, UNDECIDED, VERDICTS, Answer, Results
+
+FEW = 2  # as many answers are shown one by one
+HEADS = ("In the paper", "It says", "Verdict", "Measured, or why not", "Run", "Command", "Code")
+LEADS = ("In the paper", "It says", "Verdict", "Measured")
+POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
+FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_of_bytes}
+
+
+def paper_tables(folder: Path) -> dict[str, str]:
+    """Every table of ``docs/papers``, from the runs in ``folder``."""
+    results = [Results(paper, folder) for paper in papers()]
+    tables = {"papers": _overview(results)}
+    for of_paper in results:
+        study = of_paper.paper.study
+        tables[f"{study} rows"] = _rows(of_paper)
+        tables[f"{study} runs"] = _runs(of_paper)
+        tables[f"{study} claims"] = _leads(of_paper)
+        tables |= {f"{study} {e.name}": _excerpt(of_paper, e) for e in of_paper.paper.excerpts}
+    return tables
+
+
+def _overview(results: Sequence[Results]) -> str:
+    """How many rows of each paper have each verdict."""
+    lines = []
+    for of_paper in results:
+        counts = Counter(of_paper.verdict(row) for row in of_paper.paper.rows)
+        link = f"[{of_paper.paper.title}]({of_paper.paper.study}.md)"
+        total = len(of_paper.paper.rows)
+        lines.append([link, *(str(counts[verdict]) for verdict in VERDICTS), str(total)])
+    sums = [str(sum(int(line[column]) for line in lines)) for column in range(1, len(lines[0]))]
+    return _table(["Paper", *VERDICTS, "rows"], [*lines, ["all", *sums]])
+
+
+def _rows(results: Results) -> str:
+    """Every row of one paper."""
+    lines = []
+    for row in results.paper.rows:
+        remark = "; ".join(filter(None, (_measured(results, row), row.reason, row.note)))
+        texts = [escape(text) for text in (row.id, row.says, results.verdict(row), remark)]
+        lines.append([*texts, _where(results.paper, row), _code(row.command), _modules(row)])
+    return _table(HEADS, lines)
+
+
+def _leads(results: Results) -> str:
+    """The rows that the paper's own page shows."""
+    lines = [
+        (row.id, row.says, results.verdict(row), _measured(results, row) or row.reason)
+        for row in results.paper.rows
+        if row.lead
+    ]
+    return plain_table(LEADS, lines)
+
+
+def _runs(results: Results) -> str:
+    """What each committed run of one paper holds, and how much of its plan."""
+    lines = []
+    for name, run in results.runs.items():
+        planned = len(run.config.get("cells") or [])
+        done = f"{planned - len(missing_cells(run)):,} of {planned:,}"
+        _, *headline = results.page(name).headline
+        lines.append([_link(results.paper, name), escape(", ".join(headline)), done])
+    return _table(("Run", "Tasks, seeds and date", "Cells done"), lines)
+
+
+def _measured(results: Results, row: Row) -> str:
+    """A few answers with their values, many as counts by verdict."""
+    answers = results.answers(row)
+    if len(answers) <= FEW:
+        several = len({answer.run for answer in answers}) > 1
+        return "; ".join(_value(answer, named=several) for answer in answers)
+    counts = Counter(_word(answer.result) for answer in answers)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
+def _value(answer: Answer, *, named: bool) -> str:
+    """The value with its interval, and the target that it is held against."""
+    result = answer.result
+    if result.value is None:
+        return "not reached"
+    spread = result.interval is not None and result.interval[0] < result.interval[1]
+    ends = result.interval if spread else None
+    text = f"{_amount(result, result.value, ends)}, target {_amount(result, result.target)}"
+    return f"{answer.run}: {text}" if named else text
+
+
+def _amount(result: GoalResult, value: float, ends: tuple[float, float] | None = None) -> str:
+    """A number in its unit: points for differences, per cent for shares that are kept."""
+    if result.unit in POINTS and abs(result.target) < LARGEST_DIFFERENCE:
+        shown = f"{wording.points(value, *(ends or ()))} points"
+        return shown if ends is None else f"{shown} ({wording.points_interval(value, ends)})"
+    form = FORMS.get(result.unit, wording.trimmed)
+    unit = "" if result.unit in (*FORMS, "", "ratio") else f" {result.unit}"
+    shown = f"{form(value)}{unit}"
+    return shown if ends is None else f"{shown} ({form(ends[0])} to {form(ends[1])})"
+
+
+def _word(result: GoalResult) -> str:
+    return {True: MET, False: MISSED}.get(result.met, UNDECIDED)  # type: ignore[call-overload]
+
+
+def _where(paper: Paper, row: Row) -> str:
+    links = ", ".join(_link(paper, name) for name in row.runs)
+    return ": ".join(filter(None, (links, escape(row.at))))
+
+
+def _link(paper: Paper, name: str) -> str:
+    return f"[{escape(name)}](../../papers/results/{paper.runs[name]})"
+
+
+def _modules(row: Row) -> str:
+    return ", ".join(map(_code, row.here))
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _excerpt(results: Results, excerpt: Excerpt) -> str:
+    """Some rows and columns of a table of a run's page."""
+    block = next(
+        (b for b in _blocks(results.page(excerpt.run).sections) if b.key == excerpt.block), None
+    )
+    if block is None:
+        raise DataError(f"the page of run {excerpt.run!r} has no table {excerpt.block!r}")
+    heads = excerpt.columns or block.heads
+    unknown = [name for name in heads if name not in block.heads]
+    names = [row[0] for row in block.rows]
+    unknown += [name for name in excerpt.rows if name not in names]
+    if unknown:
+        raise DataError(f"table {excerpt.block!r} of run {excerpt.run!r} has no {unknown}")
+    places = [block.heads.index(name) for name in heads]
+    chosen = [block.rows[names.index(name)] for name in excerpt.rows] or list(block.rows)
+    return plain_table(heads, [[row[place] for place in places] for row in chosen])
+
+
+def _blocks(parts: Sequence[Part]) -> Iterator[Block]:
+    for part in parts:
+        if isinstance(part, Block):
+            yield part
+        elif isinstance(part, Section | Pair):
+            yield from _blocks(part.parts if isinstance(part, Section) else part.sections)
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table whose cells are Markdown already."""
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
