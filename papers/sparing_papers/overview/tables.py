@@ -15,6 +15,7 @@ from sparing.report.sections import Pair, Part, Section
 from sparing_papers.overview.rows import Excerpt, Paper, Row, papers
 from sparing_papers.overview.verdicts import MET, MISSED, UNDECIDED, VERDICTS, Answer, Results
 
+ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
 FEW = 2  # as many answers are shown one by one
 HEADS = ("In the paper", "It says", "Verdict", "Measured, or why not", "Run", "Command", "Code")
 LEADS = ("In the paper", "It says", "Verdict", "Measured")
@@ -27,12 +28,16 @@ def paper_tables(folder: Path) -> dict[str, str]:
     results = [Results(paper, folder) for paper in papers()]
     tables = {"papers": _overview(results)}
     for of_paper in results:
-        study = of_paper.paper.study
-        tables[f"{study} rows"] = _rows(of_paper)
-        tables[f"{study} runs"] = _runs(of_paper)
-        tables[f"{study} claims"] = _leads(of_paper)
-        tables |= {f"{study} {e.name}": _excerpt(of_paper, e) for e in of_paper.paper.excerpts}
+        made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
+        made += [_excerpt(of_paper, excerpt) for excerpt in of_paper.paper.excerpts]
+        tables |= dict(zip(names_of(of_paper.paper), made, strict=True))
     return tables
+
+
+def names_of(paper: Paper) -> list[str]:
+    """The names of one paper's tables."""
+    kinds = (ROWS, RUNS, CLAIMS, *(excerpt.name for excerpt in paper.excerpts))
+    return [f"{paper.study} {kind}" for kind in kinds]
 
 
 def _overview(results: Sequence[Results]) -> str:
@@ -53,7 +58,7 @@ def _rows(results: Results) -> str:
     for row in results.paper.rows:
         remark = "; ".join(filter(None, (_measured(results, row), row.reason, row.note)))
         texts = [escape(text) for text in (row.id, row.says, results.verdict(row), remark)]
-        lines.append([*texts, _where(results.paper, row), _code(row.command), _modules(row)])
+        lines.append([*texts, _where(row), _code(row.command), _modules(row)])
     return _table(HEADS, lines)
 
 
@@ -74,8 +79,9 @@ def _runs(results: Results) -> str:
         planned = len(run.config.get("cells") or [])
         done = f"{planned - len(missing_cells(run)):,} of {planned:,}"
         _, *headline = results.page(name).headline
-        lines.append([_link(results.paper, name), escape(", ".join(headline)), done])
-    return _table(("Run", "Tasks, seeds and date", "Cells done"), lines)
+        folder = _code(results.paper.runs[name])
+        lines.append([escape(name), escape(", ".join(headline)), done, folder])
+    return _table(("Run", "What it holds", "Cells done", "Folder"), lines)
 
 
 def _measured(results: Results, row: Row) -> str:
@@ -114,13 +120,8 @@ def _word(result: GoalResult) -> str:
     return {True: MET, False: MISSED}.get(result.met, UNDECIDED)  # type: ignore[call-overload]
 
 
-def _where(paper: Paper, row: Row) -> str:
-    links = ", ".join(_link(paper, name) for name in row.runs)
-    return ": ".join(filter(None, (links, escape(row.at))))
-
-
-def _link(paper: Paper, name: str) -> str:
-    return f"[{escape(name)}](../../papers/results/{paper.runs[name]})"
+def _where(row: Row) -> str:
+    return escape(": ".join(filter(None, (", ".join(row.runs), row.at))))
 
 
 def _modules(row: Row) -> str:

@@ -1,0 +1,124 @@
+"""Write every generated table of the documentation again, from the committed runs.
+
+    make tables
+
+A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``: README.md and all
+pages below docs are searched for these lines, so a page may be moved or renamed. Nothing is
+measured. docs/mechanisms.md is written by mechanisms_page.py as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import calculator
+import calculator_controls
+import calculator_stretch
+import slim_pool
+import token_gates
+from sparing.core.writing import write_atomically
+from sparing.experiment.registry import find_study
+from sparing.report.run import read_run
+from sparing_papers.overview.rows import papers
+from sparing_papers.overview.tables import names_of, paper_tables
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARKED = re.compile(r"(<!-- generated: ([^\n]+?) -->)\n.*?(<!-- end -->)", re.DOTALL)
+COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Peak memory", "Inference")
+Tables = Mapping[str, Callable[[], str]]
+
+
+def pages() -> Iterator[Path]:
+    """The pages that may hold generated tables."""
+    yield ROOT / "README.md"
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """How each table is made, by the name in its marker."""
+    of_papers = cache(lambda: paper_tables(ROOT / "papers" / "results"))
+    slim = {"slim": ("sst2", "mrpc", "mpqa"), "slim-again": ("sst2", "mrpc", "mpqa")}
+    slim["slim-third"] = (*slim["slim"], "imdb")
+    return {
+        "demo table": demo_table,
+        **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
+        "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
+        "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
+        "calculator controls": lambda: calculator_controls.markdown(
+            _json("calculator-controls-*.json")["rows"]
+        ),
+        "calculator stretch": lambda: calculator_stretch.markdown(
+            _json("calculator-stretch-*.json")
+        ),
+        **{
+            name: partial(lambda chosen: of_papers()[chosen], name)
+            for paper in papers()
+            for name in ("papers", *names_of(paper))
+        },
+    }
+
+
+def filled(text: str, known: Tables) -> str:
+    """A page with every generated table in it written again."""
+
+    def table(match: re.Match[str]) -> str:
+        opening, name, closing = match.groups()
+        if name not in known:
+            raise SystemExit(f"no table is called {name!r}; there are: {', '.join(sorted(known))}")
+        return f"{opening}\n\n{known[name]()}\n\n{closing}"
+
+    new, count = MARKED.subn(table, text)
+    if count != text.count("<!-- generated:"):
+        raise SystemExit("a line <!-- generated: NAME --> has no line <!-- end --> after it")
+    return new
+
+
+def demo_table() -> str:
+    """The verdict of the demo's page, some columns of its table of arms, and where it was run."""
+    run = read_run(RESULTS / "demo")
+    page = find_study("compare").page(run).markdown
+    verdict = re.split(r"^## ", page, flags=re.MULTILINE)[0].split("\n\n", 2)[2].strip()
+    section = re.search(r"^## All arms.*?\n\n(\|.*?)\n\n", page, re.MULTILINE | re.DOTALL)
+    if section is None:
+        raise SystemExit("the page of the demo has no table of arms")
+    rows = [line.strip("| ").split(" | ") for line in section.group(1).splitlines()]
+    chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
+    lines = ["| " + " | ".join(row[i] for i in chosen) + " |" for row in rows]
+    config = run.config
+    setting = (
+        f"Measured on {config['machine']['cpu']}, {config['threads']} thread, "
+        f"{config['started'][:10]}, commit {config['commit']}; "
+        "records in [benchmarks/results/demo](benchmarks/results/demo)."
+    )
+    return "\n".join([verdict, "", *lines, "", setting])
+
+
+def _pooled(prefix: str, tasks: tuple[str, ...]) -> str:
+    return slim_pool.markdown(slim_pool.recorded_runs(RESULTS, tasks, (0, 1, 2), prefix))
+
+
+def _json(pattern: str) -> Any:
+    """The one committed file of a name."""
+    (path,) = RESULTS.glob(pattern)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Rewrite the pages whose tables have changed, and name them."""
+    known = tables()
+    for page in pages():
+        old = page.read_text(encoding="utf-8")
+        new = filled(old, known)
+        if new != old:
+            write_atomically(page, new)
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
