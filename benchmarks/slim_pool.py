@@ -276,7 +276,9 @@ def main() -> None:
         runs = recorded_runs(given.records, tasks, seeds, given.prefix)
     else:
         pairs = [(task, seed) for task in tasks for seed in seeds]
-        runs = [(*pair, recorded(given.records, *pair, given.prefix)) for pair in pairs]
+        runs = [
+            (task, seed, recorded(given.records, task, seed, given.prefix)) for task, seed in pairs
+        ]
     rows, folders = pooled_rows(runs)
     print(show(rows, folders))
     if given.output is not None:

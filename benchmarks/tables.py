@@ -4,11 +4,12 @@
 
 A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``: README.md and all
 pages below docs are searched for these lines, so a page may be moved or renamed. Nothing is
-measured. docs/mechanisms.md is written by mechanisms_page.py as a whole.
+measured.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -111,13 +112,20 @@ def _json(pattern: str) -> Any:
 
 def main() -> None:
     """Rewrite the pages whose tables have changed, and name them."""
-    known = tables()
-    for page in pages():
-        old = page.read_text(encoding="utf-8")
-        new = filled(old, known)
-        if new != old:
-            write_atomically(page, new)
-            print(page.relative_to(ROOT))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail where one would change")
+    check, known = parser.parse_args().check, tables()
+    texts = {page: page.read_text(encoding="utf-8") for page in pages()}
+    fresh = {page: filled(text, known) for page, text in texts.items()}
+    changed = [page for page in texts if fresh[page] != texts[page]]
+    for page in changed:
+        print(page.relative_to(ROOT))
+        if not check:
+            write_atomically(page, fresh[page])
+    if check and changed:
+        raise SystemExit(
+            "the tables of these pages are not those of the committed runs: make tables"
+        )
 
 
 if __name__ == "__main__":

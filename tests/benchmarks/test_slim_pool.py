@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -95,6 +94,8 @@ def test_recorded_runs_are_pooled_without_running_anything(
         tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
         {"dense": [True, True, True, False], "slim": [True, True, False, False]},
     )
+    config = {"study": "slim", "arms": ["slim"], "baseline": "dense"}
+    (place / "config.json").write_text(json.dumps(config))
     labels = {"arm": "slim", "engine": "eager", "batch": 1, "metric": "f1"}
     RecordLog(place / "records.jsonl").append(
         [
@@ -102,18 +103,13 @@ def test_recorded_runs_are_pooled_without_running_anything(
             Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
         ]
     )
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- slim tasks: begin -->\nold\n<!-- slim tasks: end -->\nb\n")
     output = tmp_path / "summary.json"
-    called = [str(tmp_path), "--tasks", "sst2", "--page", str(page), "--output", str(output)]
+    called = [str(tmp_path), "--tasks", "sst2", "--output", str(output)]
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     slim_pool.main()
     told = capsys.readouterr().out
     assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in told
     assert "slim over 1 run and 4 test examples: 2.00 times as fast at batch 1" in told
-    assert page.read_text() == (
-        f"a\n<!-- slim tasks: begin -->\n{told}<!-- slim tasks: end -->\nb\n"
-    )
     assert json.loads(output.read_text())["pooled_accuracy"]["slim"]["value"] == -0.25
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
     with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
@@ -123,35 +119,11 @@ def test_recorded_runs_are_pooled_without_running_anything(
     slim_pool.main()
     assert capsys.readouterr().out == told
     again = place.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
-    page.write_text("<!-- slim-again tasks: begin -->\n<!-- slim-again tasks: end -->\n")
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial, "--prefix", "slim-again"])
     slim_pool.main()
-    assert told in page.read_text()
+    assert capsys.readouterr().out == told
     place = again.rename(place)
     (place / ANSWERS).unlink()
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
         slim_pool.main()
-    page.write_text("no marks")
-    with pytest.raises(SystemExit, match="has no lines"):
-        importlib.import_module("pages").put_between(page, "slim tasks", "new")
-    assert page.read_text() == "no marks"
-
-
-def test_the_page_tells_what_the_records_say(slim_pool):
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "slim.md").read_text(encoding="utf-8")
-    tasks = ("sst2", "mrpc", "mpqa")
-    places = {
-        t: [slim_pool.recorded(root / "benchmarks/results", t, n) for n in range(3)] for t in tasks
-    }
-    rows = [
-        row
-        for task in tasks
-        for seed, place in enumerate(places[task])
-        for row in slim_pool.rows_of(RecordLog(place / "records.jsonl").read(), task, seed)
-    ]
-    for line in slim_pool.lines_of(rows):
-        assert "| " + " | ".join(line) + " |" in page
-    for sentence in slim_pool.summary(rows, places):
-        assert sentence in page

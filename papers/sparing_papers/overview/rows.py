@@ -173,6 +173,4 @@ def _row(entry: dict[str, Any]) -> Row:
 
 
 def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
-    }
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sparing.core.errors import DataError
@@ -12,11 +12,19 @@ from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table
 from sparing.report.sections import Pair, Part, Section
-from sparing_papers.overview.rows import Excerpt, Paper, Row, papers
-from sparing_papers.overview.verdicts import MET, MISSED, UNDECIDED, VERDICTS, Answer, Results
+from sparing_papers.overview.rows import FILE, Excerpt, Paper, Row, papers
+from sparing_papers.overview.verdicts import (
+    MET,
+    MISSED,
+    UNDECIDED,
+    VERDICTS,
+    Answer,
+    Results,
+    faults,
+)
 
 ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
-FEW = 2  # as many answers are shown one by one
+FEW, LONGEST_LABEL = 2, 45  # answers shown one by one; characters before a value
 HEADS = ("In the paper", "It says", "Verdict", "Measured, or why not", "Run", "Command", "Code")
 LEADS = ("In the paper", "It says", "Verdict", "Measured")
 POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
@@ -24,8 +32,14 @@ FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_o
 
 
 def paper_tables(folder: Path) -> dict[str, str]:
-    """Every table of ``docs/papers``, from the runs in ``folder``."""
+    """Every table of ``docs/papers``, from the runs in ``folder``.
+
+    Raises ``DataError`` where rows and runs do not fit, such as a goal that no row names.
+    """
     results = [Results(paper, folder) for paper in papers()]
+    wrong = [f"{r.paper.study}: {fault}" for r in results for fault in faults(r)]
+    if wrong:
+        raise DataError(f"{FILE} of {'; of '.join(wrong)}")
     tables = {"papers": _overview(results)}
     for of_paper in results:
         made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
@@ -56,9 +70,10 @@ def _rows(results: Results) -> str:
     """Every row of one paper."""
     lines = []
     for row in results.paper.rows:
-        remark = "; ".join(filter(None, (_measured(results, row), row.reason, row.note)))
+        parts = (_measured(results, row), row.reason, row.note)
+        remark = ". ".join(part[0].upper() + part[1:] for part in parts if part)
         texts = [escape(text) for text in (row.id, row.says, results.verdict(row), remark)]
-        lines.append([*texts, _where(row), _code(row.command), _modules(row)])
+        lines.append([*texts, _where(row), _code(row.command), ", ".join(map(_code, row.here))])
     return _table(HEADS, lines)
 
 
@@ -78,54 +93,64 @@ def _runs(results: Results) -> str:
     for name, run in results.runs.items():
         planned = len(run.config.get("cells") or [])
         done = f"{planned - len(missing_cells(run)):,} of {planned:,}"
-        _, *headline = results.page(name).headline
-        folder = _code(results.paper.runs[name])
-        lines.append([escape(name), escape(", ".join(headline)), done, folder])
-    return _table(("Run", "What it holds", "Cells done", "Folder"), lines)
+        page = results.page(name)
+        facts = dict(page.facts)
+        holds = ", ".join(part for part in page.headline if part != results.paper.study)
+        texts = (name, holds, done, facts.get("accelerator") or facts["cpu"])
+        lines.append([*map(escape, texts), _code(results.paper.runs[name])])
+    return _table(("Run", "What it holds", "Cells done", "Machine", "Folder"), lines)
 
 
 def _measured(results: Results, row: Row) -> str:
     """A few answers with their values, many as counts by verdict."""
     answers = results.answers(row)
     if len(answers) <= FEW:
-        several = len({answer.run for answer in answers}) > 1
-        return "; ".join(_value(answer, named=several) for answer in answers)
+        return "; ".join(_value(answer, answers) for answer in answers)
     counts = Counter(_word(answer.result) for answer in answers)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
-def _value(answer: Answer, *, named: bool) -> str:
-    """The value with its interval, and the target that it is held against."""
+def _value(answer: Answer, answers: Sequence[Answer]) -> str:
+    """The value with its interval, and the target that it is held against.
+
+    Run and label stand before it where they tell it from the row's other answers.
+    """
     result = answer.result
+    before = [answer.run] if len({other.run for other in answers}) > 1 else []
+    before += [answer.label] if len({other.label for other in answers}) > 1 else []
+    words = f"{', '.join(before)}: " if before and len(" ".join(before)) < LONGEST_LABEL else ""
     if result.value is None:
-        return "not reached"
+        return f"{words}not reached"
     spread = result.interval is not None and result.interval[0] < result.interval[1]
     ends = result.interval if spread else None
-    text = f"{_amount(result, result.value, ends)}, target {_amount(result, result.target)}"
-    return f"{answer.run}: {text}" if named else text
+    target = _amount(result, result.target, form=wording.trimmed)
+    return f"{words}{_amount(result, result.value, ends)}, target {target}"
 
 
-def _amount(result: GoalResult, value: float, ends: tuple[float, float] | None = None) -> str:
+def _amount(
+    result: GoalResult,
+    value: float,
+    ends: tuple[float, float] | None = None,
+    form: Callable[[float], str] = wording.number,
+) -> str:
     """A number in its unit: points for differences, per cent for shares that are kept."""
     if result.unit in POINTS and abs(result.target) < LARGEST_DIFFERENCE:
         shown = f"{wording.points(value, *(ends or ()))} points"
         return shown if ends is None else f"{shown} ({wording.points_interval(value, ends)})"
-    form = FORMS.get(result.unit, wording.trimmed)
+    form = FORMS.get(result.unit, form)
     unit = "" if result.unit in (*FORMS, "", "ratio") else f" {result.unit}"
     shown = f"{form(value)}{unit}"
     return shown if ends is None else f"{shown} ({form(ends[0])} to {form(ends[1])})"
 
 
 def _word(result: GoalResult) -> str:
-    return {True: MET, False: MISSED}.get(result.met, UNDECIDED)  # type: ignore[call-overload]
+    if isinstance(result.met, bool):
+        return MET if result.met else MISSED
+    return UNDECIDED
 
 
 def _where(row: Row) -> str:
     return escape(": ".join(filter(None, (", ".join(row.runs), row.at))))
-
-
-def _modules(row: Row) -> str:
-    return ", ".join(map(_code, row.here))
 
 
 def _code(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -21,9 +21,10 @@ VERDICTS = (MET, MISSED, UNDECIDED, NOT_RUN, BUILT)
 
 @dataclass(frozen=True)
 class Answer:
-    """One goal or check in one run; ``run`` is the run's short name."""
+    """One goal or check in one run, by the run's short name; ``label`` tells it from others."""
 
     run: str
+    label: str
     result: GoalResult
 
 
@@ -57,7 +58,9 @@ class Results:
             run = self.runs[name]
             results = [_result(goal) for goal in run.goals if names(row, str(goal["name"]))]
             checked = decide([check.claim(row.id) for check in row.checks], run.table)
-            found += [Answer(name, r) for r in (*results, *checked) if _is_measured(r)]
+            labelled = [(result.name.partition(":")[0], result) for result in results]
+            labelled += [(result.name, result) for result in checked]
+            found += [Answer(name, *pair) for pair in labelled if _is_measured(pair[1])]
         return found
 
     def verdict(self, row: Row) -> str:
@@ -71,6 +74,28 @@ class Results:
         return MET if all(met is True for met in answers) else UNDECIDED
 
 
+def faults(results: Results) -> list[str]:
+    """What is wrong with a paper's rows: each line names the row, or the goal without one."""
+    rows, goals = results.paper.rows, results.goals()
+    unnamed = sorted(goal for goal in goals if not any(names(row, goal) for row in rows))
+    found = [f"no row names the goal {goal!r}" for goal in unnamed]
+    for row in rows:
+        found += [f"row {row.id!r} {fault}" for fault in _row_faults(results, row, goals)]
+    return found
+
+
+def _row_faults(results: Results, row: Row, goals: set[str]) -> Iterator[str]:
+    for pattern in row.goals:
+        if not any(fnmatchcase(goal, pattern) for goal in goals):
+            yield f"names no goal by {pattern!r}"
+    labels = {answer.label for answer in results.answers(row)}
+    for check in row.checks:
+        if check.text not in labels:
+            yield f"has no record for its check {check.text!r}"
+    if (results.verdict(row) == NOT_RUN) != bool(row.reason):
+        yield "was measured and has a reason why not" if row.reason else "needs a reason"
+
+
 def names(row: Row, goal: str) -> bool:
     """Whether the row names this goal."""
     return any(fnmatchcase(goal, pattern) for pattern in row.goals)
@@ -82,4 +107,6 @@ def _is_measured(result: GoalResult) -> bool:
 
 def _result(goal: Mapping[str, Any]) -> GoalResult:
     known = {field.name for field in fields(GoalResult)}
-    return GoalResult(**{name: value for name, value in goal.items() if name in known})
+    given = {name: value for name, value in goal.items() if name in known}
+    ends = given["interval"]
+    return GoalResult(**{**given, "interval": (ends[0], ends[1]) if ends else None})
