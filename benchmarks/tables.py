@@ -123,9 +123,7 @@ def main() -> None:
         if not check:
             write_atomically(page, fresh[page])
     if check and changed:
-        raise SystemExit(
-            "the tables of these pages are not those of the committed runs: make tables"
-        )
+        raise SystemExit("the tables of these pages are not those of the runs; run: make tables")
 
 
 if __name__ == "__main__":
