@@ -70,8 +70,8 @@ def _rows(results: Results) -> str:
     """Every row of one paper."""
     lines = []
     for row in results.paper.rows:
-        parts = (_measured(results, row), row.reason, row.note)
-        remark = ". ".join(part[0].upper() + part[1:] for part in parts if part)
+        remarks = [text[0].upper() + text[1:] for text in (row.reason, row.note) if text]
+        remark = ". ".join(filter(None, (_measured(results, row), *remarks)))
         texts = [escape(text) for text in (row.id, row.says, results.verdict(row), remark)]
         lines.append([*texts, _where(row), _code(row.command), ", ".join(map(_code, row.here))])
     return _table(HEADS, lines)
@@ -123,24 +123,32 @@ def _value(answer: Answer, answers: Sequence[Answer]) -> str:
         return f"{words}not reached"
     spread = result.interval is not None and result.interval[0] < result.interval[1]
     ends = result.interval if spread else None
-    target = _amount(result, result.target, form=wording.trimmed)
-    return f"{words}{_amount(result, result.value, ends)}, target {target}"
+    return f"{words}{_amount(result, result.value, ends)}, target {_target(result)}"
 
 
-def _amount(
-    result: GoalResult,
-    value: float,
-    ends: tuple[float, float] | None = None,
-    form: Callable[[float], str] = wording.number,
-) -> str:
-    """A number in its unit: points for differences, per cent for shares that are kept."""
-    if result.unit in POINTS and abs(result.target) < LARGEST_DIFFERENCE:
+def _target(result: GoalResult) -> str:
+    if _is_difference(result):
+        return f"{wording.trimmed(100 * result.target)} points"
+    return _in_unit(result, wording.trimmed, result.target)
+
+
+def _amount(result: GoalResult, value: float, ends: tuple[float, float] | None) -> str:
+    """A measured number in its unit: points for differences, per cent for shares that are kept."""
+    if _is_difference(result):
         shown = f"{wording.points(value, *(ends or ()))} points"
         return shown if ends is None else f"{shown} ({wording.points_interval(value, ends)})"
-    form = FORMS.get(result.unit, form)
-    unit = "" if result.unit in (*FORMS, "", "ratio") else f" {result.unit}"
-    shown = f"{form(value)}{unit}"
+    form = FORMS.get(result.unit, wording.number)
+    shown = _in_unit(result, wording.number, value)
     return shown if ends is None else f"{shown} ({form(ends[0])} to {form(ends[1])})"
+
+
+def _is_difference(result: GoalResult) -> bool:
+    return result.unit in POINTS and abs(result.target) < LARGEST_DIFFERENCE
+
+
+def _in_unit(result: GoalResult, form: Callable[[float], str], value: float) -> str:
+    unit = "" if result.unit in (*FORMS, "", "ratio") else f" {result.unit}"
+    return f"{FORMS.get(result.unit, form)(value)}{unit}"
 
 
 def _word(result: GoalResult) -> str:
