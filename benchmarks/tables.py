@@ -20,18 +20,16 @@ from typing import Any
 import calculator
 import calculator_controls
 import calculator_stretch
+import readme_table
 import slim_pool
 import token_gates
 from sparing.core.writing import write_atomically
-from sparing.experiment.registry import find_study
-from sparing.report.run import read_run
 from sparing_papers.overview.rows import papers
-from sparing_papers.overview.tables import names_of, paper_tables
+from sparing_papers.overview.tables import OF_ALL, names_of, paper_tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- generated: ([^\n]+?) -->)\n.*?(<!-- end -->)", re.DOTALL)
-COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Peak memory", "Inference")
 Tables = Mapping[str, Callable[[], str]]
 
 
@@ -47,7 +45,7 @@ def tables() -> dict[str, Callable[[], str]]:
     slim = {"slim": ("sst2", "mrpc", "mpqa"), "slim-again": ("sst2", "mrpc", "mpqa")}
     slim["slim-third"] = (*slim["slim"], "imdb")
     return {
-        "demo table": demo_table,
+        "demo table": readme_table.demo_table,
         **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
@@ -59,8 +57,7 @@ def tables() -> dict[str, Callable[[], str]]:
         ),
         **{
             name: partial(lambda chosen: of_papers()[chosen], name)
-            for paper in papers()
-            for name in ("papers", *names_of(paper))
+            for name in (*OF_ALL, *(name for paper in papers() for name in names_of(paper)))
         },
     }
 
@@ -78,26 +75,6 @@ def filled(text: str, known: Tables) -> str:
     if count != text.count("<!-- generated:"):
         raise SystemExit("a line <!-- generated: NAME --> has no line <!-- end --> after it")
     return new
-
-
-def demo_table() -> str:
-    """The verdict of the demo's page, some columns of its table of arms, and where it was run."""
-    run = read_run(RESULTS / "demo")
-    page = find_study("compare").page(run).markdown
-    verdict = re.split(r"^## ", page, flags=re.MULTILINE)[0].split("\n\n", 2)[2].strip()
-    section = re.search(r"^## All arms.*?\n\n(\|.*?)\n\n", page, re.MULTILINE | re.DOTALL)
-    if section is None:
-        raise SystemExit("the page of the demo has no table of arms")
-    rows = [line.strip("| ").split(" | ") for line in section.group(1).splitlines()]
-    chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
-    lines = ["| " + " | ".join(row[i] for i in chosen) + " |" for row in rows]
-    config = run.config
-    setting = (
-        f"Measured on {config['machine']['cpu']}, {config['threads']} thread, "
-        f"{config['started'][:10]}, commit {config['commit']}; "
-        "records in [benchmarks/results/demo](benchmarks/results/demo)."
-    )
-    return "\n".join([verdict, "", *lines, "", setting])
 
 
 def _pooled(prefix: str, tasks: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table
 from sparing.report.sections import Pair, Part, Section
-from sparing_papers.overview.rows import FILE, Excerpt, Paper, Row, papers
+from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Paper, Row, papers
 from sparing_papers.overview.verdicts import (
     MET,
     MISSED,
@@ -31,6 +31,9 @@ POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
 FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_of_bytes}
 
 
+OF_ALL = ("papers", "kinds")
+
+
 def paper_tables(folder: Path) -> dict[str, str]:
     """Every table of ``docs/papers``, from the runs in ``folder``.
 
@@ -40,7 +43,7 @@ def paper_tables(folder: Path) -> dict[str, str]:
     wrong = [f"{r.paper.study}: {fault}" for r in results for fault in faults(r)]
     if wrong:
         raise DataError(f"{FILE} of {'; of '.join(wrong)}")
-    tables = {"papers": _overview(results)}
+    tables = {"papers": _papers(results), "kinds": _kinds(results)}
     for of_paper in results:
         made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
         made += [_excerpt(of_paper, excerpt) for excerpt in of_paper.paper.excerpts]
@@ -54,16 +57,32 @@ def names_of(paper: Paper) -> list[str]:
     return [f"{paper.study} {kind}" for kind in kinds]
 
 
-def _overview(results: Sequence[Results]) -> str:
+def _papers(results: Sequence[Results]) -> str:
     """How many rows of each paper have each verdict."""
-    lines = []
+    counts = {
+        f"[{r.paper.title}]({r.paper.study}.md)": Counter(map(r.verdict, r.paper.rows))
+        for r in results
+    }
+    return _counted("Paper", counts)
+
+
+def _kinds(results: Sequence[Results]) -> str:
+    """How many rows of each kind have each verdict."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for of_paper in results:
-        counts = Counter(of_paper.verdict(row) for row in of_paper.paper.rows)
-        link = f"[{of_paper.paper.title}]({of_paper.paper.study}.md)"
-        total = len(of_paper.paper.rows)
-        lines.append([link, *(str(counts[verdict]) for verdict in VERDICTS), str(total)])
-    sums = [str(sum(int(line[column]) for line in lines)) for column in range(1, len(lines[0]))]
-    return _table(["Paper", *VERDICTS, "rows"], [*lines, ["all", *sums]])
+        for row in of_paper.paper.rows:
+            counts[row.kind][of_paper.verdict(row)] += 1
+    return _counted("Kind", counts)
+
+
+def _counted(head: str, counts: dict[str, Counter[str]]) -> str:
+    """A line for each name with its counts by verdict, and their sums."""
+    together = sum(counts.values(), Counter[str]())
+    lines = [
+        [name, *(str(of_name[verdict]) for verdict in VERDICTS), str(of_name.total())]
+        for name, of_name in {**counts, "all": together}.items()
+    ]
+    return _table([head, *VERDICTS, "rows"], lines)
 
 
 def _rows(results: Results) -> str:
