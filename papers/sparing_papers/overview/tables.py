@@ -24,7 +24,7 @@ from sparing_papers.overview.verdicts import (
 )
 
 ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
-FEW, LONGEST_LABEL = 2, 45  # answers shown one by one; characters before a value
+FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a value
 HEADS = ("In the paper", "It says", "Verdict", "Measured, or why not", "Run", "Command", "Code")
 LEADS = ("In the paper", "It says", "Verdict", "Measured")
 POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
