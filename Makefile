@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # the usual one for Linux brings CUDA, several GB. `make demo TORCH=torch==2.14.1` takes another.
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all check tables clean
 
 demo: $(READY)
 	$(RUN)/sparing compare digits --mechanisms softmax,window,linear,kerformer,linformer \
@@ -27,6 +27,10 @@ check: $(READY)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+
+# The generated tables of README and docs, from the committed runs; a test holds that they are current.
+tables: $(READY)
+	$(RUN)/python benchmarks/tables.py
 
 $(READY): pyproject.toml papers/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("sparing needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'

@@ -33,7 +33,6 @@ from rich.table import Table
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
-from pages import put_between
 from sparing.calculator import (
     Calculator,
     CalculatorRecipe,
@@ -204,8 +203,9 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
     Console(width=200).print(table)
 
 
-def write_page(page: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put the table of all seeds between the marks of a page."""
+def table_of(content: Mapping[str, Any]) -> str:
+    """The table of all seeds as Markdown, for a page."""
+    rows = content["seeds"]
     heads = ("Sums", "asked", "right, by seed", "least Wilson bound, 95 %")
     lines = []
     for name in rows[0]["suites"]:
@@ -216,7 +216,7 @@ def write_page(page: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             errors = max(cell["wrong_per_step"] for cell in cells)
             count = f"{cells[0]['count']:,}"
             lines.append((f"{name}, {way}", count, shares, f"{bound:.2f}", f"{errors:.1g}"))
-    put_between(page, "calculator table", plain_table((*heads, "most wrong answers a step"), lines))
+    return plain_table((*heads, "most wrong answers a step"), lines)
 
 
 def main() -> None:
@@ -234,7 +234,6 @@ def main() -> None:
         "--through", type=Path, help="a calculator of which all but the scanner is taken over"
     )
     parser.add_argument("--networks", type=Path, help="a folder to keep the networks in")
-    parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     torch.set_num_threads(1)
     facts, recipe = machine(), CalculatorRecipe()
@@ -266,8 +265,6 @@ def main() -> None:
             given.output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(given.output, json.dumps(content, indent=1) + "\n")
     show(content["seeds"])
-    if given.page:
-        write_page(given.page, content["seeds"])
 
 
 if __name__ == "__main__":

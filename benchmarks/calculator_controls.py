@@ -36,7 +36,6 @@ from rich.table import Table
 from torch import Tensor
 
 from calculator import STRETCH, asked, counted, gated_sum, suites, sureness
-from pages import put_between
 from sparing.calculator import Calculator, CalculatorRecipe, train_calculator
 from sparing.calculator.alphabet import BLANK, adder_cells, digits_of
 from sparing.calculator.language_model import with_pad
@@ -318,10 +317,10 @@ def table_of(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Put the table between the marks of a page."""
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The table as Markdown, for a page."""
     heads, *lines = table_of(rows)
-    put_between(page, "calculator controls", plain_table(heads, lines))
+    return plain_table(heads, lines)
 
 
 def main() -> None:
@@ -330,7 +329,6 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1", help="separated by commas")
     parser.add_argument("--controls", default=";".join(CONTROLS), help="separated by semicolons")
     parser.add_argument("--output", type=Path, default=Path("runs/calculator-controls.json"))
-    parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     facts = machine()
     content = {"machine": facts, "machine_id": machine_id(facts), "rows": []}
@@ -359,8 +357,6 @@ def main() -> None:
     for line in lines[1:]:
         table.add_row(*line)
     Console(width=160).print(table)
-    if given.page:
-        write_page(given.page, content["rows"])
 
 
 if __name__ == "__main__":

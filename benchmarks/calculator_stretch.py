@@ -30,7 +30,6 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from calculator import counted
-from pages import put_between
 from sparing.calculator.alphabet import BLANK, TEXT, digits_of
 from sparing.calculator.network import SHIPPED, Calculator
 from sparing.calculator.rows import Keys, Lesson, sizes
@@ -178,10 +177,10 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def write_page(page: Path, content: dict[str, Any]) -> None:
-    """Put the table between the marks of a page."""
+def markdown(content: dict[str, Any]) -> str:
+    """The table as Markdown, for a page."""
     head = ("Trial", "seed", "asked of", "sums", "percent right", "95 % interval")
-    put_between(page, "calculator stretch", plain_table(head, rows_of(content)))
+    return plain_table(head, rows_of(content))
 
 
 def main() -> None:
@@ -189,7 +188,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="0", help="separated by commas")
     parser.add_argument("--output", type=Path, default=Path("runs/calculator-stretch.json"))
-    parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     facts = machine()
     content: dict[str, Any] = {"machine": facts, "machine_id": machine_id(facts), "trials": []}
@@ -213,8 +211,6 @@ def main() -> None:
     for row in rows_of(content):
         table.add_row(*row)
     Console(width=120).print(table)
-    if given.page:
-        write_page(given.page, content)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,24 @@
-"""Put a run's verdict and table into README.md, between its two markers.
+"""The table of README.md, and the run that it is made from.
 
     python benchmarks/readme_table.py runs/demo
+    make tables
 
-What stands there is taken from the run's own report.md and from nowhere else; the run's records
-and page are copied to benchmarks/results/demo beside it, so that the table can be checked.
+The first copies a run's records and page to benchmarks/results/demo; the second writes the table
+from what is there.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from pages import put_between
+from sparing.experiment.registry import find_study
+from sparing.report.run import read_run
 
-ROOT = Path(__file__).parents[1]
+DEMO = Path(__file__).parent / "results" / "demo"
 KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
 
 
@@ -45,15 +46,18 @@ def setting(config: dict[str, Any]) -> str:
     )
 
 
+def demo_table() -> str:
+    """The verdict of the demo's page, some columns of its table, and where it was run."""
+    run = read_run(DEMO)
+    return f"{excerpt(find_study('compare').page(run).markdown)}\n\n{setting(run.config)}"
+
+
 def main() -> None:
-    """Rewrite README.md from the run named on the command line."""
+    """Keep the run named on the command line as the demo's."""
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
     run = Path(sys.argv[1])
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    found = excerpt((run / "report.md").read_text(encoding="utf-8")) + "\n\n" + setting(config)
-    put_between(ROOT / "README.md", "demo table", found)
-    target = ROOT / "benchmarks" / "results" / "demo"
+    target = DEMO
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in KEPT:

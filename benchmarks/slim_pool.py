@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from pages import put_between
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import Record
 from sparing.core.rounding import rounded_down
 from sparing.experiment.run import write_atomically
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
+from sparing.report.run import read_run
 from sparing.slim.steps import DENSE
 from sparing.slim.verify import ANSWERS
 
@@ -233,6 +233,35 @@ def recorded(root: Path, task: str, seed: int, prefix: str = "slim") -> Path:
     return found[0]
 
 
+def recorded_runs(
+    root: Path, tasks: Sequence[str], seeds: Sequence[int], prefix: str = "slim"
+) -> list[tuple[str, int, Path]]:
+    """Task, seed and folder of the runs that are there."""
+    return [
+        (task, seed, recorded(root, task, seed, prefix))
+        for task in tasks
+        for seed in seeds
+        if any(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
+    ]
+
+
+def pooled_rows(
+    runs: Sequence[tuple[str, int, Path]],
+) -> tuple[list[dict[str, Any]], dict[str, list[Path]]]:
+    """The rows of all runs, and each task's folders."""
+    folders: dict[str, list[Path]] = {}
+    rows: list[dict[str, Any]] = []
+    for task, seed, folder in runs:
+        folders.setdefault(task, []).append(folder)
+        rows += rows_of(read_run(folder).records, task, seed)
+    return rows, folders
+
+
+def markdown(runs: Sequence[tuple[str, int, Path]]) -> str:
+    """The table of these runs, and what they come to."""
+    return show(*pooled_rows(runs))
+
+
 def main() -> None:
     """Pool what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -242,28 +271,19 @@ def main() -> None:
     parser.add_argument("--prefix", default="slim", help="what the runs' folders begin with")
     parser.add_argument("--partial", action="store_true", help="leave out runs that are not there")
     parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
-    parser.add_argument("--page", type=Path, help="a page with marks to put the table between")
     given = parser.parse_args()
     tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
-    root, prefix = given.records, given.prefix
-    runs = [
-        (task, seed, recorded(root, task, seed, prefix))
-        for task in tasks
-        for seed in seeds
-        if not given.partial or any(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
-    ]
-    folders = {task: [place for one, _, place in runs if one == task] for task in tasks}
-    rows = [
-        row
-        for task, seed, place in runs
-        for row in rows_of(RecordLog(place / RECORDS).read(), task, seed)
-    ]
-    told = show(rows, folders)
-    print(told)
+    if given.partial:
+        runs = recorded_runs(given.records, tasks, seeds, given.prefix)
+    else:
+        pairs = [(task, seed) for task in tasks for seed in seeds]
+        runs = [
+            (task, seed, recorded(given.records, task, seed, given.prefix)) for task, seed in pairs
+        ]
+    rows, folders = pooled_rows(runs)
+    print(show(rows, folders))
     if given.output is not None:
         write_summary(given.output, rows, folders)
-    if given.page is not None:
-        put_between(given.page, f"{prefix} tasks", told)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ from scipy import stats
 from torch import Tensor
 
 import sparing
-from pages import put_between
 from sparing.experiment.inputs.task import load_for
 from sparing.experiment.run import write_atomically
 from sparing.layers.plan import Plan, full_plan
@@ -279,7 +278,6 @@ def main() -> None:
     )
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/token-gates"))
-    parser.add_argument("--page", type=Path, help="put the table between the marks of this page")
     given = parser.parse_args()
     pairs = [pair.split("=", 1) for pair in given.set]
     options = {name: int(value) if value.isdigit() else value for name, value in pairs}
@@ -310,8 +308,6 @@ def main() -> None:
         "summary": rows,
     }
     write_atomically(given.output_dir / "summary.json", json.dumps(content, indent=2) + "\n")
-    if given.page:
-        put_between(given.page, f"token gates {task.name}", table_of(content))
 
 
 if __name__ == "__main__":

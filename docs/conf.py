@@ -22,18 +22,9 @@ extensions = [
     "sphinx_design",
     "generated",
 ]
-# Pages of papers that docs/papers replaces; they stay out of the site until they go.
-REPLACED = ["adaattention.md", "hugginggreen.md", "kerformer.md", "linformer.md", "predictors.md"]
-exclude_patterns = ["_ext", *REPLACED]
+exclude_patterns = ["_ext"]
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "substitution"]
-# The start page names the papers' pages where they are.
-PAPERS = DOCS / "papers" / "index.md"
-myst_substitutions = {
-    "papers": "[What the papers claim](papers/index.md), and what we measured."
-    if PAPERS.exists()
-    else "`sparing study NAME` repeats five papers, and says which claims hold."
-}
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 import posixpath
@@ -25,18 +24,14 @@ from sparing.slim.options import Options
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-REPLACED = ast.literal_eval(
-    re.search(r"^REPLACED = (\[.*?\])", (DOCS / "conf.py").read_text(), re.M | re.S)[1]
-)
 GENERATED = [
     f"reference/{path}"
     for path in ("commands/*", "mechanisms/*", "records/*", "mechanism-speed.md", "task-facts.md")
 ]
 WRITTEN = {
-    name: path
-    for path in sorted(DOCS.rglob("*.md"))
-    if (name := path.relative_to(DOCS).as_posix()) not in REPLACED
-    and not any(fnmatch(name, pattern) for pattern in GENERATED)
+    name: DOCS / name
+    for name in sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    if not any(fnmatch(name, pattern) for pattern in GENERATED)
 }
 PAGES = {"README.md": ROOT / "README.md", **WRITTEN}
 FENCE = re.compile(r"^ *(`{3,}|:{3,}).*?^ *\1`*:* *$", re.M | re.S)

@@ -34,7 +34,7 @@ ORDER = {
     "cli": 11,
 }
 PAPERS = {"long_range": 0, "adaattention": 1, "calculator": 1, "hugginggreen": 1}
-PAPERS |= {"kerformer": 1, "linformer": 1}
+PAPERS |= {"kerformer": 1, "linformer": 1, "overview": 2}
 # Registries of one idea a file: entries share code with each other by files that begin with an
 # underscore or lie in ``shared``, and may be many.
 REGISTRIES = {"mechanisms", "models", "tasks", "predictors", "cli"}

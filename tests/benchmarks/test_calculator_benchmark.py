@@ -53,7 +53,7 @@ def test_there_is_no_area_where_all_answers_are_right(benchmark):
     assert (sure["auroc"], sure["wrong_above_half"], sure["wrong"]) == (None, None, 0)
 
 
-def test_both_spacings_are_read_and_counted(benchmark, monkeypatch, tmp_path):
+def test_both_spacings_are_read_and_counted(benchmark, monkeypatch):
     monkeypatch.setattr(benchmark, "FRESH", 3)
     monkeypatch.setattr(benchmark, "STRETCHED", 1)
     few = {name: list(sums)[:3] for name, sums in benchmark.suites().items()}
@@ -65,10 +65,8 @@ def test_both_spacings_are_read_and_counted(benchmark, monkeypatch, tmp_path):
     assert found["far"]["count"] == found["far"]["right"] == 1
     assert found["confidence"]["0 to 8 spaces"]["wrong"] == 0
     json.dumps(found, allow_nan=False)
-    page = tmp_path / "page.md"
-    page.write_text("<!-- calculator table: begin -->\n<!-- calculator table: end -->\n")
-    benchmark.write_page(page, [found, found])
-    assert "| 4x3, 0 to 8 spaces | 3 | 100.00 100.00 |" in page.read_text()
+    table = benchmark.table_of({"seeds": [found, found]})
+    assert "| 4x3, 0 to 8 spaces | 3 | 100.00 100.00 |" in table
 
 
 def test_two_weights_on_values_solve_the_published_task(benchmark):

@@ -44,7 +44,7 @@ def test_a_continuous_state_is_a_distribution_and_ends_with_its_block(controls):
 
 
 @pytest.mark.parametrize("control", ["transformer, answers alone", "last total alone"])
-def test_a_control_is_trained_asked_and_tabled(control, controls, monkeypatch, tmp_path):
+def test_a_control_is_trained_asked_and_tabled(control, controls, monkeypatch):
     monkeypatch.setattr(controls, "STEPS", {True: 2, False: 2})
     monkeypatch.setattr(controls, "LAST_TOTAL_STEPS", 2)
     monkeypatch.setattr(controls, "TESTED", {"calculator": 4, "transformer": 4})
@@ -53,12 +53,7 @@ def test_a_control_is_trained_asked_and_tabled(control, controls, monkeypatch, t
     assert all(each["count"] == 4 for each in row["suites"].values())
     assert {"in", "out", "long", "16x12"} <= set(row["suites"])
     assert sum(each["energy_j"] for each in row["energy"]) > 0
-    page = tmp_path / "page.md"
-    page.write_text(
-        "before\n<!-- calculator controls: begin -->\n<!-- calculator controls: end -->\nafter\n"
-    )
-    controls.write_page(page, [row])
-    assert f"| {control} | 0 |" in page.read_text()
+    assert f"| {control} | 0 |" in controls.markdown([row])
     assert [line[0] for line in controls.table_of([row])][1:] == [control, "two weights, on values"]
 
 

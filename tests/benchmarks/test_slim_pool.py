@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -96,6 +95,8 @@ def test_recorded_runs_are_pooled_without_running_anything(
         tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
         {"dense": [True, True, True, False], "slim": [True, True, False, False]},
     )
+    config = {"study": "slim", "arms": ["slim"], "baseline": "dense"}
+    (place / "config.json").write_text(json.dumps(config))
     labels = {"arm": "slim", "engine": "eager", "batch": 1, "metric": "f1"}
     RecordLog(place / "records.jsonl").append(
         [
@@ -103,19 +104,14 @@ def test_recorded_runs_are_pooled_without_running_anything(
             Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
         ]
     )
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- slim tasks: begin -->\nold\n<!-- slim tasks: end -->\nb\n")
     output = tmp_path / "summary.json"
-    called = [str(tmp_path), "--tasks", "sst2", "--page", str(page), "--output", str(output)]
+    called = [str(tmp_path), "--tasks", "sst2", "--output", str(output)]
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     slim_pool.main()
     told = capsys.readouterr().out
     assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in told
     total = "| slim | 1 | 4 | 2.00 | – | – | -25.00 | -83.84 | examples alone |"
     assert total in told
-    assert page.read_text() == (
-        f"a\n<!-- slim tasks: begin -->\n{told}<!-- slim tasks: end -->\nb\n"
-    )
     assert json.loads(output.read_text())["pooled_accuracy"]["slim"]["value"] == -0.25
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
     with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
@@ -125,43 +121,11 @@ def test_recorded_runs_are_pooled_without_running_anything(
     slim_pool.main()
     assert capsys.readouterr().out == told
     again = place.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
-    page.write_text("<!-- slim-again tasks: begin -->\n<!-- slim-again tasks: end -->\n")
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial, "--prefix", "slim-again"])
     slim_pool.main()
-    assert told in page.read_text()
+    assert capsys.readouterr().out == told
     place = again.rename(place)
     (place / ANSWERS).unlink()
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
         slim_pool.main()
-    page.write_text("no marks")
-    with pytest.raises(SystemExit, match="has no lines"):
-        importlib.import_module("pages").put_between(page, "slim tasks", "new")
-    assert page.read_text() == "no marks"
-
-
-@pytest.mark.parametrize(
-    ("prefix", "tasks"),
-    [
-        ("slim", ("sst2", "mrpc", "mpqa")),
-        ("slim-again", ("sst2", "mrpc", "mpqa")),
-        ("slim-third", ("sst2", "mrpc", "mpqa", "imdb")),
-    ],
-)
-def test_the_page_has_what_the_records_say(slim_pool, prefix, tasks):
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "explanation" / "slim-results.md").read_text(encoding="utf-8")
-    results = root / "benchmarks/results"
-    folders = {task: sorted(results.glob(f"{prefix}-{task}-seed-*")) for task in tasks}
-    rows = [
-        row
-        for task in tasks
-        for path in folders[task]
-        for row in slim_pool.rows_of(RecordLog(path / "records.jsonl").read(), task, seed_of(path))
-    ]
-    _, _, rest = page.partition(f"<!-- generated: {prefix} tasks -->\n\n")
-    assert rest.partition("\n\n<!-- end -->")[0] == slim_pool.show(rows, folders)
-
-
-def seed_of(folder):
-    return int(folder.name.partition("-seed-")[2].partition("-")[0])

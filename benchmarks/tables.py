@@ -1,0 +1,107 @@
+"""Write every generated table of the documentation again, from the committed runs.
+
+    make tables
+
+A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``: README.md and all
+pages below docs are searched for these lines, so a page may be moved or renamed. Nothing is
+measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import calculator
+import calculator_controls
+import calculator_stretch
+import readme_table
+import slim_pool
+import token_gates
+from sparing.core.writing import write_atomically
+from sparing_papers.overview.rows import papers
+from sparing_papers.overview.tables import OF_ALL, names_of, paper_tables
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARKED = re.compile(r"(<!-- generated: ([^\n]+?) -->)\n.*?(<!-- end -->)", re.DOTALL)
+Tables = Mapping[str, Callable[[], str]]
+
+
+def pages() -> Iterator[Path]:
+    """The pages that may hold generated tables."""
+    yield ROOT / "README.md"
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """How each table is made, by the name in its marker."""
+    of_papers = cache(lambda: paper_tables(ROOT / "papers" / "results"))
+    slim = {"slim": ("sst2", "mrpc", "mpqa"), "slim-again": ("sst2", "mrpc", "mpqa")}
+    slim["slim-third"] = (*slim["slim"], "imdb")
+    return {
+        "demo table": readme_table.demo_table,
+        **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
+        "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
+        "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
+        "calculator controls": lambda: calculator_controls.markdown(
+            _json("calculator-controls-*.json")["rows"]
+        ),
+        "calculator stretch": lambda: calculator_stretch.markdown(
+            _json("calculator-stretch-*.json")
+        ),
+        **{
+            name: partial(lambda chosen: of_papers()[chosen], name)
+            for name in (*OF_ALL, *(name for paper in papers() for name in names_of(paper)))
+        },
+    }
+
+
+def filled(text: str, known: Tables) -> str:
+    """A page with every generated table in it written again."""
+
+    def table(match: re.Match[str]) -> str:
+        opening, name, closing = match.groups()
+        if name not in known:
+            raise SystemExit(f"no table is called {name!r}; there are: {', '.join(sorted(known))}")
+        return f"{opening}\n\n{known[name]()}\n\n{closing}"
+
+    new, count = MARKED.subn(table, text)
+    if count != text.count("<!-- generated:"):
+        raise SystemExit("a line <!-- generated: NAME --> has no line <!-- end --> after it")
+    return new
+
+
+def _pooled(prefix: str, tasks: tuple[str, ...]) -> str:
+    return slim_pool.markdown(slim_pool.recorded_runs(RESULTS, tasks, (0, 1, 2), prefix))
+
+
+def _json(pattern: str) -> Any:
+    """The one committed file of a name."""
+    (path,) = RESULTS.glob(pattern)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Rewrite the pages whose tables have changed, and name them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail where one would change")
+    check, known = parser.parse_args().check, tables()
+    texts = {page: page.read_text(encoding="utf-8") for page in pages()}
+    fresh = {page: filled(text, known) for page, text in texts.items()}
+    changed = [page for page in texts if fresh[page] != texts[page]]
+    for page in changed:
+        print(page.relative_to(ROOT))
+        if not check:
+            write_atomically(page, fresh[page])
+    if check and changed:
+        raise SystemExit("the tables of these pages are not those of the runs; run: make tables")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""What a paper says, row by row, as its study declares in ``claims.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from sparing.core.errors import DataError
+from sparing.core.record import Label, Record
+from sparing.experiment.claims import FEWEST_SEEDS, Claim, Estimate, Scale, of_record
+from sparing.experiment.records import RecordTable
+from sparing.measure.statistics import mean_difference
+
+FILE = "claims.toml"
+STUDIES = ("linformer", "kerformer", "adaattention", "hugginggreen", "calculator")
+KINDS = ("system", "equation", "table", "figure", "claim")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A printed claim that records decide, where the study has no goal for it.
+
+    The record is found by ``name`` and ``labels``. ``by_seed`` is the mean over the records of all
+    seeds; with ``less`` it is the difference of two variants, paired by seed; with ``over`` the
+    ratio of two values. ``exact`` values are counted or computed and need no interval. Intervals of
+    ``seeds`` need ``fewest`` of them.
+    """
+
+    text: str
+    name: str
+    labels: Mapping[str, Label]
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = ""
+    scale: Scale = "plain"
+    less: Mapping[str, Label] = field(default_factory=dict)
+    over: Mapping[str, Label] = field(default_factory=dict)
+    by_seed: bool = False
+    exact: bool = False
+    seeds: bool = False
+    fewest: int = FEWEST_SEEDS
+
+    def claim(self, family: str) -> Claim:
+        """The claim, decided together with the others of its row."""
+        bound = self.at_most if self.at_least is None else self.at_least
+        if bound is None or None not in (self.at_least, self.at_most):
+            raise DataError(f"check {self.text!r} needs one of at_least and at_most")
+        return Claim(
+            self.text,
+            self._measure,
+            bound,
+            self.unit,
+            at_most=self.at_least is None,
+            fewest=self.fewest,
+            family=family,
+        )
+
+    def _measure(self, records: RecordTable, confidence: float) -> Estimate | None:
+        if self.less or self.by_seed:
+            return self._over_seeds(records, confidence)
+        record = _find(records, self.name, self.labels)
+        if record is None or record.value is None:
+            return None
+        value = record.value
+        if self.over:
+            other = _find(records, self.name, self.over)
+            if other is None or not other.value:
+                return None
+            value /= other.value
+        if self.exact:
+            return Estimate(value, (value, value))
+        if self.over:
+            return Estimate(value, None)
+        return of_record(record, confidence, records, self.scale, of_seeds=self.seeds)
+
+    def _over_seeds(self, records: RecordTable, confidence: float) -> Estimate | None:
+        ours = _by_seed(records, self.name, self.labels)
+        theirs = _by_seed(records, self.name, self.less) if self.less else dict.fromkeys(ours, 0.0)
+        seeds = [seed for seed in ours if seed in theirs]
+        if not seeds:
+            return None
+        values = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+        gap = mean_difference(*values, confidence=confidence)
+        return Estimate(gap.value, gap.interval, len(seeds))
+
+
+def _find(records: RecordTable, name: str, labels: Mapping[str, Label]) -> Record | None:
+    return records.exact(name, **labels) or records.find(name, **labels)
+
+
+def _by_seed(records: RecordTable, name: str, labels: Mapping[str, Label]) -> dict[Label, float]:
+    """The values of a variant by seed, of records with no other label."""
+    wanted = {*labels, "seed"}
+    return {
+        record.labels["seed"]: float(record.value or 0.0)
+        for record in records.all(name, **labels)
+        if record.labels.keys() == wanted
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system, equation, table, figure or claim of a paper, and what answers it.
+
+    ``goals`` are names of the study's goals, a star standing for anything; ``runs`` are the short
+    names of the runs that decide. A row without goals and checks gives a ``reason`` why it is not
+    run, unless it describes something that is built ``here``. ``lead`` rows are on the paper's
+    own page.
+    """
+
+    id: str
+    kind: str
+    says: str
+    here: tuple[str, ...] = ()
+    goals: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    at: str = ""
+    command: str = ""
+    reason: str = ""
+    note: str = ""
+    lead: bool = False
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A table of a run's page: some rows and columns of the block with a key."""
+
+    name: str
+    run: str
+    block: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper: its rows, its committed runs by short name, and the tables of its page."""
+
+    study: str
+    title: str
+    runs: Mapping[str, str]
+    rows: tuple[Row, ...]
+    excerpts: tuple[Excerpt, ...] = field(default=())
+
+
+def read_paper(study: str) -> Paper:
+    """The paper of a study; ``DataError`` for a file that declares something else."""
+    content = tomllib.loads((files(f"sparing_papers.{study}") / FILE).read_text(encoding="utf-8"))
+    try:
+        return Paper(
+            study,
+            content["title"],
+            content["runs"],
+            tuple(_row(entry) for entry in content["row"]),
+            tuple(Excerpt(**_tuples(entry)) for entry in content.get("excerpt", ())),
+        )
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{FILE} of {study}: {error}") from error
+
+
+def papers() -> list[Paper]:
+    """All papers, in the order of the overview."""
+    return [read_paper(study) for study in STUDIES]
+
+
+def _row(entry: dict[str, Any]) -> Row:
+    checks = tuple(Check(**check) for check in entry.pop("check", ()))
+    return Row(**_tuples(entry), checks=checks)
+
+
+def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}

@@ -1,0 +1,216 @@
+"""The tables of ``docs/papers`` as Markdown, by the names that stand in the pages' markers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from sparing.core.errors import DataError
+from sparing.experiment.claims import GoalResult
+from sparing.report import wording
+from sparing.report.blocks import Block, missing_cells
+from sparing.report.markdown import escape, plain_table
+from sparing.report.sections import Pair, Part, Section
+from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Paper, Row, papers
+from sparing_papers.overview.verdicts import (
+    MET,
+    MISSED,
+    UNDECIDED,
+    VERDICTS,
+    Answer,
+    Results,
+    faults,
+)
+
+ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
+FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a value
+HEADS = ("In the paper", "It says", "Verdict", "Measured, or why not", "Run", "Command", "Code")
+LEADS = ("In the paper", "It says", "Verdict", "Measured")
+POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
+FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_of_bytes}
+
+
+OF_ALL = ("papers", "kinds")
+
+
+def paper_tables(folder: Path) -> dict[str, str]:
+    """Every table of ``docs/papers``, from the runs in ``folder``.
+
+    Raises ``DataError`` where rows and runs do not fit, such as a goal that no row names.
+    """
+    results = [Results(paper, folder) for paper in papers()]
+    wrong = [f"{r.paper.study}: {fault}" for r in results for fault in faults(r)]
+    if wrong:
+        raise DataError(f"{FILE} of {'; of '.join(wrong)}")
+    tables = {"papers": _papers(results), "kinds": _kinds(results)}
+    for of_paper in results:
+        made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
+        made += [_excerpt(of_paper, excerpt) for excerpt in of_paper.paper.excerpts]
+        tables |= dict(zip(names_of(of_paper.paper), made, strict=True))
+    return tables
+
+
+def names_of(paper: Paper) -> list[str]:
+    """The names of one paper's tables."""
+    kinds = (ROWS, RUNS, CLAIMS, *(excerpt.name for excerpt in paper.excerpts))
+    return [f"{paper.study} {kind}" for kind in kinds]
+
+
+def _papers(results: Sequence[Results]) -> str:
+    """How many rows of each paper have each verdict."""
+    counts = {
+        f"[{r.paper.title}]({r.paper.study}.md)": Counter(map(r.verdict, r.paper.rows))
+        for r in results
+    }
+    return _counted("Paper", counts)
+
+
+def _kinds(results: Sequence[Results]) -> str:
+    """How many rows of each kind have each verdict."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for of_paper in results:
+        for row in of_paper.paper.rows:
+            counts[row.kind][of_paper.verdict(row)] += 1
+    return _counted("Kind", counts)
+
+
+def _counted(head: str, counts: dict[str, Counter[str]]) -> str:
+    """A line for each name with its counts by verdict, and their sums."""
+    together = sum(counts.values(), Counter[str]())
+    lines = [
+        [name, *(str(of_name[verdict]) for verdict in VERDICTS), str(of_name.total())]
+        for name, of_name in {**counts, "all": together}.items()
+    ]
+    return _table([head, *VERDICTS, "rows"], lines)
+
+
+def _rows(results: Results) -> str:
+    """Every row of one paper."""
+    lines = []
+    for row in results.paper.rows:
+        remarks = [text[0].upper() + text[1:] for text in (row.reason, row.note) if text]
+        remark = ". ".join(filter(None, (_measured(results, row), *remarks)))
+        texts = [escape(text) for text in (row.id, row.says, results.verdict(row), remark)]
+        lines.append([*texts, _where(row), _code(row.command), ", ".join(map(_code, row.here))])
+    return _table(HEADS, lines)
+
+
+def _leads(results: Results) -> str:
+    """The rows that the paper's own page shows."""
+    lines = [
+        (row.id, row.says, results.verdict(row), _measured(results, row) or row.reason)
+        for row in results.paper.rows
+        if row.lead
+    ]
+    return plain_table(LEADS, lines)
+
+
+def _runs(results: Results) -> str:
+    """What each committed run of one paper holds, and how much of its plan."""
+    lines = []
+    for name, run in results.runs.items():
+        planned = len(run.config.get("cells") or [])
+        done = f"{planned - len(missing_cells(run)):,} of {planned:,}"
+        page = results.page(name)
+        facts = dict(page.facts)
+        holds = ", ".join(part for part in page.headline if part != results.paper.study)
+        texts = (name, holds, done, facts.get("accelerator") or facts["cpu"])
+        lines.append([*map(escape, texts), _code(results.paper.runs[name])])
+    return _table(("Run", "What it holds", "Cells done", "Machine", "Folder"), lines)
+
+
+def _measured(results: Results, row: Row) -> str:
+    """A few answers with their values, many as counts by verdict."""
+    answers = results.answers(row)
+    if len(answers) <= FEW:
+        return "; ".join(_value(answer, answers) for answer in answers)
+    counts = Counter(_word(answer.result) for answer in answers)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
+def _value(answer: Answer, answers: Sequence[Answer]) -> str:
+    """The value with its interval, and the target that it is held against.
+
+    Run and label stand before it where they tell it from the row's other answers.
+    """
+    result = answer.result
+    before = [answer.run] if len({other.run for other in answers}) > 1 else []
+    before += [answer.label] if len({other.label for other in answers}) > 1 else []
+    words = f"{', '.join(before)}: " if before and len(" ".join(before)) < LONGEST_LABEL else ""
+    if result.value is None:
+        return f"{words}not reached"
+    spread = result.interval is not None and result.interval[0] < result.interval[1]
+    ends = result.interval if spread else None
+    return f"{words}{_amount(result, result.value, ends)}, target {_target(result)}"
+
+
+def _target(result: GoalResult) -> str:
+    if _is_difference(result):
+        return f"{wording.trimmed(100 * result.target)} points"
+    return _in_unit(result, wording.trimmed, result.target)
+
+
+def _amount(result: GoalResult, value: float, ends: tuple[float, float] | None) -> str:
+    """A measured number in its unit: points for differences, per cent for shares that are kept."""
+    if _is_difference(result):
+        shown = f"{wording.points(value, *(ends or ()))} points"
+        return shown if ends is None else f"{shown} ({wording.points_interval(value, ends)})"
+    form = FORMS.get(result.unit, wording.number)
+    shown = _in_unit(result, wording.number, value)
+    return shown if ends is None else f"{shown} ({form(ends[0])} to {form(ends[1])})"
+
+
+def _is_difference(result: GoalResult) -> bool:
+    return result.unit in POINTS and abs(result.target) < LARGEST_DIFFERENCE
+
+
+def _in_unit(result: GoalResult, form: Callable[[float], str], value: float) -> str:
+    unit = "" if result.unit in (*FORMS, "", "ratio") else f" {result.unit}"
+    return f"{FORMS.get(result.unit, form)(value)}{unit}"
+
+
+def _word(result: GoalResult) -> str:
+    if isinstance(result.met, bool):
+        return MET if result.met else MISSED
+    return UNDECIDED
+
+
+def _where(row: Row) -> str:
+    return escape(": ".join(filter(None, (", ".join(row.runs), row.at))))
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _excerpt(results: Results, excerpt: Excerpt) -> str:
+    """Some rows and columns of a table of a run's page."""
+    block = next(
+        (b for b in _blocks(results.page(excerpt.run).sections) if b.key == excerpt.block), None
+    )
+    if block is None:
+        raise DataError(f"the page of run {excerpt.run!r} has no table {excerpt.block!r}")
+    heads = excerpt.columns or block.heads
+    unknown = [name for name in heads if name not in block.heads]
+    names = [row[0] for row in block.rows]
+    unknown += [name for name in excerpt.rows if name not in names]
+    if unknown:
+        raise DataError(f"table {excerpt.block!r} of run {excerpt.run!r} has no {unknown}")
+    places = [block.heads.index(name) for name in heads]
+    chosen = [block.rows[names.index(name)] for name in excerpt.rows] or list(block.rows)
+    return plain_table(heads, [[row[place] for place in places] for row in chosen])
+
+
+def _blocks(parts: Sequence[Part]) -> Iterator[Block]:
+    for part in parts:
+        if isinstance(part, Block):
+            yield part
+        elif isinstance(part, Section | Pair):
+            yield from _blocks(part.parts if isinstance(part, Section) else part.sections)
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table whose cells are Markdown already."""
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
