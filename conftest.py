@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -37,8 +38,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     for name in ("transformers.trainer", "torch._dynamo", "torch.export", "scipy.stats"):
         importlib.import_module(name)
+    _read_onnx_operators_once()
     gc.collect()
     gc.freeze()
+
+
+def _read_onnx_operators_once() -> None:
+    """Let all exports to ONNX share one table of operators.
+
+    PyTorch parses the source of a thousand operators for every export, which is a fifth of the
+    time of a small one; only operators of a caller's own, which no test has, would change it.
+    """
+    registration = importlib.import_module("torch.onnx._internal.exporter._registration")
+    registry = getattr(registration, "ONNXRegistry", None)
+    if hasattr(registry, "from_torchlib"):
+        registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
 
 
 @pytest.fixture(autouse=True)
