@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import time
+from collections.abc import Generator
 
 import jaxtyping
 import pytest
@@ -41,6 +42,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     _read_onnx_operators_once()
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Leave out too what a module's tests have imported, once there is much of it."""
+    result = yield
+    ended = nextitem is not None and item.path != nextitem.path
+    if ended and len(gc.get_objects()) > 50_000:
+        gc.collect()
+        gc.freeze()
+    return result
 
 
 def _read_onnx_operators_once() -> None:
