@@ -90,6 +90,15 @@ def _quiet_machine():
 
 
 @pytest.fixture
+def _unpainted():
+    """For tests of a page's words."""
+    from tests.report.unpainted import unpainted
+
+    with unpainted():
+        yield
+
+
+@pytest.fixture
 def unchecked_shapes():
     """For tests that trace: PyTorch cannot trace through the checks of annotations."""
     before = jaxtyping.config.jaxtyping_disable
