@@ -232,7 +232,7 @@ def test_what_slim_cannot_take_has_the_reason(kind, words):
 
 def test_a_head_that_slim_does_not_serve_has_the_reason():
     model = transformers.BertForTokenClassification(transformers.BertConfig(**TEXT)).eval()
-    assert "is no classifier" in _slim(model).effect
+    assert "is not a classifier" in _slim(model).effect
 
 
 def test_the_whole_names_every_remedy(folder):
