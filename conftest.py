@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
 import signal
 import time
+from collections.abc import Generator
 
 import jaxtyping
 import pytest
@@ -37,8 +39,34 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     for name in ("transformers.trainer", "torch._dynamo", "torch.export", "scipy.stats"):
         importlib.import_module(name)
+    _read_onnx_operators_once()
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Leave out too what a module's tests have imported, once there is much of it."""
+    result = yield
+    ended = nextitem is not None and item.path != nextitem.path
+    if ended and len(gc.get_objects()) > 50_000:
+        gc.collect()
+        gc.freeze()
+    return result
+
+
+def _read_onnx_operators_once() -> None:
+    """Let all exports to ONNX share one table of operators.
+
+    PyTorch parses the source of a thousand operators for every export, which is a fifth of the
+    time of a small one; only operators of a caller's own, which no test has, would change it.
+    """
+    registration = importlib.import_module("torch.onnx._internal.exporter._registration")
+    registry = getattr(registration, "ONNXRegistry", None)
+    if hasattr(registry, "from_torchlib"):
+        registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +86,15 @@ def _quiet_machine():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "read_counters", quiet)
+        yield
+
+
+@pytest.fixture
+def _unpainted():
+    """For tests of a page's words."""
+    from tests.report.unpainted import unpainted
+
+    with unpainted():
         yield
 
 

@@ -32,14 +32,27 @@ def modules():
 def readers(trees, package):
     """The names, with their modules, that are bound to the ``Prose`` of a package."""
     for module, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and ast.unparse(node.value) in (
-                f"Prose({package!r})",
-                *(("Prose(__name__)",) if module == package else ()),
-            ):
+        wanted = {f"Prose({package!r})"} | ({"Prose(__name__)"} if module == package else set())
+        for node, value in assigned_calls(tree):
+            if value in wanted:
                 yield from (f"{module}.{target.id}" for target in node.targets)
 
 
+@cache
+def assigned_calls(tree):
+    """Assignments of what a call returns, each with the text of the call."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Assign))
+    return [(node, ast.unparse(node.value)) for node in nodes if isinstance(node.value, ast.Call)]
+
+
+@cache
+def calls(tree):
+    """Every call, with the text of what is called."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [(node, ast.unparse(node.func)) for node in nodes]
+
+
+@cache
 def aliases(module, tree):
     """What the names of a module stand for: its own, and those that it imports."""
     known = {node.id: f"{module}.{node.id}" for node in ast.walk(tree) if type(node) is ast.Name}
@@ -68,8 +81,8 @@ def used(trees, package):
     patterns, texts = set(), set()
     for module, tree in trees.items():
         known = aliases(module, tree)
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            first, _, rest = ast.unparse(call.func).removesuffix(".pairs").partition(".")
+        for call, name in calls(tree):
+            first, _, rest = name.removesuffix(".pairs").partition(".")
             if ".".join(filter(None, (known.get(first, first), rest))) not in bound:
                 continue
             keys = keys_in(call.args[0])

@@ -42,16 +42,18 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, "the", "film", "was", "good", "bad", "and", "long"]
 
 
-def build(kind):
+def build(kind, **changes):
     """A model in evaluation mode; the same weights every time."""
     model, config, sizes = KINDS[kind]
     torch.manual_seed(0)
-    return getattr(transformers, model)(getattr(transformers, config)(**sizes)).eval()
+    return getattr(transformers, model)(
+        getattr(transformers, config)(**{**sizes, **changes})
+    ).eval()
 
 
-def save_with_tokenizer(folder):
+def save_with_tokenizer(folder, **changes):
     """A tiny BERT in a folder, with a tokenizer of a few words."""
-    build("bert").save_pretrained(folder)
+    build("bert", **changes).save_pretrained(folder)
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     transformers.BertTokenizerFast(vocab=vocabulary).save_pretrained(folder)
     return folder

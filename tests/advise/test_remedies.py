@@ -21,6 +21,7 @@ from tests.advise.small import TEXT, build, save_with_tokenizer
 from tests.advise.test_advise import BUSY, TEXTS, VERDICTS, _found
 
 ORDER = ["no padding", ONNX, INT8, "slim"]
+LAYER = {"num_hidden_layers": 1}  # of what is exported
 TIMING = {"ms_per_token": 0.01, "rounds": 5, "threads": 1, "budget_s": 1.0}
 
 
@@ -35,7 +36,7 @@ def _both(float32, int8, agreement=None):
 
 def _classifier():
     torch.manual_seed(0)
-    config = transformers.BertConfig(**TEXT, num_labels=3)
+    config = transformers.BertConfig(**{**TEXT, **LAYER}, num_labels=3)
     return transformers.BertForSequenceClassification(config).eval()
 
 
@@ -44,7 +45,7 @@ def _classifier():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return save_with_tokenizer(tmp_path_factory.mktemp("remedies") / "bert")
+    return save_with_tokenizer(tmp_path_factory.mktemp("remedies") / "bert", **LAYER)
 
 
 def test_a_classifier_is_timed_and_its_answers_compared(folder):
@@ -84,7 +85,7 @@ def test_an_encoder_without_a_head_is_compared_by_its_vectors(folder):
 
 
 def test_images_are_timed_without_texts():
-    found, records = measure_engines(open_subject(build("vit")), None, 17, 2, **TIMING)
+    found, records = measure_engines(open_subject(build("vit", **LAYER)), None, 17, 2, **TIMING)
     assert found.inputs == "random images, batch 2"
     assert found.find(INT8).agreement is None
     assert len(records) == 2
@@ -148,7 +149,7 @@ def test_a_full_disk_is_a_reason_and_loses_nothing(monkeypatch):
 
 
 def test_a_model_with_nan_is_not_exported():
-    model = build("bert")
+    model = build("bert", **LAYER)
     with torch.no_grad():
         model.encoder.layer[0].output.dense.bias.fill_(float("nan"))
     found, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
@@ -231,7 +232,7 @@ def test_what_slim_cannot_take_has_the_reason(kind, words):
 
 def test_a_head_that_slim_does_not_serve_has_the_reason():
     model = transformers.BertForTokenClassification(transformers.BertConfig(**TEXT)).eval()
-    assert "is no classifier" in _slim(model).effect
+    assert "is not a classifier" in _slim(model).effect
 
 
 def test_the_whole_names_every_remedy(folder):

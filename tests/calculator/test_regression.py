@@ -35,10 +35,13 @@ def test_an_accumulator_learns_the_task_and_another_seed_is_another_training(tmp
     exact = load_task("arithmetic", sets="corrected", inputs="values").split("out+long")
     found = model(exact.inputs).logits[:, 0]
     assert (found - exact.labels).abs().max() < 0.5
-    again, _ = fit_predictor("accumulator", {}, recipe, tmp_path / "again")
-    assert torch.equal(again.network.weight, model.network.weight)
-    other, _ = fit_predictor("accumulator", {}, replace(recipe, seed=1), tmp_path / "other")
-    assert not torch.equal(other.network.weight, model.network.weight)
+    short = replace(recipe, epochs=1)
+    first, again, other = (
+        fit_predictor("accumulator", {}, replace(short, seed=seed), tmp_path / name)[0]
+        for name, seed in (("first", 0), ("again", 0), ("other", 1))
+    )
+    assert torch.equal(again.network.weight, first.network.weight)
+    assert not torch.equal(other.network.weight, first.network.weight)
 
 
 def test_values_are_a_task_of_their_own():
@@ -106,19 +109,19 @@ def test_other_optimisers_train(optimizer, tmp_path):
 
 def test_a_search_goes_on_where_it_ended(tmp_path):
     told = []
-    first = search.search_predictor("gru", 1, tmp_path, epochs=1)
+    first = search.search_predictor("feed_forward", 1, tmp_path, epochs=1)
     found = search.search_predictor(
-        "gru", 2, tmp_path, epochs=1, on_progress=lambda share, text: told.append(text)
+        "feed_forward", 2, tmp_path, epochs=1, on_progress=lambda share, text: told.append(text)
     )
     assert (first.trials, found.trials) == (1, 2)
     assert found.loss <= first.loss
     assert told == ["trial 2 of 2", "done"]
-    assert search.search_predictor("gru", 2, tmp_path, epochs=1) == found
-    model = build_predictor("gru", **found.options)
+    assert search.search_predictor("feed_forward", 2, tmp_path, epochs=1) == found
+    model = build_predictor("feed_forward", **found.options)
     assert model(as_values([])).logits.shape == (0, 1)
     assert not list(tmp_path.glob(".trial-*"))
     kept = optuna.load_study(
-        study_name="gru, 1 epochs, seed 0", storage=f"sqlite:///{tmp_path / search.FILE}"
+        study_name="feed_forward, 1 epochs, seed 0", storage=f"sqlite:///{tmp_path / search.FILE}"
     )
     assert len(kept.trials) == 2
     assert kept.trials[0].params != kept.trials[1].params
@@ -140,9 +143,9 @@ def test_two_searches_do_not_meet(tmp_path):
 
 
 def test_a_trial_that_was_cut_off_is_done_again(tmp_path):
-    kept = search._open("gru", tmp_path, 1, 0)
+    kept = search._open("feed_forward", tmp_path, 1, 0)
     kept.ask()
-    assert search.search_predictor("gru", 1, tmp_path, epochs=1).trials == 1
+    assert search.search_predictor("feed_forward", 1, tmp_path, epochs=1).trials == 1
 
 
 def test_what_cannot_be_searched(tmp_path):

@@ -181,9 +181,9 @@ def test_a_page_for_a_foreign_folder(command, tmp_path):
 
 
 def test_a_search_of_one_trial(command, tmp_path):
-    given = ("search", "gru", "--trials", "1", "--epochs", "1", "--output-dir", tmp_path)
+    given = ("search", "feed_forward", "--trials", "1", "--epochs", "1", "--output-dir", tmp_path)
     found = command(*given, "--json").json
-    assert (found["predictor"], found["trials"]) == ("gru", 1)
+    assert (found["predictor"], found["trials"]) == ("feed_forward", 1)
     assert "best of 1" in command(*given).out
     assert command("search", "gruu", "--trials", "1", "--output-dir", tmp_path).code == 2
 

@@ -63,6 +63,7 @@ def test_it_ends_with_goals_and_a_page(compared):
     assert set(_finished(folder)) >= {"train/softmax/0", "train/window/0", "latency/attention/64"}
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_finished_run_is_not_repeated(command, compared):
     folder, _ = compared
     before = _finished(folder)
@@ -117,6 +118,7 @@ def test_a_second_process_is_refused(command, compared):
     assert "in use by another run" in ended.error
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_the_page_is_written_again_from_records(command, compared):
     folder, _ = compared
     page = folder / "report.html"
@@ -127,6 +129,7 @@ def test_the_page_is_written_again_from_records(command, compared):
     assert page.read_text() == before
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_required_goal_that_is_missed_has_its_own_code(command, tmp_path):
     arguments = ("study", "tests.cli.missed_goal", "--output-dir", tmp_path / "run")
     missed = command(*arguments, "--json")
@@ -179,6 +182,7 @@ def test_what_ends_a_run_takes_nothing(command, cut_off, copy_of, monkeypatch, t
     assert _finished(folder) == _finished(cut_off[0])
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_failed_cell_is_named_and_done_later(command, cut_off, copy_of, monkeypatch):
     folder = copy_of(cut_off[0])
     arguments = (*SMALL_COMPARE, "--output-dir", folder, "--json")
@@ -216,6 +220,7 @@ def test_a_disk_that_is_full_when_records_are_written(command, tmp_path, monkeyp
     assert "No space left on device" in ended.error
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_killed_without_warning_it_goes_on_and_repeats_nothing(command, tmp_path):
     folder = tmp_path / "run"
     arguments = [*SMALL_COMPARE, "--output-dir", str(folder)]
@@ -274,6 +279,7 @@ def test_a_foreign_config_is_named(command, tmp_path):
     assert command("report", tmp_path / "nowhere").code == 1
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_overwriting_begins_again(command, compared, copy_of):
     folder = copy_of(compared[0])
     arguments = (*SMALL_COMPARE, "--set", "margin=0.5", "--output-dir", folder)
@@ -312,6 +318,7 @@ def test_a_model_without_attention_is_one_line(command, tmp_path):
     assert "a model of type regnet has no attention to compare" in ended.err
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_pretrained_model_brings_its_own_tokenizer(command, bert, tmp_path):
     rows = tmp_path / "rows.csv"
     lines = [f"good film {n},{n % 2}" for n in range(60)]

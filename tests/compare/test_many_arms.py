@@ -15,6 +15,7 @@ from sparing.core.traits import FAMILIES
 from sparing.report.figures.drawing import to_svg
 from sparing.report.page import write_report
 from tests.compare import records as make
+from tests.report.unpainted import unpainted
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,8 @@ def results(full):
 def written(full, tmp_path_factory):
     folder = tmp_path_factory.mktemp("thirty")
     make.write_run(folder, make.thirty(), full, 10 * make.GOALS)
-    files = write_report(folder)
+    with unpainted():
+        files = write_report(folder)
     return files["html"].read_text(), files["md"].read_text()
 
 
@@ -107,6 +109,7 @@ def test_points_far_away_do_not_press_the_others_together(results):
     assert all(100 * results.accuracy(arm)[0] > low for arm in ("softmax", "kerformer"))
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_before_any_training_only_as_many_as_fit_have_a_colour(full, tmp_path):
     early = [r for r in full if r.name not in ("accuracy", "accuracy_difference")]
     results = Results(early, make.thirty())
@@ -135,6 +138,7 @@ def test_long_tables_are_folded_and_grey_rows_say_why(written):
     assert re.search(r"\| window<br><sub>sparse</sub>", markdown)
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_run_without_families_has_a_page(full, tmp_path):
     config = make.thirty()
     del config["families"]

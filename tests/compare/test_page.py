@@ -17,6 +17,7 @@ from sparing.core.record import RecordLog
 from sparing.report.markdown import escape
 from sparing.report.page import write_report
 from tests.compare import records as make
+from tests.report.unpainted import unpainted
 
 HOSTILE = (
     "softmax",
@@ -63,7 +64,8 @@ def hostile(tmp_path_factory):
     goals = [{"name": evil, "target": evil, "value": evil, "interval": [0, 1], "met": evil}]
     failed = [{"cell": evil, "error": f"{evil}\n{evil}"}]
     folder = make.write_run(tmp_path_factory.mktemp("hostile"), config, found, goals, failed)
-    files = write_report(folder)
+    with unpainted():
+        files = write_report(folder)
     return files["html"].read_text(), files["md"].read_text()
 
 
@@ -74,7 +76,8 @@ def page(tmp_path_factory):
     found = make.records(arms, 3) + make.CLAIMS
     failed = [{"cell": "train/linear/seed=3", "error": "loss is not finite"}]
     make.write_run(folder, make.config(arms, 3), found, make.GOALS, failed)
-    return write_report(folder)["html"].read_text()
+    with unpainted():
+        return write_report(folder)["html"].read_text()
 
 
 def test_it_writes_the_page_its_twin_and_the_figures(tmp_path):
@@ -173,6 +176,7 @@ def test_the_page_holds_everything_it_owes(page):
         assert words in text
 
 
+@pytest.mark.usefixtures("_unpainted")
 @pytest.mark.parametrize("kept", [0, 1, 40, 120, 200])
 def test_a_run_that_still_goes_has_a_page(tmp_path, kept):
     arms = ("softmax", "linear", "kerformer")
@@ -188,12 +192,14 @@ def test_a_configuration_with_only_its_arms_has_a_page(tmp_path):
     assert "Nothing to compare" in write_report(folder)["html"].read_text()
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_baseline_among_no_arms_has_a_page(tmp_path):
     config = make.config(("linear", "window"), 2, baseline="softmax")
     folder = make.write_run(tmp_path, config, make.records(("linear", "window"), 2))
     assert write_report(folder)["html"].is_file()
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_it_warns_of_several_machines_and_of_uncommitted_code(tmp_path):
     folder = write(tmp_path)
     lines = (folder / "records.jsonl").read_text().splitlines(keepends=True)
@@ -210,6 +216,7 @@ def test_writing_again_gives_the_same_bytes(tmp_path):
     assert {name: path.read_bytes() for name, path in write_report(folder).items()} == first
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_what_cannot_be_written_gives_one_clear_line(tmp_path):
     folder = write(tmp_path)
     (folder / "figures").write_text("in the way")
@@ -233,6 +240,7 @@ def test_importing_the_package_draws_nothing_in():
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_a_page_says_which_code_measured(tmp_path):
     folder = write(tmp_path / "run")
     later = make.record("latency_ms", 1.0, "ms")
@@ -246,6 +254,7 @@ def test_a_page_says_which_code_measured(tmp_path):
     assert told in (folder / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_what_the_meter_noted_stands_on_page_and_twin_once(tmp_path):
     folder = write(tmp_path / "run")
     note = make.record("meter_note", None, told="The counter of <b>DRAM</b> was left out.")

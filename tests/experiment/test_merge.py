@@ -29,6 +29,7 @@ def pieces(tmp_path_factory):
     return folder
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_the_whole_is_what_one_run_would_be(pieces, tmp_path):
     merged = merge([pieces / "a", pieces / "b"], tmp_path / "whole")
     assert list(merged.cells.values()) == [3, 3]
@@ -205,6 +206,7 @@ def test_damaged_digests_are_told(pieces, tmp_path):
     assert not (tmp_path / "whole").exists()
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_what_is_known_of_machines_goes_along_and_stays(pieces, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(pieces / "b", elsewhere)

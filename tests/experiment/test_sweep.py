@@ -25,6 +25,7 @@ from sparing.experiment.cells.sweep import (
 from sparing.measure.latency import paired_latency
 from sparing.measure.load import collected
 from sparing.measure.memory import PeakMemory
+from tests.measure import subjects
 
 GIB = 2.0**30
 EXPONENT = {"square": 2, "line": 1}
@@ -143,15 +144,9 @@ def test_without_a_budget_nothing_is_called_to_predict(clock):
     assert clock.calls == []
 
 
-def product(tokens):
-    """A call for a process of its own."""
-    x = torch.ones(tokens, 1)
-    return lambda: x @ x.T
-
-
 def test_memory_is_measured_in_a_process_of_its_own():
     labels = {"arm": "product", "tokens": 2000}
-    cell = Sweep(product, 1, 1).memory_cell(
+    cell = Sweep(subjects.product, 1, 1).memory_cell(
         "memory/product", Point("", {"tokens": 2000}, labels), 2.0
     )
     assert (cell.key, cell.weight) == ("memory/product", 2.0)
@@ -176,8 +171,8 @@ def test_a_process_is_given_the_function_the_arguments_and_the_threads(monkeypat
         return PeakMemory(7, "measured", "cpu", "")
 
     monkeypatch.setattr(sweeping, "peak_memory", peak)
-    assert Sweep(product, 1, 2).peak(Point("", {"tokens": 3}, {})).bytes == 7
-    assert seen == [(f"{__name__}:product", {"tokens": 3}, 2)]
+    assert Sweep(subjects.product, 1, 2).peak(Point("", {"tokens": 3}, {})).bytes == 7
+    assert seen == [("tests.measure.subjects:product", {"tokens": 3}, 2)]
 
 
 def test_a_ratio_is_the_median_over_rounds(clock):

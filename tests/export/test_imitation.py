@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -24,11 +25,20 @@ LENGTHS = [9, 4, 7, 12, 5, 8, 11, 6]
 NEAR, FAR = 0.003, 0.01
 
 
-def _frozen(**changes):
-    """Half of every width and two exits."""
-    adaptive = adapt(dense(dtype=torch.float32, num_labels=3))
-    plan = narrowed(adaptive.encoder.sizes, 0.5)
-    return freeze(adaptive, replace(plan, exits=(2,), threshold=0.9, **changes)).eval()
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    """By the tokens kept: two layers of half of every width with two exits, and their export."""
+
+    @cache
+    def made(tokens):
+        adaptive = adapt(dense(dtype=torch.float32, num_labels=3, num_hidden_layers=2), exits=[1])
+        plan = narrowed(adaptive.encoder.sizes, 0.5)
+        plan = replace(plan, exits=(1,), threshold=0.9, tokens_kept=tokens, tokens_after=1)
+        model = freeze(adaptive, plan).eval()
+        folder = tmp_path_factory.mktemp("frozen")
+        return model, export_chain(segments(model), texts([9, 9]), folder)
+
+    return made
 
 
 @torch.no_grad()
@@ -39,11 +49,9 @@ def _every_exit(model, given):
 
 
 @pytest.mark.parametrize("tokens", [1.0, 0.5])
-def test_it_is_near_the_exported_chain_and_float_is_not(tmp_path, tokens):
-    model = _frozen(tokens_kept=tokens, tokens_after=1)
+def test_it_is_near_the_exported_chain_and_float_is_not(frozen, tmp_path, tokens):
+    model, exported = frozen(tokens)
     given = texts(LENGTHS)
-    example = {name: value[:2] for name, value in texts([9, 9]).items()}
-    exported = export_chain(segments(model), example, tmp_path / "float32")
     plain = _every_exit(model, given)
     # where sums of 16 bits overflow, what ONNX Runtime makes of 8 bits is not what 8 bits mean
     narrowed = int8_sums_overflow()
@@ -59,10 +67,9 @@ def test_it_is_near_the_exported_chain_and_float_is_not(tmp_path, tokens):
         assert near < NEAR < FAR < far
 
 
-def test_the_batch_may_share_a_range(tmp_path):
-    model = _frozen()
+def test_the_batch_may_share_a_range(frozen, tmp_path):
+    model, exported = frozen(1.0)
     given = texts([9] * 6)
-    exported = export_chain(segments(model), given, tmp_path / "float32")
     int8 = Chain(quantise(exported, tmp_path / "int8")).every_exit(given).flatten(1)
     shifts = []
     for together in (True, False):
@@ -73,7 +80,7 @@ def test_the_batch_may_share_a_range(tmp_path):
 
 
 def test_a_dense_classifier_is_imitated_too(tmp_path):
-    model = dense(dtype=torch.float32, num_labels=3)
+    model = dense(dtype=torch.float32, num_labels=3, num_hidden_layers=2)
     given = texts(LENGTHS)
     example = {name: value[:2, :5] for name, value in given.items()}
     path = export_onnx(dense_segment(model).eval(), example, tmp_path / "dense.onnx")

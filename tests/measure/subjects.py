@@ -12,13 +12,19 @@ MEBI = 2**20
 
 
 def tensor(mebibytes, *, freed=0):
-    """A call that fills a tensor and then frees it; building takes and frees ``freed`` first."""
+    """A call that fills a tensor and then frees it; building takes and frees ``freed`` first.
+
+    It prints at both levels, as libraries do.
+    """
     torch.ones(freed * MEBI // 4)
     small = [torch.ones(1024) for _ in range(freed * MEBI // 4096)]
     del small
 
     def call():
         torch.ones(mebibytes * MEBI // 4)
+        print('{"bytes": 1}')
+        os.write(1, b"from below\n")
+        sys.stdout.flush()
         return torch.ones(1)
 
     return call
@@ -39,15 +45,10 @@ def attention(name, tokens):
     return call
 
 
-def noisy():
-    """A call that prints at both levels, as libraries do."""
-
-    def call():
-        print('{"bytes": 1}')
-        os.write(1, b"from below\n")
-        sys.stdout.flush()
-
-    return call
+def product(tokens):
+    """A call that multiplies a column by a row."""
+    x = torch.ones(tokens, 1)
+    return lambda: x @ x.T
 
 
 def failing(how):

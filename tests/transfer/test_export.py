@@ -34,7 +34,7 @@ def _export(model, given):
     [("bert", "softmax", None), ("bert", "kerformer", [0]), ("llama", "linear", None)],
 )
 def test_export_with_padding(family, mechanism, layers):
-    model = build(family)
+    model = build(family, num_hidden_layers=2)
     model.config.use_cache = False
     sparing.swap(model, mechanism, layers)
     exported = _export(model, inputs(family))

@@ -18,6 +18,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop"),  # vmap's loop over kernels
 ]
 FAST = ("linear", "softmax", "window")
+DEEP = {"num_hidden_layers": 2}  # a mask is used by one layer and handed on to another
+SHALLOW = {"bert": DEEP, "llama": DEEP, "gpt2": {"n_layer": 2}}
 MAPPED = ("kerformer", "linear", "linformer", "softmax", "window")
 
 
@@ -33,7 +35,7 @@ class Logits(torch.nn.Module):
 
 
 def swapped(family, mechanism):
-    model = build(family)
+    model = build(family, **SHALLOW[family])
     model.config.use_cache = False
     sparing.swap(model, mechanism)
     return Logits(model).eval()

@@ -136,6 +136,7 @@ def test_without_speeds_at_bert_bases_shape_the_texts_decide():
     assert "1.16× slower" in decided.because
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_before_the_arms_are_timed_there_is_no_verdict(tmp_path):
     make.write_run(tmp_path, config(), records(measured=False), None)
     text = text_of(write_report(tmp_path)["html"].read_text())
@@ -202,6 +203,7 @@ def test_a_damaged_example_is_named(tmp_path, kept):
         write_report(tmp_path)
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_hostile_texts_stay_texts(tmp_path):
     evil = HOSTILE[3]
     task = {**config()["task"], "name": evil, "notes": [evil]}
@@ -217,6 +219,7 @@ def test_hostile_texts_stay_texts(tmp_path):
     assert text.count("</style>") == text.count("</html>") == 1
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_the_report_is_the_same_for_the_same_records(tmp_path):
     texts = []
     for name in ("one", "two"):

@@ -246,6 +246,7 @@ def test_sensed_energies_add_up_and_estimates_are_left_out():
     assert len(block(results, "components").rows) == 6
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_without_a_training_the_page_says_so(tmp_path):
     make.write_run(tmp_path, config(), [picture()])
     text = text_of(write_report(tmp_path)["html"].read_text())
@@ -262,6 +263,7 @@ def test_tables_have_a_cell_for_each_head():
     assert [row[0] for row in blocks[0].rows][:2] == ["dense", "dense again"]
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_hostile_names_stay_text(tmp_path):
     evil = HOSTILE[2]
     found = records(3, task=evil)

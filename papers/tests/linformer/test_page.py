@@ -282,6 +282,7 @@ def test_every_part_stands_on_the_page(tmp_path):
     assert all(files[name].stat().st_size > 1000 for name in wanted)
 
 
+@pytest.mark.usefixtures("_unpainted")
 def test_language_models_alone_are_no_arms_on_longer_inputs(tmp_path):
     text = write_report(write(tmp_path, language()))["md"].read_text()
     assert "0 arms" not in text
@@ -295,6 +296,7 @@ def test_one_length_has_a_table_and_no_picture(tmp_path):
     assert "Masked language models" in files["md"].read_text()
 
 
+@pytest.mark.usefixtures("_unpainted")
 @pytest.mark.parametrize("kept", [0, 1, 5, 12, 30, 60, 90])
 def test_a_run_that_still_goes_has_a_page(tmp_path, kept):
     records = [*costs(), *matrices(), *trained((-0.3, -0.1)), *language()][:kept]
@@ -320,6 +322,7 @@ def test_growth_in_words(interval, said):
 LENGTHS = "Undecided whether Linformer holds on longer inputs"
 
 
+@pytest.mark.usefixtures("_unpainted")
 @pytest.mark.parametrize(
     ("met", "lead"),
     [
@@ -364,6 +367,7 @@ def test_a_run_about_costs_is_led_by_them(tmp_path, ends, lead):
     assert "rank" not in write_report(folder)
 
 
+@pytest.mark.usefixtures("_unpainted")
 @pytest.mark.parametrize(("value", "interval"), [(None, None), ("much", []), (None, (1.4, 2.1))])
 def test_a_goal_of_language_without_its_numbers_has_a_page(tmp_path, value, interval):
     folder = write(tmp_path, language(), questions=["language"])
@@ -379,6 +383,7 @@ def test_goals_as_the_study_names_them_lead_a_run_about_language(tmp_path):
     assert verdict(run).lead.startswith("Undecided whether Linformer's slots")
 
 
+@pytest.mark.usefixtures("_unpainted")
 @pytest.mark.parametrize("tokens", ["4096", None, 1.5])
 def test_a_length_that_is_no_whole_number_is_named(tmp_path, tokens):
     spoilt = [replace(r, labels={**r.labels, "tokens": tokens}) for r in costs()[-1:]]

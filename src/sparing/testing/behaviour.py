@@ -324,17 +324,16 @@ def check_state_round_trip(subject: Subject) -> None:
 
 
 class _Exported(nn.Module):
-    """A mechanism as the module that is exported: tensors in, tensor out."""
+    """A mechanism as the module that is exported: tensors in, an answer for every mode out."""
 
-    def __init__(self, mechanism: nn.Module, causal: bool) -> None:
+    def __init__(self, mechanism: nn.Module, modes: list[bool]) -> None:
         super().__init__()
         self.mechanism = mechanism
-        self.causal = causal
+        self.modes = modes
 
-    def forward(self, tensors: list[Tensor], keep: Tensor) -> Tensor:
-        """Call with padding."""
-        result: Tensor = self.mechanism(*tensors, mask=Mask(keep, self.causal))
-        return result
+    def forward(self, tensors: list[Tensor], keep: Tensor) -> tuple[Tensor, ...]:
+        """Call with padding, causal or not."""
+        return tuple(self.mechanism(*tensors, mask=Mask(keep, causal)) for causal in self.modes)
 
 
 @contextmanager
@@ -363,23 +362,24 @@ def check_export(subject: Subject) -> None:
 
 
 def _exports(made: Mechanism, modes: list[bool]) -> None:
+    """Hold one program of all modes against the mechanism: they share much of a tracing."""
     batch, tokens = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("tokens", max=TOKENS)
-    for causal in modes:
-        module = _Exported(made, causal)
-        tensors = list(streams(made, 2, 24, dtype=torch.float32))
-        keep = torch.ones(2, 24, dtype=torch.bool)
-        shapes = {
-            "tensors": [{0: batch, t.ndim - 2: tokens} for t in tensors],
-            "keep": {0: batch, 1: tokens},
-        }
-        with _unchecked_shapes():
-            program = torch.export.export(module, (tensors, keep), dynamic_shapes=shapes)
-        for length in (24, 61):
-            again = list(streams(made, 3, length, seed=SEED % 97, dtype=torch.float32))
-            keep = torch.ones(3, length, dtype=torch.bool)
-            keep[1, length // 2 :] = False
-            keep[2, :5] = False
-            expected, output = module(again, keep), program.module()(again, keep)
+    module = _Exported(made, modes)
+    tensors = list(streams(made, 2, 24, dtype=torch.float32))
+    keep = torch.ones(2, 24, dtype=torch.bool)
+    shapes = {
+        "tensors": [{0: batch, t.ndim - 2: tokens} for t in tensors],
+        "keep": {0: batch, 1: tokens},
+    }
+    with _unchecked_shapes():
+        program = torch.export.export(module, (tensors, keep), dynamic_shapes=shapes).module()
+    for length in (24, 61):
+        again = list(streams(made, 3, length, seed=SEED % 97, dtype=torch.float32))
+        keep = torch.ones(3, length, dtype=torch.bool)
+        keep[1, length // 2 :] = False
+        keep[2, :5] = False
+        answers = zip(modes, module(again, keep), program(again, keep), strict=True)
+        for causal, expected, output in answers:
             real = keep[:, None, :, None].expand_as(expected)
             what = f"exported at 24 tokens, run at {length}, causal={causal}"
             require_close(output[real], expected[real], what, relative=1e-4, absolute=1e-5)
