@@ -254,7 +254,7 @@ def test_depths_and_plans_that_cannot_be_asked_for():
     sizes = adaptive.encoder.sizes
     with pytest.raises(UsageError, match="no exit head after layer 2"):
         outcomes(adaptive, task, task.test, narrowed(sizes, 1.0, layers=2))
-    with pytest.raises(UsageError, match="asks for 5 heads"):
+    with pytest.raises(UsageError, match="needs 5 heads"):
         outcomes(adaptive, task, task.test, replace(full_plan(sizes), heads=(5,) * 4))
     found = outcomes(adaptive, task, task.test, full_plan(sizes))
     for layers in (2, 1, 5):

@@ -320,7 +320,7 @@ def _hub(pictures, labels):
     ("picture", "label", "message"),
     [
         ({"bytes": None, "path": "/etc/hostname"}, 0, "picture 1 .* is missing"),
-        ({"bytes": b"no picture", "path": None}, 0, "picture 1 .* is no picture"),
+        ({"bytes": b"no picture", "path": None}, 0, "picture 1 .* is not a picture"),
         ({"bytes": _header_of_png((9000, 9000)), "path": None}, 0, "picture 1 .* 9,000 x 9,000"),
         ({"bytes": _saved(Image.new("RGB", (4, 4))), "path": None}, 0, "not 32 x 32"),
         (None, 10, "has the label 10; labels are 0 to 9"),

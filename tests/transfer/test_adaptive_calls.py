@@ -142,7 +142,7 @@ class OwnForSequenceClassification(BertForSequenceClassification):
 
 
 def test_a_class_with_a_forward_of_its_own_is_refused():
-    with pytest.raises(sparing.Unsupported, match="its forward"):
+    with pytest.raises(sparing.Unsupported, match="its own forward"):
         adapt(OwnForSequenceClassification(dense().config))
 
 

@@ -138,7 +138,7 @@ def test_where_all_agree_nothing_is_certain(task):
 
 
 def test_what_cannot_be_fitted(task):
-    with pytest.raises(UsageError, match="no exit before the end"):
+    with pytest.raises(UsageError, match="no exit before the last layer"):
         fit_confidence(_adaptive(()), task)
     with pytest.raises(UsageError, match="10 examples or more"):
         fit_confidence(_adaptive(), task, examples=9)

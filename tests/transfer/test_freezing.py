@@ -145,7 +145,7 @@ def test_plans_that_cannot_be_frozen():
     adaptive = _adaptive()
     for plan, message in (
         (replace(adaptive.plan, exits=(1,), threshold=0.5), "no exit head after layer 1"),
-        (replace(adaptive.plan, heads=(5,) * 4), "asks for 5 heads"),
+        (replace(adaptive.plan, heads=(5,) * 4), "needs 5 heads"),
         (narrowed(adaptive.encoder.sizes, 1.0, layers=1), "no exit head after layer 1"),
     ):
         with pytest.raises(UsageError, match=message):

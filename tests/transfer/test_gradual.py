@@ -92,7 +92,7 @@ def test_an_interrupted_pruning_goes_on_as_if_nothing_had_been(done, tmp_path, m
         ({"stages": 9}, "4 heads go in 1 to 4 stages, not in 9"),
         ({"stages": 0}, "not in 0"),
         ({"heads": 1.0}, "between 0 and 1"),
-        ({"heads": 0.01}, "0 of 8 heads are gone"),
+        ({"heads": 0.01}, "0 of 8 heads are removed already"),
     ],
 )
 def test_impossible_wishes_are_named(tmp_path, changes, words):

@@ -129,7 +129,7 @@ def test_what_cannot_be_ranked_says_why():
     with pytest.raises(UsageError, match="labels"):
         importance(model, [{name: given[name] for name in ("input_ids", "attention_mask")}])
     for family, reason in (
-        ("llama", "no encoder"),
+        ("llama", "not an encoder"),
         ("albert", "shared"),
         ("modernbert", "separate projections"),
     ):

@@ -171,9 +171,7 @@ def _goals(total: int, gone: int, share: float, stages: int) -> list[int]:
         raise UsageError(f"prune: heads must be a share between 0 and 1, got {share!r}")
     target = round(share * total)
     if target <= gone:
-        raise UsageError(
-            f"prune: {gone} of {total} heads are already removed, which is {share:g} or more"
-        )
+        raise UsageError(f"prune: {gone} of {total} heads are removed already: {share:g} or more")
     if not 1 <= stages <= target - gone:
         raise UsageError(
             f"prune: {target - gone} heads go in 1 to {target - gone} stages, not in {stages}"
