@@ -75,7 +75,7 @@ def _training(
         first = setting.partition("=")[0].strip().partition(".")[0]
         if first not in SETTABLE:
             raise UsageError(
-                f"--set {first}: takes {', '.join(SETTABLE)}; the rest are options"
+                f"--set {first}: only {', '.join(SETTABLE)} can be set; give the rest as options"
                 f"{nearest(first, SETTABLE)}"
             )
     recipe = replace(usual, precision=cast(Precision, precision), trackers=tuple(words(track)))
