@@ -1,9 +1,9 @@
-"""Put a run's verdict and table into README.md, between its two markers.
+"""Put a run's verdict and table into README.md, and the pooled result of slim.
 
     python benchmarks/readme_table.py runs/demo
 
-What stands there is taken from the run's own report.md and from nowhere else; the run's records
-and page are copied to benchmarks/results/demo beside it, so that the table can be checked.
+Both are written between their markers. The table comes from the run's report.md, which is copied
+with its records to benchmarks/results/demo. The result of slim comes from SLIM.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pages import put_between
+from slim_pool import speeds
+from sparing.report.wording import factor, points, points_interval
 
 ROOT = Path(__file__).parents[1]
+SLIM = ROOT / "benchmarks" / "results" / "slim-pooled-2026-11.json"
 KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
 
 
@@ -34,6 +37,22 @@ def excerpt(report: str) -> str:
     chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
     lines = ["| " + " | ".join(row[i] for i in chosen) + " |" for row in rows]
     return "\n".join([verdict, "", *lines])
+
+
+def slim_line(record: dict[str, Any]) -> str:
+    """Speed and accuracy of slim over all runs of a pooled record, with their intervals."""
+    runs = [row for row in record["runs"] if (row["arm"], row["batch"]) == ("slim", 1)]
+    speed = [row["speed_up"] for row in runs]
+    accuracy = record["pooled_accuracy"]["slim"]
+    assert accuracy["runs"] == len(runs)
+    mean = factor(speeds(runs, "slim", 1) or 0)
+    interval = points_interval(accuracy["value"], accuracy["interval"])
+    return (
+        f"{len(runs)} runs on {len({row['task'] for row in runs})} tasks: **{mean} faster** than "
+        f"the fastest dense form ({factor(min(speed))} to {factor(max(speed))} by run), accuracy "
+        f"{points(accuracy['value'], *accuracy['interval'])} percentage points "
+        f"(95 % {interval})."
+    )
 
 
 def setting(config: dict[str, Any]) -> str:
@@ -53,6 +72,7 @@ def main() -> None:
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     found = excerpt((run / "report.md").read_text(encoding="utf-8")) + "\n\n" + setting(config)
     put_between(ROOT / "README.md", "demo table", found)
+    put_between(ROOT / "README.md", "slim line", slim_line(json.loads(SLIM.read_text())))
     target = ROOT / "benchmarks" / "results" / "demo"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
