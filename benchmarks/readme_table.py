@@ -46,11 +46,12 @@ def slim_line(record: dict[str, Any]) -> str:
     accuracy = record["pooled_accuracy"]["slim"]
     assert accuracy["runs"] == len(runs)
     mean = factor(speeds(runs, "slim", 1) or 0)
-    interval = points_interval(accuracy["value"], accuracy["interval"])
+    low, high = accuracy["interval"]
+    interval = points_interval(accuracy["value"], (low, high))
     return (
         f"{len(runs)} runs on {len({row['task'] for row in runs})} tasks: **{mean} faster** than "
         f"the fastest dense form ({factor(min(speed))} to {factor(max(speed))} by run), accuracy "
-        f"{points(accuracy['value'], *accuracy['interval'])} percentage points "
+        f"{points(accuracy['value'], low, high)} percentage points "
         f"(95 % {interval})."
     )
 
