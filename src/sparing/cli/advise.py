@@ -42,10 +42,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find what would make a model faster on this machine.
-
-    Remedies: less padding, another engine, INT8, slim, another attention.
-    """
+    """Find what would make a model faster on this machine."""
     from sparing.advise.study import Options
     from sparing.advise.study import run as advise
 

@@ -30,8 +30,7 @@ def run(
     from sparing.experiment.inputs.task import load_for, task_of
     from sparing.transfer.opening import open_model
 
-    defaults: dict[str, Any] = {}
-    options = apply(defaults, settings or [])
+    options = apply(dict[str, Any](), settings or [])
     model = open_model(path)
     require_head(model, path)
     task = task or task_of(path)

@@ -46,8 +46,7 @@ def run(
     if not 0 < energy_seconds < float("inf"):
         raise UsageError(f"--energy-seconds must be above 0; got {energy_seconds}")
     how = How(batch, threads, rounds, energy_seconds)
-    defaults: dict[str, Any] = {}
-    options = apply(defaults, settings or [])
+    options = apply(dict[str, Any](), settings or [])
     subject = find_subject(name, against, options, (heads, dim), tokens, how)
     with progress_bar(quiet=as_json) as show:
         facts = measure(subject, how, show)

@@ -108,8 +108,7 @@ def _prune(
 
     opened, pruned = open_model(model), open_model(model)
     require_head(opened, model)
-    defaults: dict[str, Any] = {}
-    loaded, options = load_for(task, apply(defaults, settings), model, data)
+    loaded, options = load_for(task, apply(dict[str, Any](), settings), model, data)
     require_fit(opened, loaded, model)
     stages = folder.with_name(f"{folder.name}.stages")
     with progress_bar(quiet=as_json) as show:

@@ -48,8 +48,7 @@ def run(
     from sparing.transfer.swap import swap
 
     choice = _choice(mechanism, plan)
-    defaults: dict[str, Any] = {}
-    options = apply(defaults, settings or [])
+    options = apply(dict[str, Any](), settings or [])
     require_new(output_dir)
     opened = open_model(model)
     report = swap(opened, choice, layers or None, tokens=tokens, **options)
