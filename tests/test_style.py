@@ -126,8 +126,8 @@ def test_an_option_without_a_comment_is_noticed():
     assert unexplained(f'{head}{commented}\n    """The last."""\n') == []
 
 
-# Words that say little to a reader: what to write instead, and where they are still used. Take an area
-# off its line when its texts are mended.
+# Words that say little to a reader: what to write instead, and where they are still used. Take an
+# area off its line when its texts are mended.
 WORDS = {
     r"reckon\w*": ("compute", "docs src/train"),
     r"takes? arithmetic|(?:less|more|as much) arithmetic|share of the arithmetic": (
