@@ -1,10 +1,10 @@
-"""The table of README.md, and the run that it is made from.
+"""The table of README.md and its line on slim, and the run that the table is made from.
 
     python benchmarks/readme_table.py runs/demo
     make tables
 
 The first copies a run's records and page to benchmarks/results/demo; the second writes the table
-from what is there.
+from what is there, and the line on slim from its pooled results.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from slim_pool import speeds
 from sparing.experiment.registry import find_study
 from sparing.report.run import read_run
+from sparing.report.wording import factor, points, points_interval
 
 DEMO = Path(__file__).parent / "results" / "demo"
 KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
@@ -35,6 +37,23 @@ def excerpt(report: str) -> str:
     chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
     lines = ["| " + " | ".join(row[i] for i in chosen) + " |" for row in rows]
     return "\n".join([verdict, "", *lines])
+
+
+def slim_line(record: dict[str, Any]) -> str:
+    """Speed and accuracy of slim over all runs of a pooled record, with their intervals."""
+    runs = [row for row in record["runs"] if (row["arm"], row["batch"]) == ("slim", 1)]
+    speed = [row["speed_up"] for row in runs]
+    accuracy = record["pooled_accuracy"]["slim"]
+    assert accuracy["runs"] == len(runs)
+    mean = factor(speeds(runs, "slim", 1) or 0)
+    low, high = accuracy["interval"]
+    interval = points_interval(accuracy["value"], (low, high))
+    return (
+        f"{len(runs)} runs on {len({row['task'] for row in runs})} tasks: **{mean} faster** than "
+        f"the fastest dense form ({factor(min(speed))} to {factor(max(speed))} by run), accuracy "
+        f"{points(accuracy['value'], low, high)} percentage points "
+        f"(95 % {interval})."
+    )
 
 
 def setting(config: dict[str, Any]) -> str:

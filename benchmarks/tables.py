@@ -46,6 +46,7 @@ def tables() -> dict[str, Callable[[], str]]:
     slim["slim-third"] = (*slim["slim"], "imdb")
     return {
         "demo table": readme_table.demo_table,
+        "slim line": lambda: readme_table.slim_line(_json("slim-pooled-*.json")),
         **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),

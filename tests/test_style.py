@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -120,3 +124,169 @@ def test_an_option_without_a_comment_is_noticed():
     assert unexplained(f"{head}{fields}\n")[0] == "Options.f0"
     assert unexplained(f"{head}{commented}\n") == ["Options.f8"]
     assert unexplained(f'{head}{commented}\n    """The last."""\n') == []
+
+
+# Words that say little to a reader: what to write instead, and where they are still used. Take an
+# area off its line when its texts are mended.
+WORDS = {
+    r"reckon\w*": (
+        "compute",
+        "docs",
+    ),
+    r"takes? arithmetic|(?:less|more|as much) arithmetic|share of the arithmetic": (
+        "FLOPs",
+        "docs papers/hugginggreen src/slim",
+    ),
+    r"(?:is|are|was|were) told": (
+        "shown, reported",
+        "docs papers/adaattention papers/kerformer papers/linformer",
+    ),
+    r"ask(?:s|ed) of": (
+        "evaluated on, measured on",
+        "docs papers/linformer papers/long_range",
+    ),
+    r"judges?|judged|judging": (
+        "evaluate, decide",
+        "docs papers papers/adaattention papers/calculator papers/hugginggreen "
+        "papers/linformer papers/long_range src/compare src/report src/slim",
+    ),
+    r"right answers?": (
+        "accuracy",
+        "docs papers/calculator papers/kerformer papers/long_range",
+    ),
+    r"dense rivals?": (
+        "dense baseline",
+        "docs src/slim",
+    ),
+    r"leavers?|(?:leave|leaves|left) early": (
+        "early exits, exit rate",
+        "docs src/export src/slim",
+    ),
+    r"stretch(?:es)?": (
+        "segments",
+        "docs papers/adaattention papers/linformer papers/long_range src/mechanisms",
+    ),
+    r"polish(?:es|ed|ing)?": (
+        "fine-tune at fixed width",
+        "docs src/slim",
+    ),
+    r"standing": (
+        "existing",
+        "docs papers/adaattention papers/calculator",
+    ),
+    r"storeys?": (
+        "layers",
+        "",
+    ),
+    r"idle": (
+        "skipped",
+        "docs papers/hugginggreen",
+    ),
+    r"sets of instructions": (
+        "instruction sets",
+        "docs",
+    ),
+    r"theirs": (
+        "the baseline's",
+        "docs papers/adaattention papers/long_range src/mechanisms src/slim src/tasks src/transfer",
+    ),
+    r"who|whoever": (
+        "the thing itself",
+        "docs papers/adaattention papers/kerformer src/experiment src/report src/slim",
+    ),
+}
+NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
+# Where such names are still used.
+VAGUE = ("src/advise", "src/compare", "src/experiment", "src/report", "src/slim", "papers/")
+SPAN = re.compile(r"``.*?``|`[^`\n]*`", re.S)
+
+
+def prose(path: Path) -> str:
+    """The comments, docstrings and texts of a module, or a page without its code.
+
+    A string without a space is a name, not a text.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = re.sub(r"^```.*?^```|^ {4}\S.*?$", "", text, flags=re.M | re.S)
+    else:
+        texts = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1))
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        text = "\n".join(t.string for t in tokens if t.type in texts and " " in t.string.strip())
+        text = re.sub(r"\{[^{}\n]*\}", "", text)  # what an f-string fills in
+    return SPAN.sub("", text)
+
+
+def area(path: str) -> str:
+    """A package of the library or of the papers, docs, or a document at the root."""
+    first, *rest = path.split("/")
+    if first in ("src", "papers") and len(rest) > 1:
+        return f"{first}/{rest[1]}"
+    return path if not rest else first
+
+
+def count_words(texts: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
+    """How often every word is used in every area, of areas and their texts."""
+    counts: dict[str, Counter[str]] = {word: Counter() for word in WORDS}
+    for where, text in texts:
+        for word, count in counts.items():
+            count[where] += len(re.findall(rf"(?<![\w-])(?:{word})(?![\w-])", text, re.I))
+    return counts
+
+
+def texts_of(root: Path) -> Iterator[tuple[str, str]]:
+    """Area and prose of every module and page but the decisions, which stay as they were."""
+    patterns = (
+        *("*.md", "docs/**/*.md", "papers/*.md", "papers/sparing_papers/**/*.md"),
+        *("src/sparing/**/*.py", "src/sparing/**/*.md", "papers/sparing_papers/**/*.py"),
+    )
+    for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
+        if "decisions" not in path.parts:
+            yield area(path.relative_to(root).as_posix()), prose(path)
+
+
+def unexpected(counts: dict[str, Counter[str]]) -> dict[str, tuple[str, dict[str, int]]]:
+    """Words where they should not be: what to write instead, and how often in which area."""
+    found = {}
+    for word, (instead, allowed) in WORDS.items():
+        areas = {where: uses for where, uses in counts[word].items() if uses}
+        if wrong := {where: uses for where, uses in areas.items() if where not in allowed.split()}:
+            found[word] = (instead, wrong)
+    return found
+
+
+def test_texts_use_the_words_of_the_field():
+    assert unexpected(count_words(texts_of(ROOT))) == {}
+
+
+def test_a_word_to_replace_is_noticed(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "STANDING = 'standing'  # Reckoned anew.\ndef f(who):\n    return f'{who} is told'\n"
+    )
+    page = tmp_path / "page.md"
+    page.write_text("`polish` is done.\n\n    polish\n\nThe dense rival leaves early.\n")
+    assert unexpected(count_words([("src/cli", prose(module)), ("README.md", prose(page))])) == {
+        r"reckon\w*": ("compute", {"src/cli": 1}),
+        r"(?:is|are|was|were) told": ("shown, reported", {"src/cli": 1}),
+        r"dense rivals?": ("dense baseline", {"README.md": 1}),
+        r"leavers?|(?:leave|leaves|left) early": ("early exits, exit rate", {"README.md": 1}),
+    }
+
+
+def vague_names(source: str) -> list[str]:
+    """Variables and arguments whose name says nothing of what they hold."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return [
+        name
+        for name in (*names, *(n.arg for n in nodes if isinstance(n, ast.arg)))
+        if name in NAMES
+    ]
+
+
+def test_names_say_what_a_thing_is():
+    files = [f for f in FILES if not area(f.relative_to(ROOT).as_posix()).startswith(VAGUE)]
+    assert len(files) > 300
+    assert {f: names for f in files if (names := vague_names(f.read_text()))} == {}
+    assert vague_names("def f(own):\n    found = [each for each in own]\n    records = 1\n")

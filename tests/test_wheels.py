@@ -110,7 +110,7 @@ def test_the_library_works_without_the_papers(environment, tmp_path):
     assert "kerformer" not in listed
     refused = ended(sparing, "study", "kerformer", folder=tmp_path)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "pip install sparing-papers" in refused.stderr
+    assert "pip install ./papers" in refused.stderr
 
 
 def test_the_papers_bring_their_studies(environment, wheels, tmp_path):

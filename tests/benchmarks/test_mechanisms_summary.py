@@ -138,7 +138,7 @@ def test_the_summary_is_what_show_reads(findings):
     assert set(_mechanism_facts._ORIGIN) <= set(summary)
     assert set(summary["mechanisms"]) == {"linear", "eager"}
     for own in summary["mechanisms"].values():
-        assert set(_mechanism_facts._OWN) == set(own)
+        assert set(_mechanism_facts._RESULTS) == set(own)
     linear = summary["mechanisms"]["linear"]
     assert linear["crossover_tokens"] == 1024
     assert linear["speedup"]["16384"] == 16.0

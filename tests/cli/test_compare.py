@@ -157,7 +157,7 @@ def cut_off(tmp_path_factory):
 def test_an_interrupted_run_keeps_what_is_finished(cut_off):
     folder, ended = cut_off
     assert (ended.code, ended.out) == (130, "")
-    assert "interrupted; what was finished is kept" in ended.error
+    assert "interrupted; finished work is saved" in ended.error
     assert set(_finished(folder)) == {
         "latency/attention/64",
         "latency/model/1",

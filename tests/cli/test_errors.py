@@ -69,7 +69,7 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         (["train", "digits", "--set", "task_options.patch_size=3"], "must be 1, 2, 4 or 8"),
         (["train", "digits", "--epochs", "-1"], "epochs must be at least 1, got -1"),
         (["train", "digits", "--epochs", "many"], "Invalid value for '--epochs'"),
-        (["train", "digits", "--seeds", "0"], "--seeds takes how many"),
+        (["train", "digits", "--seeds", "0"], "--seeds takes a number of seeds"),
         (["train", "digits", "--seeds", "a,b"], "--seeds takes whole numbers"),
         (["train", "digits", "--seeds", "1,1"], "names a seed twice"),
         (["train", "digits", "--set", "recipe.seed=4"], "give --seeds instead"),
@@ -94,10 +94,10 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         (["measure", "window", "--against", "softmax"], "--against takes a model"),
         (["measure", "./nowhere"], "there is no such folder"),
         (["measure", "./nowhere", "--heads", "4"], "--heads and --dim are a mechanism's"),
-        (["calculate", "1 + 2", "--seed", "3"], "--seed belongs to --train"),
-        ([*PRUNE, "--steps", "2"], "--steps is of the training between stages"),
-        ([*PRUNE, "--learning-rate", "1e-3"], "--learning-rate is of the training"),
-        ([*PRUNE, "--precision", "fast"], "--precision is of the training"),
+        (["calculate", "1 + 2", "--seed", "3"], "no such option: --seed"),
+        ([*PRUNE, "--steps", "2"], "--steps needs training between stages"),
+        ([*PRUNE, "--learning-rate", "1e-3"], "--learning-rate needs training"),
+        ([*PRUNE, "--precision", "fast"], "--precision needs training"),
         (["show", "softmax", "--heads", "0"], "must be a positive integer, got 0"),
         (["list", "tasks", "--traits"], "--traits belongs to mechanisms"),
         (["train"], "Missing"),
@@ -119,7 +119,7 @@ def test_what_cannot_be_is_named(command, tmp_path, arguments, words):
         (["window", "--set", "radiuss=2"], "did you mean 'radius'?"),
         (["window", "--layers", "3"], "there is no layer 3"),
         (["window", "--set", "radius"], "--set takes path=value"),
-        ([], "a mechanism or --plan"),
+        ([], "either a mechanism or --plan"),
     ],
 )
 def test_swap_names_what_is_wrong(command, bert, tmp_path, arguments, words):
@@ -133,9 +133,9 @@ def test_swap_names_what_is_wrong(command, bert, tmp_path, arguments, words):
     ("content", "words"),
     [
         ("{", "is not JSON"),
-        ("[]", "does not hold a plan"),
-        ('{"0": 3}', "3 is no choice"),
-        ('{"0": ["window"]}', "is no choice"),
+        ("[]", "holds no plan such as"),
+        ('{"0": 3}', "3 is not a mechanism"),
+        ('{"0": ["window"]}', "is not a mechanism"),
         (None, "cannot be read: No such file"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_model_of_another_task_is_refused(command, trained, bert):
     assert ended.code == 2
     assert "reads pixel_values, but task listops gives input_ids" in ended.error
     ended = command("evaluate", bert)
-    assert (ended.code, "name a --task" in ended.error) == (2, True)
+    assert (ended.code, "give --task" in ended.error) == (2, True)
     ended = command("evaluate", bert, "--task", "digits")
     assert "reads input_ids, but task digits gives pixel_values" in ended.error
     ended = command("evaluate", trained, "--task", "digits", "--set", "patch_size=2")
@@ -376,19 +376,21 @@ def test_settings_of_the_environment_are_checked(command, monkeypatch):
 
 def test_a_fault_of_ours_is_one_line_and_says_how_to_see_more(monkeypatch, capsys):
     from sparing.cli import main
-    from sparing.core.folder import Folder
 
     def fail(*_):
         raise ZeroDivisionError("a fault\nwith details")
 
-    monkeypatch.setattr(Folder("sparing.cli", "verb").load("list"), "_names", fail)
+    monkeypatch.setattr("sparing.experiment.installed.installed", fail)
     for level, shown in (("", False), ("debug", True)):
         monkeypatch.setenv("SPARING_LOG_LEVEL", level)
         with pytest.raises(SystemExit) as ended:
-            main(["list"])
+            main(["list", "studies"])
         assert ended.value.code == 1
         error = capsys.readouterr().err
-        assert "internal error, ZeroDivisionError: a fault (SPARING_LOG_LEVEL=debug" in error
+        assert (
+            "internal error, ZeroDivisionError: a fault (SPARING_LOG_LEVEL=debug shows more)"
+            in error
+        )
         assert ("Traceback" in error) == shown
 
 

@@ -44,8 +44,8 @@ VERBS = [
     ("patches", "BAD"),
     ("patches", "OTHER", "--output", "BAD"),
     ("calculate", "1+1", "--model", "BAD"),
-    ("calculate", "--train", "BAD"),
-    ("calculate", "--web", "--models", "BAD"),
+    ("calculate", "train", "BAD"),
+    ("calculate", "web", "--models", "BAD"),
     ("search", "feed_forward", "--trials", "1", "--output-dir", "BAD"),
 ]
 

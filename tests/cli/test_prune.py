@@ -98,6 +98,6 @@ def test_an_interrupted_pruning_in_stages_says_that_it_goes_on(
     monkeypatch.setattr("sparing.transfer.gradual.prune_gradually", stopped)
     monkeypatch.setattr("sparing.transfer.pruning.prune", stopped)
     given = ("prune", dense, *TASK, "--heads", "0.5", "--output-dir", tmp_path / "pruned")
-    assert "goes on from there" not in command(*given).error
+    assert "the same command resumes it" not in command(*given).error
     ended = command(*given, "--steps", "2", "--epochs-between", "1")
-    assert (ended.code, "goes on from there" in ended.error) == (130, True)
+    assert (ended.code, "the same command resumes it" in ended.error) == (130, True)

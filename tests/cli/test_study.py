@@ -71,5 +71,5 @@ def test_an_unknown_study_says_how_to_install_those_of_papers(command, monkeypat
     for name in ("nosuch", "comparee", *(() if papers else ("kerformer",))):
         ended = command("study", name)
         assert (ended.code, name in ended.error) == (2, True)
-        assert ("pip install sparing-papers" in ended.error) is not papers
+        assert ("pip install ./papers" in ended.error) is not papers
     assert "did you mean 'compare'" in command("study", "comparee").error

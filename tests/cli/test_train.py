@@ -170,7 +170,7 @@ def test_weights_that_are_not_finite_are_named(command, trained, tmp_path):
 def test_settings_that_have_an_option_of_their_own_are_refused(command, tmp_path, setting):
     ended = command("train", "digits", "--set", setting, "--output-dir", tmp_path / "run")
     assert ended.code == 2
-    assert "the rest has options of its own" in ended.err
+    assert "give the rest as options" in ended.err
     assert not (tmp_path / "run").exists()
 
 

@@ -61,7 +61,7 @@ def _words(verb, draws):
     """Random options of a verb, some with values, some misspelled."""
     words = []
     for number, value, with_value, odd in draws:
-        known = [o for o in _options(verb) if o not in ("--help", "--web", "--train", "--all")]
+        known = [o for o in _options(verb) if o not in ("--help", "--all")]
         option = known[number % len(known)]
         words.append(f"{option}x" if odd else option)
         if with_value:
@@ -131,7 +131,7 @@ def _children():
 def test_child_processes(folder, verb, words, stdin):
     """The same from outside: arguments and input of any bytes."""
     _folder(folder)
-    long = {b"--web", b"--train", b"--prove", b"--all"}
+    long = {b"web", b"train", b"prove", b"--all"}
     given = [word for word in words if word not in long]
     first = [os.fsencode(word) for word in REFUSED.get(verb, QUICK.get(verb, ["--"])[:1])]
     if verb == "calculate":

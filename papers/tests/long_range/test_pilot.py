@@ -128,7 +128,7 @@ def test_the_page_and_the_plan_say_what_was_left_out_and_why(left, monkeypatch, 
     monkeypatch.setattr("sparing_papers.kerformer.study.BUDGETS", {"quick": SMALL})
     with pytest.raises(SystemExit, match="0"):
         main(["study", "kerformer", "--output-dir", str(left.folder), "--plan"])
-    assert "4 cells are left out, since little can be decided there" in capsys.readouterr().out
+    assert "4 cells are skipped, since little can be decided there" in capsys.readouterr().out
 
 
 def test_they_may_be_trained_after_all_in_the_same_folder(left, tmp_path):

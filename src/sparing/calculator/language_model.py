@@ -166,7 +166,9 @@ def with_adapters(model: PreTrainedModel, recipe: LanguageRecipe) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise Unsupported("adapters need peft: pip install 'sparing[language]'") from error
+        raise Unsupported(
+            "adapters need peft: pip install '.[language]' in a clone of sparing"
+        ) from error
     config = LoraConfig(
         r=recipe.rank,
         lora_alpha=recipe.alpha,

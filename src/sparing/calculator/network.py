@@ -32,7 +32,7 @@ from sparing.core.reading import parse_json
 from sparing.core.writing import replacing
 
 FORMAT = "sparing calculator 1"
-# The trained calculator of the package: ``sparing calculate --train FILE`` makes it again.
+# The trained calculator of the package: ``sparing calculate train FILE`` makes it again.
 SHIPPED = Path(__file__).with_name("calculator.safetensors")
 BATCH = 256
 

@@ -141,7 +141,9 @@ def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
     try:
         import optuna
     except ImportError as error:
-        raise Unsupported("a search needs Optuna: pip install 'sparing[search]'") from error
+        raise Unsupported(
+            "a search needs Optuna: pip install '.[search]' in a clone of sparing"
+        ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         study = optuna.create_study(

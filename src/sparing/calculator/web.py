@@ -1,4 +1,4 @@
-"""``sparing calculate --web``: a calculator's page on this machine alone, answered by networks."""
+"""``sparing calculate web``: a calculator's page on this machine alone, answered by networks."""
 
 from __future__ import annotations
 

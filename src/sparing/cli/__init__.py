@@ -8,27 +8,30 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, get_args, get_type_hints
+from types import ModuleType
+from typing import Any, NoReturn, get_args, get_type_hints
 
 import typer
 
 from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
+from sparing.cli._groups import PANELS, DefaultGroup, Verbs
 from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import Folder
 from sparing.core.paths import expanded
 from sparing.core.version import __version__
 
 EPILOGUE = (
-    "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 a required goal was not met, "
-    "4 finished with some cells failed, 129 SIGHUP, 130 interrupted, "
-    "141 the reader of the output went away, 143 SIGTERM."
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a required goal was missed, "
+    "4 finished with failed cells, 129 SIGHUP, 130 interrupted, "
+    "141 the output was closed, 143 SIGTERM."
 )
 
 
 def application() -> typer.Typer:
-    """The command line with every verb of this folder."""
+    """The command line with every verb of this folder, grouped as ``PANELS`` says."""
     app = typer.Typer(
         name="sparing",
+        cls=Verbs,
         help="Which attention should this model use, on this task, on this machine?",
         epilog=EPILOGUE,
         no_args_is_help=True,
@@ -38,28 +41,55 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     folder = Folder(__name__, "verb")
-    for name in folder.names():
-        module = folder.load(name)
-        _check_arguments(module.run)
-        app.command(name, context_settings=getattr(module, "CONTEXT", None))(module.run)
+    for panel, verbs in PANELS.items():
+        for name in verbs:
+            _add(app, name, folder.load(name), rich_help_panel=panel)
     return app
 
 
-def _check_arguments(run: Callable[..., object]) -> None:
-    """Let ``_path`` read each path of a verb, and ``_name`` each name that it cannot do without.
+def _add(app: typer.Typer, name: str, module: ModuleType, **settings: Any) -> None:
+    """Add a verb: the module's ``run``, or its ``SUBCOMMANDS``, which have examples too."""
+    context = getattr(module, "CONTEXT", None)
+    if not hasattr(module, "SUBCOMMANDS"):
+        _add_command(app, name, module.run, module.EXAMPLE, context, **settings)
+        return
+    parts = typer.Typer(cls=DefaultGroup, subcommand_metavar=module.USAGE)
+    for part, (run, example) in module.SUBCOMMANDS.items():
+        _add_command(parts, part, run, example, context if run is module.run else None)
+    app.add_typer(parts, name=name, help=module.HELP, epilog=_epilogue(module.EXAMPLE), **settings)
 
-    Both refuse what is empty: it comes of a variable that is not set.
+
+def _add_command(
+    app: typer.Typer,
+    name: str,
+    run: Callable[..., object],
+    example: str,
+    context: dict[str, Any] | None,
+    **settings: Any,
+) -> None:
+    _check_arguments(run)
+    app.command(name, context_settings=context, epilog=_epilogue(example), **settings)(run)
+
+
+def _epilogue(example: str) -> str:
+    return f"Example: {example}"
+
+
+def _check_arguments(run: Callable[..., object]) -> None:
+    """Let ``_path`` read every path of a verb, and ``_name`` every required name.
+
+    Both refuse an empty value: it comes from a shell variable that is not set.
     """
     verb = inspect.unwrap(run)
-    required = inspect.signature(verb).parameters
+    parameters = inspect.signature(verb).parameters
     verb.__annotations__ = get_type_hints(verb, include_extras=True)
     for name, hint in verb.__annotations__.items():
-        kinds = get_args(hint)
-        for declared in getattr(hint, "__metadata__", ()):
-            if Path in (kinds[0], *get_args(kinds[0])):
-                declared.parser = _path
-            elif kinds[0] is str and required[name].default is inspect.Parameter.empty:
-                declared.parser = _name
+        types = get_args(hint)
+        for option in getattr(hint, "__metadata__", ()):
+            if Path in (types[0], *get_args(types[0])):
+                option.parser = _path
+            elif types[0] is str and parameters[name].default is inspect.Parameter.empty:
+                option.parser = _name
 
 
 def _path(text: str | Path) -> Path:
@@ -73,19 +103,19 @@ def _path(text: str | Path) -> Path:
 
 def _name(text: str) -> str:
     if not text.strip():
-        raise typer.BadParameter("it is empty")
+        raise typer.BadParameter("the name is empty")
     return text
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _version(shown: bool) -> bool:
+    if shown:
         typer.echo(f"sparing {__version__}")
         raise typer.Exit
-    return wanted
+    return shown
 
 
 def _import(names: builtins.list[str]) -> builtins.list[str]:
-    """Import the modules that a person names: saved models may name their mechanisms then."""
+    """Import the named modules, so that saved models may use their mechanisms."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -97,35 +127,35 @@ def _import(names: builtins.list[str]) -> builtins.list[str]:
 
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
     modules: builtins.list[str] = typer.Option(  # noqa: B008  # typer's way; `list` is a verb
         [],
         "--import",
         metavar="MODULE",
         callback=_import,
-        help="Import a module first, so that a saved model may name its mechanisms.",
+        help="Import a module first, so that a saved model may use its mechanisms.",
     ),
 ) -> None:
     """Which attention should this model use, on this task, on this machine, and is it worth it?"""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line on ``arguments`` (the process's own unless given) and leave.
+    """Run the command line on ``arguments`` (default: those of the process) and exit.
 
     A misspelled verb or option gets one line, like every other mistake.
     """
     # not list(...): once loaded, the verb of that name hides the builtin in this module
-    given = None if arguments is None else [*arguments]
-    sys.exit(exit_code(lambda: _run(given)))
+    words = None if arguments is None else [*arguments]
+    sys.exit(exit_code(lambda: _run(words)))
 
 
-def _run(given: Sequence[str] | None) -> int:
-    """Parse the arguments, run the verb and give its exit code."""
+def _run(words: Sequence[str] | None) -> int:
+    """Parse the arguments, run the verb and return its exit code."""
     try:
-        code = application()(given, prog_name="sparing", standalone_mode=False)
+        code = application()(words, prog_name="sparing", standalone_mode=False)
     except Exception as error:
-        # typer has carried a copy of click since some version, so the class has two homes
+        # newer versions of typer hold a copy of click: the class may come from either
         if not hasattr(error, "format_message"):
             raise
         message = str(error.format_message()).strip()

@@ -19,12 +19,12 @@ CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 def say(message: str) -> None:
-    """Print one line of at most 400 characters on stderr; a stderr that is lost loses it too."""
+    """Print one line of at most 400 characters on stderr, if stderr is open."""
     note(one_line(f"sparing: {message}"))
 
 
 def note(text: str = "") -> None:
-    """Print on stderr; where that is closed, full or a broken pipe, work goes on without it."""
+    """Print on stderr; a stderr that is closed, full or a broken pipe is ignored."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
@@ -42,7 +42,7 @@ def reason_of(stop: KeyboardInterrupt) -> str:
 
 
 def is_closed_pipe(error: BaseException) -> bool:
-    """Whether nobody reads standard output any more, so that this error is no failure of ours."""
+    """Whether the error comes from the closed reader of standard output."""
     if not isinstance(error, BrokenPipeError):
         return False
     try:
@@ -54,12 +54,12 @@ def is_closed_pipe(error: BaseException) -> bool:
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Run a command, flush what it printed, and give the code to leave with."""
+    """Run a command, flush its output, and return the exit code."""
     _fill_closed_streams()
     if sys.stdout is None:
         say("standard output is closed: send it to a file or to /dev/null")
         return USED_WRONGLY
-    if hasattr(sys.stdout, "reconfigure"):  # a path need not be text, and a terminal not be UTF-8
+    if hasattr(sys.stdout, "reconfigure"):  # paths may be no text, terminals not UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     with terminations_raised():
         try:
@@ -70,14 +70,14 @@ def exit_code(command: Callable[[], int]) -> int:
 
 
 def _guarded(command: Callable[[], int]) -> int:
-    """The command's exit code, also where its parser printed and could not."""
+    """The command's exit code, also when its parser cannot print."""
     try:
         return command()
     except KeyboardInterrupt as stop:
         say(reason_of(stop))
         return code_of(stop)
     except SystemExit as leaving:
-        # click and rich leave with 1 where the reader of their help has gone
+        # click and rich exit with 1 when the reader of their help has closed the pipe
         if isinstance(leaving.__context__, BrokenPipeError):
             return CLOSED_PIPE
         return leaving.code if isinstance(leaving.code, int) else FAILED
@@ -95,7 +95,7 @@ def _of_output(error: OSError) -> int:
 def _flushed(code: int) -> int:
     """The exit code after both outputs were flushed; what cannot be written is dropped.
 
-    Otherwise the interpreter would try again when it ends, complain, and leave with 120.
+    Otherwise the interpreter tries again at its end, prints an error, and exits with 120.
     """
     try:
         sys.stdout.flush()
@@ -103,7 +103,7 @@ def _flushed(code: int) -> int:
         _drop(sys.stdout)
         if isinstance(error, BrokenPipeError):
             code = CLOSED_PIPE
-        elif isinstance(error, OSError) and code != FAILED:  # a failure has said its line
+        elif isinstance(error, OSError) and code != FAILED:  # a failure has printed its line
             code = _of_output(error)
     try:
         sys.stderr.flush()
@@ -121,7 +121,7 @@ def _drop(stream: IO[str]) -> None:
 
 
 def _fill_closed_streams() -> None:
-    """Open the null device where a standard stream is closed: else a file would take its number."""
+    """Open the null device for a closed standard stream: else a file would get its number."""
     for number in range(3):
         try:
             os.fstat(number)

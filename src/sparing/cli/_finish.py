@@ -1,4 +1,4 @@
-"""How a verb that ran a study ends: its answer, its page, its goals, its exit code."""
+"""The end of a verb that ran a study: answer, page, goals and exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def finish_study(result: StudyResult, as_json: bool) -> None:
-    """Write the page, print answer, goals and folders, and leave with what they call for."""
+    """Write the page, print answer, goals and folders, and exit with the matching code."""
     from sparing.outcome import finish
 
     outcome = finish(result)

@@ -1,4 +1,4 @@
-"""What is known of a mechanism without running it: for ``sparing show`` and generated pages."""
+"""Facts of a mechanism that need no measurement: for ``sparing show`` and generated pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECTIONS = ("Formula", "Symbols", "Cost", "Source", "What differs")
 STEPS_TOKENS = 512
 _SECTION = re.compile(rf"(?:^|(?<=\s))({'|'.join(SECTIONS)}):\s")
 _MEASURED = "_measured.json"
-_OWN = ("crossover_tokens", "longest_tokens", "speedup", "peak_ratio")
+_RESULTS = ("crossover_tokens", "longest_tokens", "speedup", "peak_ratio")
 _ORIGIN = ("machine", "month", "commit")
 
 
@@ -35,16 +35,16 @@ def mechanism_facts(name: str, heads: int, dim: int, tokens: int) -> dict[str, A
     from sparing.core.heads import Heads
     from sparing.core.options import option_defaults
 
-    found = mechanism_class(name, allowed=(name,))
+    kind = mechanism_class(name, allowed=(name,))
     shape = Heads(heads, dim, tokens=tokens)
-    built = found(shape)
-    description = inspect.getdoc(found) or ""
+    built = kind(shape)
+    description = inspect.getdoc(kind) or ""
     return {
         "name": name,
         "description": description,
         "sections": sections(description),
-        "traits": vars(found.traits),
-        "options": {key: repr(value) for key, value in option_defaults(found).items()},
+        "traits": vars(kind.traits),
+        "options": {key: repr(value) for key, value in option_defaults(kind).items()},
         "built_for": {"heads": heads, "dim": dim, "tokens": tokens},
         "tensors": _tensors(built),
         "cost": _costs(built, tokens),
@@ -54,7 +54,7 @@ def mechanism_facts(name: str, heads: int, dim: int, tokens: int) -> dict[str, A
 
 
 def sections(description: str) -> dict[str, str]:
-    """A docstring cut at its fixed words: "Summary" and what it has of ``SECTIONS``."""
+    """The sections of a docstring: "Summary" and those of ``SECTIONS`` that it has."""
     summary, *parts = _SECTION.split(description)
     texts = zip(parts[::2], parts[1::2], strict=True)
     return {"Summary": summary.strip(), **{title: text.strip() for title, text in texts}}
@@ -70,29 +70,29 @@ def measured(name: str) -> dict[str, Any] | None:
         return None
     try:
         record = parse_json(file.read_bytes())
-        own = record["mechanisms"].get(name)
-        if own is None:
+        results = record["mechanisms"].get(name)
+        if results is None:
             return None
-        return {**{key: own[key] for key in _OWN}, **{key: record[key] for key in _ORIGIN}}
+        return {**{key: results[key] for key in _RESULTS}, **{key: record[key] for key in _ORIGIN}}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{_MEASURED} is damaged: {type(error).__name__} {error}") from error
 
 
 def _tensors(built: Mechanism) -> list[dict[str, Any]]:
     """Shapes of all parameters and buffers."""
-    found: dict[str, dict[str, Tensor]] = {
+    tensors: dict[str, dict[str, Tensor]] = {
         "parameter": dict(built.named_parameters()),
         "buffer": dict(built.named_buffers()),
     }
     return [
         {"name": name, "kind": kind, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
-        for kind, named in found.items()
+        for kind, named in tensors.items()
         for name, tensor in named.items()
     ]
 
 
 def _costs(built: Mechanism, tokens: int) -> dict[str, dict[str, Any]]:
-    """The modelled cost by length; each doubling's exponent; and its ratio to softmax."""
+    """The modelled cost by length, its exponent since half the length, its ratio to softmax."""
     from sparing.core.catalogue import mechanism
     from sparing.core.workload import Workload
 
@@ -113,10 +113,10 @@ def _costs(built: Mechanism, tokens: int) -> dict[str, dict[str, Any]]:
 
 
 def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any]:
-    """Each kind of product of one call, counted, with its exponent since half the tokens.
+    """The counted matrix products of one call, with their exponent since half the tokens.
 
-    At ``tokens``, or ``STEPS_TOKENS`` if that is less. The exponent is None where half the tokens
-    are cut into other products.
+    Counted at ``tokens``, at most ``STEPS_TOKENS``. The exponent is None if half the tokens take
+    other products.
     """
     from sparing.core.catalogue import mechanism
     from sparing.core.heads import Heads
@@ -138,15 +138,15 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
                 "step": step.describe(),
                 "matmul_flops": step.flops,
                 "share": step.flops / total,
-                "growth": _growth(halves[place], step.flops) if matched else None,
+                "growth": _growth(halves[index], step.flops) if matched else None,
             }
-            for place, step in enumerate(whole)
+            for index, step in enumerate(whole)
         ],
     }
 
 
 def _lengths(tokens: int) -> list[int]:
-    """128 and each fourfold up to ``tokens``, which is the last."""
+    """128, 512, 2048 and so on; ``tokens`` is the last."""
     shorter = [length for length in (128 * 4**step for step in range(20)) if length < tokens]
     return [*shorter, tokens]
 
@@ -156,13 +156,13 @@ def _flops(cost: Cost) -> int:
 
 
 def _growth(half: int, whole: int) -> float | None:
-    """1 where twice the tokens cost twice as much, 2 where four times; None where it is free."""
+    """1 if twice the tokens cost twice as much, 2 if four times; None if one is free."""
     return math.log2(whole / half) if half and whole else None
 
 
 def _claims(name: str) -> list[str]:
-    """What the mechanism is held against, in words, each once."""
+    """The mechanism's claims in words, without repeats."""
     from sparing.testing.subjects import entries
 
-    told = (claim.describe() for entry in entries(name) for claim in entry.claims)
-    return list(dict.fromkeys(told))
+    claims = (claim.describe() for entry in entries(name) for claim in entry.claims)
+    return list(dict.fromkeys(claims))

@@ -1,4 +1,4 @@
-"""What ``--plan`` prints: the cells of a run, which are done, and about how long the rest takes."""
+"""What ``--plan`` prints: the steps of a run, which are done, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 def show_plan(plan: Plan, as_json: bool) -> None:
-    """The cells and about how long they take."""
+    """Print the steps and how long they take."""
     if as_json:
         emit(plan.to_dict())
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("cells", "of them done", "minutes left", "most in one", box=None)
+    table = Table("step (runs)", "done", "minutes left", "longest run", box=None)
     for column in table.columns[1:]:
         column.justify = "right"
     for key, cells in plan.groups().items():
         left = [cell.minutes for cell in cells if not cell.done]
         done = str(len(cells) - len(left))
-        most = f"{max(left):.1f}" if left else ""
-        table.add_row(f"{key} ({len(cells)})", done, f"{sum(left):.1f}", most)
+        longest = f"{max(left):.1f}" if left else ""
+        table.add_row(f"{key} ({len(cells)})", done, f"{sum(left):.1f}", longest)
     Console().print(table)
     for note in plan.notes:
         print(note)
-    for why in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
-        count = sum(cell.idle == why for cell in plan.cells)
-        print(f"{count} cells are left out, since little can be decided there: {why}")
+    for reason in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
+        count = sum(cell.idle == reason for cell in plan.cells)
+        print(f"{count} cells are skipped, since little can be decided there: {reason}")
     import torch
 
     worker = "the accelerator" if torch.accelerator.is_available() else "one core"

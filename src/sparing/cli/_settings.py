@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 def apply(config: T, settings: Sequence[str]) -> T:
-    """The configuration with each ``path=value`` set.
+    """The configuration with every ``path=value`` set.
 
-    Raises ``UsageError`` for an unknown path, with the nearest name, and for a value of another
-    type than the field's. A mapping takes any name and value: whoever reads it knows them.
+    Raises ``UsageError`` for an unknown path, with the nearest name, and for a value whose type is
+    not the field's. A mapping takes any name and value; its reader checks them.
     """
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(f"--set takes path=value, got {setting!r}")
+            raise UsageError(f"--set takes path=value; got {setting!r}")
         config = _set(config, path.strip().split("."), text.strip(), path)
     return config
 
@@ -37,7 +37,7 @@ def _set(config: Any, path: Sequence[str], text: str, whole: str) -> Any:
         inner = _set(config.get(name, {}), rest, text, whole) if rest else _parse(text)
         return {**config, name: inner}
     if not dataclasses.is_dataclass(config):
-        raise UsageError(f"--set {whole}: there is nothing below it to set, {name!r} included")
+        raise UsageError(f"--set {whole}: there is no {name!r}, since the value above has no parts")
     names = [field.name for field in dataclasses.fields(config) if field.repr]
     if name not in names:
         raise UsageError(f"--set {whole}: no setting {name!r}{nearest(name, names)}")
@@ -63,12 +63,12 @@ def _typed(config: Any, name: str, text: str, whole: str) -> Any:
     except ValueError:
         before = getattr(config, name)
         if isinstance(before, Mapping) or dataclasses.is_dataclass(before):
-            raise UsageError(f"--set {whole}: set what is below it, {whole}.NAME=value") from None
-        raise UsageError(f"--set {whole}: wants a value like {before!r}, got {text!r}") from None
+            raise UsageError(f"--set {whole}: set one of its parts, {whole}.NAME=value") from None
+        raise UsageError(f"--set {whole}: takes a value like {before!r}; got {text!r}") from None
 
 
 def _read(hint: Any, text: str) -> Any:
-    """The text as a value of the type; raises ``ValueError`` where it is none."""
+    """The text as a value of the type; raises ``ValueError`` for text of another type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return _first_that_reads(inner, text)
@@ -76,9 +76,9 @@ def _read(hint: Any, text: str) -> Any:
         if text in inner:
             return text
     elif origin is tuple:
-        # names may hold commas: such a one stands in quotation marks
-        listed = csv.reader([text.strip("()[]")], skipinitialspace=True)
-        parts = [part.strip() for row in listed for part in row]
+        # a name with a comma is written in quotation marks
+        rows = csv.reader([text.strip("()[]")], skipinitialspace=True)
+        parts = [part.strip() for row in rows for part in row]
         return tuple(_read(inner[0], part) for part in parts if part)
     elif hint is str:
         return text

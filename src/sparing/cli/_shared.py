@@ -1,4 +1,4 @@
-"""What every verb does alike: errors in one line, JSON on stdout, progress on stderr."""
+"""What all verbs share: errors in one line, JSON on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, ParamSpec, TypeVar
 
 import typer
@@ -33,11 +34,23 @@ from sparing.core.errors import (
     option_form,
 )
 
+# Options that several verbs have.
+Data = Annotated[Path | None, typer.Option(help="Folder of the task's data.")]
+Overwrite = Annotated[bool, typer.Option(help="Delete the folder's run and start again.")]
+Plan = Annotated[
+    bool, typer.Option("--plan", help="Show the steps and how long they take; run nothing.")
+]
+TaskSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="An option of the task, such as patch_size=2.")
+]
+MechanismSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="An option of the mechanism, such as slots=32.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-QUOTED = 300  # characters of an internal error, which whoever mends it wants to see
-DETAIL_SECONDS = 10.0  # between lines on how far one piece of work has come, in a log
-KEPT = "kept"  # what a verb that is not always resumable raises KeyboardInterrupt with
-# How a verb takes a task's options, where it is not --set task_options.NAME=VALUE.
+QUOTED = 300  # characters of an internal error
+DETAIL_SECONDS = 10.0  # between two log lines on the progress of one cell
+RESUMES = "resumes"  # the argument of KeyboardInterrupt in verbs that can resume only sometimes
+# How a verb takes a task's options, if not by --set task_options.NAME=VALUE.
 TASK_OPTIONS = {"evaluate": "--set {}", "prune": "--set {}"}
 RESUMABLE = ("compare", "search", "slim", "study", "train")
 P = ParamSpec("P")
@@ -45,7 +58,7 @@ R = TypeVar("R")
 
 
 def verb(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn what goes wrong inside a verb into one line on stderr and an exit code."""
+    """Turn the errors of a verb into one line on stderr and an exit code."""
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -55,16 +68,16 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             with option_form(form), _source_notes():
                 return function(*args, **kwargs)
         except KeyboardInterrupt as stop:
-            kept = "; what was finished is kept, the same command goes on from there"
-            resumable = verb_name in RESUMABLE or KEPT in stop.args
-            say(reason_of(stop) + (kept if resumable else ""))
+            hint = "; finished work is saved: the same command resumes it"
+            resumable = verb_name in RESUMABLE or RESUMES in stop.args
+            say(reason_of(stop) + (hint if resumable else ""))
             raise typer.Exit(code_of(stop)) from None
         except (typer.Exit, SystemExit):
             raise
         except Exception as error:
             if is_closed_pipe(error):
                 raise typer.Exit(CLOSED_PIPE) from None
-            message, code = _told(error)
+            message, code = _described(error)
             say(message)
             raise typer.Exit(code) from None
 
@@ -72,14 +85,14 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _Notes(logging.Handler):
-    """Prints what was taken of a task's files, each line once."""
+    """Prints the notes on a task's files, without repeats."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the line, unless it was."""
+        """Print the line, unless it was printed before."""
         line = record.getMessage()
         if line not in self.printed:
             self.printed.add(line)
@@ -88,7 +101,7 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _source_notes() -> Iterator[None]:
-    """What the tasks' logger says of the files that it took is printed on stderr."""
+    """Print on stderr what the tasks log about their files."""
     logger, notes = logging.getLogger("sparing.tasks"), _Notes()
     before = logger.level
     logger.setLevel(logging.INFO)
@@ -100,8 +113,8 @@ def _source_notes() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _told(error: Exception) -> tuple[str, int]:
-    """What to say of an error, and the exit code."""
+def _described(error: Exception) -> tuple[str, int]:
+    """The message for an error, and the exit code."""
     if isinstance(error, UsageError):
         return str(error), FAILED if is_full(error.__cause__) else USED_WRONGLY
     if lacks_memory(error):
@@ -113,8 +126,8 @@ def _told(error: Exception) -> tuple[str, int]:
     if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
         note(traceback.format_exc())
     kind = type(error).__name__
-    more = "(SPARING_LOG_LEVEL=debug says more)"
-    return f"internal error, {kind}: {_first_line(error)[:QUOTED]} {more}", FAILED
+    hint = "(SPARING_LOG_LEVEL=debug shows more)"
+    return f"internal error, {kind}: {_first_line(error)[:QUOTED]} {hint}", FAILED
 
 
 def _first_line(error: BaseException) -> str:
@@ -132,7 +145,7 @@ def emit(value: object) -> None:
 
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr, plain lines where stderr is not a terminal, nothing when quiet."""
+    """A bar on stderr; plain lines if stderr is not a terminal; nothing if quiet."""
     if quiet:
         yield lambda fraction, text: None
         return
@@ -160,28 +173,28 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
 
 
 def _plain_lines() -> Callable[[float, str], None]:
-    """A line for each piece of work, and now and then how far it has come: a log is read later."""
-    last, told_at = "", 0.0
+    """One line a cell, and its progress every ``DETAIL_SECONDS``: for logs."""
+    last, printed_at = "", 0.0
 
     def show(fraction: float, text: str) -> None:
-        nonlocal last, told_at
+        nonlocal last, printed_at
         now = time.monotonic()
         detail = ": " in text and text.partition(": ")[0] == last.partition(": ")[0]
-        if text == last or (detail and now - told_at < DETAIL_SECONDS):
+        if text == last or (detail and now - printed_at < DETAIL_SECONDS):
             return
         note(f"{fraction:4.0%} {text}")
-        last, told_at = text, now
+        last, printed_at = text, now
 
     return show
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """Whole numbers separated by commas; ``UsageError`` names the option."""
+    """Whole numbers separated by commas; ``UsageError`` with the option otherwise."""
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
         raise UsageError(
-            f"{option} takes whole numbers separated by commas, got {text!r}"
+            f"{option} takes whole numbers separated by commas; got {text!r}"
         ) from error
 
 
@@ -191,12 +204,12 @@ def words(text: str) -> list[str]:
 
 
 def seed_list(text: str) -> tuple[int, ...]:
-    """Which seeds: ``5`` is the first five, ``0,3`` (or ``3,``) are those named."""
-    found = numbers(text, "--seeds")
-    if len(found) == 1 and "," not in text:
-        found = list(range(found[0]))
-    if not found or min(found) < 0:
-        raise UsageError(f"--seeds takes how many, or which from 0 on, got {text!r}")
-    if len(set(found)) != len(found):
+    """The seeds: ``5`` is the first five; ``0,3`` (or ``3,``) names them."""
+    seeds = numbers(text, "--seeds")
+    if len(seeds) == 1 and "," not in text:
+        seeds = list(range(seeds[0]))
+    if not seeds or min(seeds) < 0:
+        raise UsageError(f"--seeds takes a number of seeds, or seeds from 0 on; got {text!r}")
+    if len(set(seeds)) != len(seeds):
         raise UsageError(f"--seeds names a seed twice: {text!r}")
-    return tuple(found)
+    return tuple(seeds)

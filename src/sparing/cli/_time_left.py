@@ -1,24 +1,24 @@
-"""About how long work still takes, by how far it has come since this process began."""
+"""The time left, estimated from the progress since this process started."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-LEAST_SECONDS, LEAST_SHARE = 5.0, 0.01  # nothing is said before
+LEAST_SECONDS, LEAST_SHARE = 5.0, 0.01  # no estimate before
 
 
 class TimeLeft:
-    """Called with how far the work is, from 0 to 1: the time left in words, or nothing yet.
+    """Called with the progress from 0 to 1: the time left in words, or nothing yet.
 
-    What was done before the first call does not count: it took this process no time.
+    Work before the first call does not count: it took this process no time.
     """
 
     def __init__(self) -> None:
         self._start, self._first, self._last = time.monotonic(), -1.0, 0.0
 
     def __call__(self, fraction: float) -> str:
-        """In words such as ``about 3 min left``."""
+        """Words such as ``about 3 min left``."""
         if self._first < 0 or fraction < self._last:
             self._start, self._first = time.monotonic(), fraction
         self._last = fraction
@@ -28,7 +28,7 @@ class TimeLeft:
         return f"about {in_words(elapsed * (1 - fraction) / done)} left"
 
     def added_to(self, show: Callable[[float, str], None]) -> Callable[[float, str], None]:
-        """The same progress, each text followed by the time left in brackets."""
+        """The same progress, with the time left in brackets after every text."""
         last = ""
 
         def shown(fraction: float, text: str) -> None:
@@ -42,7 +42,7 @@ class TimeLeft:
 
 
 def in_words(seconds: float) -> str:
-    """Seconds as a person says them: 40 s, 3 min, 2.5 h."""
+    """Seconds in words: 40 s, 3 min, 2.5 h."""
     if seconds < 60:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""``sparing advise MODEL``: where a model's time goes here, and what would make it faster."""
+"""``sparing advise MODEL``: where a model spends its time, and what would make it faster."""
 
 from __future__ import annotations
 
@@ -12,34 +12,37 @@ from sparing.cli._shared import Json, emit, numbers, progress_bar, verb, words
 if TYPE_CHECKING:
     from sparing.advise.study import Advice
 
+EXAMPLE = "sparing advise bert --tokens 128 --quick"
+
 
 @verb
 def run(
     model: Annotated[
-        str, typer.Argument(help="A folder, a hub name, or bert or vit (base size, random).")
+        str,
+        typer.Argument(help="A folder, a hub name, or bert or vit (base size, random weights)."),
     ],
     tokens: Annotated[
-        int | None, typer.Option(help="The length to advise on; default 512, or the model's limit.")
+        int | None, typer.Option(help="The input length; default: 512, or the model's limit.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Texts or images in a batch.")] = 1,
+    batch: Annotated[int, typer.Option(help="Inputs in a batch.")] = 1,
     texts: Annotated[
-        Path | None, typer.Option(help="Your texts, one a line, to see what padding costs.")
+        Path | None, typer.Option(help="Your texts, one a line, to measure what padding costs.")
     ] = None,
-    mechanisms: Annotated[str, typer.Option(help="Mechanisms, by commas; default all.")] = "",
-    lengths: Annotated[str, typer.Option(help="Lengths of the curves: 64,512,4096.")] = "",
-    threads: Annotated[int | None, typer.Option(help="Default: as many as PyTorch takes.")] = None,
+    mechanisms: Annotated[str, typer.Option(help="Mechanisms, by commas; default: all.")] = "",
+    lengths: Annotated[str, typer.Option(help="Lengths of the curves, such as 64,512,4096.")] = "",
+    threads: Annotated[int | None, typer.Option(help="Threads; default: those of PyTorch.")] = None,
     engines: Annotated[
-        bool, typer.Option(help="Export it and time it in ONNX Runtime and INT8 too.")
+        bool, typer.Option(help="Also export the model and time it in ONNX Runtime and INT8.")
     ] = True,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Half the rounds, wider intervals.")
+        bool, typer.Option("--quick", help="Half the rounds; wider intervals.")
     ] = False,
     output_dir: Annotated[
-        Path | None, typer.Option(help="Leave records.jsonl and advice.json here.")
+        Path | None, typer.Option(help="Write records.jsonl and advice.json here.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what would make a model faster on this machine: padding, engine, slim, attention."""
+    """Find what would make a model faster on this machine."""
     from sparing.advise.study import Options
     from sparing.advise.study import run as advise
 
@@ -60,17 +63,17 @@ def _print(advice: Advice) -> None:
 
     console = Console()
     console.print(escape(advice.recommendation), style="bold", highlight=False)
-    for shown in advice.tables:
-        table = Table(title=escape(shown.title), box=None, title_justify="left")
-        for head in shown.heads:
-            table.add_column(escape(head), overflow="fold")
-        for row in shown.rows:
-            table.add_row(*map(escape, row))
+    for table in advice.tables:
+        text = Table(title=escape(table.title), box=None, title_justify="left")
+        for head in table.heads:
+            text.add_column(escape(head), overflow="fold")
+        for row in table.rows:
+            text.add_row(*map(escape, row))
         console.print()
-        console.print(table, highlight=False)
+        console.print(text, highlight=False)
     console.print()
     for note in advice.notes:
         console.print(f"- {escape(note)}", highlight=False)
     facts = advice.machine
-    place = f"{advice.model} ({advice.model_class}) on {facts['cpu']}, torch {facts['torch']}"
-    console.print(f"- Measured here: {escape(place)}.", highlight=False)
+    source = f"{advice.model} ({advice.model_class}) on {facts['cpu']}, torch {facts['torch']}"
+    console.print(f"- Measured here: {escape(source)}.", highlight=False)

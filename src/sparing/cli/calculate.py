@@ -1,4 +1,4 @@
-"""``sparing calculate "12 - -7 + 305"``: a tiny network's answer beside the exact one."""
+"""``sparing calculate "12 - -7 + 305"``: a small network's answer beside the exact one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 from sparing.cli._endings import FAILED, USED_WRONGLY, note
 from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.core.errors import SparingError, UsageError
+from sparing.core.interrupts import Terminated
 
 if TYPE_CHECKING:
     from sparing.calculator import Calculator
@@ -22,86 +23,123 @@ CONTEXT = {"ignore_unknown_options": True}  # "-7 + 12" is a sum
 STDIN = "-"
 PROMPT = "sum> "
 LONGEST_LINE = 1 << 20
+EXAMPLE = 'sparing calculate "12 - -7 + 305"'
+USAGE = "SUMS... | COMMAND [ARGS]..."
+HELP = """Answer sums with a small network, beside the exact value.
 
+sparing calculate SUMS is short for sparing calculate answer SUMS.
 
-Sums = Annotated[
-    list[str] | None,
-    typer.Argument(help='Sums such as "12 - -7 + 305"; - reads one a line. None: a prompt.'),
-]
-Model = Annotated[
-    Path | None,
-    typer.Option(help="A calculator's file or a predictor's folder; else the own one."),
-]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Show what it reads and what its answer hangs on.")
-]
-Prove = Annotated[
-    bool, typer.Option("--prove", help="Prove it for every length, or show what goes wrong.")
-]
-Train = Annotated[
-    Path | None, typer.Option(help="Train one and write it to this .safetensors file.")
-]
-Web = Annotated[
-    bool, typer.Option("--web", help="Show a page with a calculator, on this machine alone.")
-]
-Models = Annotated[
-    Path | None, typer.Option(help="Folder of predictors for the page: a study's models.")
+It takes --model, --explain and --json.
+"""
+
+Network = Annotated[
+    Path | None, typer.Option("--model", help="A calculator's file; default: the built-in one.")
 ]
 
 
 @verb
 def run(
-    expressions: Sums = None,
-    model: Model = None,
-    explain: Explain = False,
-    prove: Prove = False,
-    train: Train = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the training; default 0.")] = None,
-    web: Web = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any.")] = 0,
-    models: Models = None,
+    sums: Annotated[
+        list[str] | None,
+        typer.Argument(help='Such as "12 - -7 + 305"; - reads one a line; none: a prompt.'),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="A calculator's file or a predictor's folder; default: the built-in calculator."
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what the network reads and computes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Answer sums with a network that learned from short ones, beside the exact value.
+    """Answer sums with a small network, beside the exact value.
 
-    With --json one object a line: expression, prediction, exact, confidence; what is no sum has an
-    error instead, and the exit code is 2.
+    With --json one object a line: expression, prediction, exact, confidence. What is not a sum
+    has an error instead, and the exit code is 2.
     """
-    _refuse_contradictions(expressions, model, prove, train)
-    if explain and (prove or as_json):
-        raise UsageError("--explain is for readers: it has no part in --prove and --json")
-    if not web and (port or models):
-        raise UsageError("--port and --models belong to --web")
-    if seed is not None and train is None:
-        raise UsageError("--seed belongs to --train")
-    if web:
-        if expressions or explain or prove or train or as_json:
-            raise UsageError("--web shows a page: of the others only --model, --models and --port")
-        from sparing.cli._calculator_page import show_page
-
-        show_page(_calculator(model), models, port)
-        return
-    if train is not None:
-        _train(train, seed or 0)
-        model = train
-    if prove:
-        _prove(_calculator(model), as_json)
-        return
-    network = _open(model)
-    if expressions or train is None:
-        _calculate(network, expressions or [], explain, as_json)
-
-
-def _refuse_contradictions(
-    expressions: list[str] | None, model: Path | None, prove: bool, train: Path | None
-) -> None:
-    for text in expressions or ():
+    for text in sums or ():
         if text[:1] == "-" and text.lstrip("-")[:1].isalpha():
             raise UsageError(f"no such option: {text}; see sparing calculate --help")
-    if prove and expressions:
-        raise UsageError("--prove is about every sum: give it none")
-    if train is not None and model is not None:
-        raise UsageError("--train makes a new network: --model has no part in it")
+    if explain and as_json:
+        raise UsageError("--explain prints text: leave out --json")
+    _calculate(_open(model), sums or [], explain, as_json)
+
+
+@verb
+def prove(model: Network = None, as_json: Json = False) -> None:
+    """Prove the sums for every length, or show an error and exit with 1."""
+    from dataclasses import asdict
+
+    from sparing.calculator import prove_calculator
+
+    proofs = prove_calculator(_calculator(model))
+    if as_json:
+        emit({"proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs]})
+    else:
+        for proof in proofs:
+            print(proof)
+    if not all(proof.holds for proof in proofs):
+        raise typer.Exit(FAILED)
+
+
+@verb
+def train(
+    file: Annotated[Path, typer.Argument(help="The .safetensors file to write.")],
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the training.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a calculator and write it to a file."""
+    from sparing.calculator import Calculator, train_calculator
+
+    if file.suffix != ".safetensors":
+        raise UsageError(f"the file must end in .safetensors; got {file}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    trial = file.with_name(f".{file.name}.try")
+    Calculator().save(trial)  # fail now, not after minutes
+    trial.unlink()
+    with progress_bar(quiet=as_json) as show:
+        trained = train_calculator(seed, on_progress=show)
+    trained.network.save(file, seed=seed)
+    weights, seconds = trained.network.weights, sum(trained.wall_s.values())
+    if as_json:
+        emit({"file": str(file), "seed": seed, "weights": weights, "train_time_s": seconds})
+    else:
+        note(f"{file}: {weights:,} weights, {seconds:.0f} s")
+    if trained.unlearned:
+        parts, trainings = ", ".join(trained.unlearned), max(trained.attempts.values())
+        raise SparingError(f"{parts}: not learned in {trainings} trainings; try another --seed")
+
+
+@verb
+def web(
+    model: Network = None,
+    models: Annotated[
+        Path | None, typer.Option(help="A folder of predictors to show too: a study's models.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 0,
+) -> None:
+    """Serve a page with a calculator on this machine, until Ctrl-C."""
+    from sparing.calculator.web import ADDRESS, serve, voices
+
+    with serve(voices(_calculator(model), models), port) as server:
+        print(f"http://{ADDRESS}:{server.server_address[1]}/", flush=True)
+        note("Ctrl-C ends it.")
+        try:
+            server.serve_forever()
+        except Terminated:
+            raise
+        except KeyboardInterrupt:
+            note()
+
+
+SUBCOMMANDS = {
+    "answer": (run, EXAMPLE),
+    "prove": (prove, "sparing calculate prove"),
+    "train": (train, "sparing calculate train calculator.safetensors --seed 1"),
+    "web": (web, "sparing calculate web"),
+}
 
 
 def _open(model: Path | None) -> Answering:
@@ -119,31 +157,31 @@ def _calculator(model: Path | None) -> Calculator:
     from sparing.calculator.network import SHIPPED
 
     if model is not None and model.is_dir():
-        raise UsageError(f"{model} is a folder, as predictors have; this needs a calculator's file")
+        raise UsageError(f"{model} is a folder; this command needs a calculator's file")
     return Calculator.load(model or SHIPPED)
 
 
-def _calculate(network: Answering, given: list[str], explain: bool, as_json: bool) -> None:
-    """Answer what was given; alone on a terminal, ask."""
-    if sys.stdin is None and STDIN in (given or [STDIN]):
+def _calculate(network: Answering, sums: list[str], explain: bool, as_json: bool) -> None:
+    """Answer the sums; with none, those that are typed or piped in."""
+    if sys.stdin is None and STDIN in (sums or [STDIN]):
         raise UsageError("standard input is closed: give sums, or a pipe or a file of them")
-    asked = not given and sys.stdin.isatty() and not as_json
-    single = len(given) == 1 and given[0] != STDIN
+    interactive = not sums and sys.stdin.isatty() and not as_json
+    single = len(sums) == 1 and sums[0] != STDIN
     failed = False
-    for text in _prompted() if asked else _lines(given):
-        found = _answer(network, text, refuse=single)
-        failed = failed or "error" in found
+    for text in _prompted() if interactive else _lines(sums):
+        result = _answer(network, text, refuse=single)
+        failed = failed or "error" in result
         if as_json:
-            shown = {name: value for name, value in found.items() if name != "answer"}
+            shown = {name: value for name, value in result.items() if name != "answer"}
             print(json.dumps(shown), flush=True)
         else:
-            print(_shown(found, explain), flush=True)
-    if failed and not asked:
+            print(_shown(result, explain), flush=True)
+    if failed and not interactive:
         raise typer.Exit(USED_WRONGLY)
 
 
 def _prompted() -> Iterator[str]:
-    """What is typed, line by line, until an empty line or the end."""
+    """The typed lines, until an empty line or the end of input."""
     while True:
         try:
             text = input(PROMPT)
@@ -155,15 +193,15 @@ def _prompted() -> Iterator[str]:
         yield text
 
 
-def _lines(given: Iterable[str]) -> Iterator[str]:
-    for each in given or [STDIN]:
-        if each == STDIN:
-            if hasattr(sys.stdin, "reconfigure"):  # what is no text is no sum, and says so
+def _lines(sums: Iterable[str]) -> Iterator[str]:
+    for text in sums or [STDIN]:
+        if text == STDIN:
+            if hasattr(sys.stdin, "reconfigure"):  # bytes that are not text get an error too
                 sys.stdin.reconfigure(errors="backslashreplace")
             lines = _read_lines(sys.stdin.readline)
             yield from (line.rstrip("\r\n") for line in lines if line.strip())
         else:
-            yield each
+            yield text
 
 
 def _read_lines(readline: Callable[[int], str]) -> Iterator[str]:
@@ -171,14 +209,16 @@ def _read_lines(readline: Callable[[int], str]) -> Iterator[str]:
     try:
         while line := readline(LONGEST_LINE + 1):
             if len(line) > LONGEST_LINE:
-                raise UsageError(f"a line of standard input is longer than {LONGEST_LINE:,} signs")
+                raise UsageError(
+                    f"a line of standard input is longer than {LONGEST_LINE:,} characters"
+                )
             yield line
     except OSError as error:
         raise UsageError(f"cannot read standard input: {error.strerror or error}") from error
 
 
 def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
-    """An answer with what it should be; an error is raised, or kept beside the expression."""
+    """The answer and the exact value; an error is raised, or returned with the expression."""
     from sparing.calculator.checking import checked
 
     try:
@@ -197,44 +237,11 @@ def _answer(network: Answering, text: str, *, refuse: bool) -> dict[str, Any]:
     }
 
 
-def _shown(found: dict[str, Any], explain: bool) -> str:
-    if "error" in found:
-        return f"{found['expression'][:40]!r}: {found['error']}"
-    verdict = "right" if found["answer"].is_value(found["exact"]) else f"wrong: {found['exact']}"
-    sure = found["confidence"]
-    behind = "" if sure is None else f"; confidence {sure:.3f}"
-    line = f"{found['prediction']}  ({verdict}{behind})"
-    return "\n".join([*found["answer"].explained(), line]) if explain else line
-
-
-def _train(place: Path, seed: int) -> None:
-    from sparing.calculator import Calculator, train_calculator
-
-    if place.suffix != ".safetensors":
-        raise UsageError(f"--train writes a .safetensors file, got {place}")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    Calculator().save(place.with_name(f".{place.name}.try"))  # fail now, not after minutes
-    place.with_name(f".{place.name}.try").unlink()
-    with progress_bar() as tell:
-        trained = train_calculator(seed, on_progress=tell)
-    trained.network.save(place, seed=seed)
-    took = sum(trained.wall_s.values())
-    note(f"{place}: {trained.network.weights:,} weights, {took:.0f} s")
-    if trained.unlearned:
-        parts, most = ", ".join(trained.unlearned), max(trained.attempts.values())
-        raise SparingError(f"{parts}: not learned in {most} trainings; try another --seed")
-
-
-def _prove(network: Calculator, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from sparing.calculator import prove_calculator
-
-    proofs = prove_calculator(network)
-    if as_json:
-        emit({"proofs": [{**asdict(proof), "holds": proof.holds} for proof in proofs]})
-    else:
-        for proof in proofs:
-            print(proof)
-    if not all(proof.holds for proof in proofs):
-        raise typer.Exit(FAILED)
+def _shown(result: dict[str, Any], explain: bool) -> str:
+    if "error" in result:
+        return f"{result['expression'][:40]!r}: {result['error']}"
+    answer, confidence = result["answer"], result["confidence"]
+    verdict = "right" if answer.is_value(result["exact"]) else f"wrong: {result['exact']}"
+    suffix = "" if confidence is None else f"; confidence {confidence:.3f}"
+    line = f"{result['prediction']}  ({verdict}{suffix})"
+    return "\n".join([*answer.explained(), line]) if explain else line

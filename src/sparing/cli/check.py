@@ -1,4 +1,4 @@
-"""``sparing check NAME``: hold mechanisms to the contract."""
+"""``sparing check NAME``: test mechanisms against the contract."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from sparing.core.errors import UsageError
 if TYPE_CHECKING:
     from sparing.testing import Outcome
 
+EXAMPLE = "sparing check window linformer"
+
 
 @verb
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Mechanisms' names, or paths of your own.")
+        list[str] | None,
+        typer.Argument(help="Mechanisms, or modules such as my_lab.attention."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every mechanism there is.")] = False,
-    checks: Annotated[str, typer.Option(help="Only these checks, separated by commas.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Check every mechanism.")] = False,
+    checks: Annotated[str, typer.Option(help="Run only these checks, separated by commas.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Run every check of the contract on mechanisms; exit 1 if one fails."""
+    """Test mechanisms against the contract.
+
+    The exit code is 1 if a check fails.
+    """
     from sparing.core.catalogue import MECHANISMS, mechanism_class
     from sparing.testing import CHECKS, run_contract
 
@@ -32,12 +38,12 @@ def run(
     chosen = MECHANISMS.names() if everything else list(dict.fromkeys(names or ()))
     for name in chosen:
         mechanism_class(name, allowed=(name,))
-    wanted = words(checks) or list(CHECKS)
+    selected = words(checks) or list(CHECKS)
     outcomes: dict[str, list[Outcome]] = {name: [] for name in chosen}
     with progress_bar(quiet=as_json) as show:
         for number, name in enumerate(chosen):
-            for step, check in enumerate(wanted):
-                done = (number + step / len(wanted)) / len(chosen)
+            for step, check in enumerate(selected):
+                done = (number + step / len(selected)) / len(chosen)
                 show(done, check if len(chosen) == 1 else name)
                 outcomes[name] += run_contract(name, [check])
     failures = {name: [o for o in outcomes[name] if o.failure] for name in chosen}
@@ -51,8 +57,8 @@ def run(
 
 def _facts(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
     mechanisms = {
-        name: {"passed": not any(o.failure for o in own), "outcomes": [vars(o) for o in own]}
-        for name, own in outcomes.items()
+        name: {"passed": not any(o.failure for o in rows), "outcomes": [vars(o) for o in rows]}
+        for name, rows in outcomes.items()
     }
     return {"passed": all(m["passed"] for m in mechanisms.values()), "mechanisms": mechanisms}
 
@@ -60,10 +66,10 @@ def _facts(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
 def _print(outcomes: dict[str, list[Outcome]], failures: dict[str, list[Outcome]]) -> None:
     """One line for each mechanism, and below it one for each check that it fails."""
     width = max(map(len, outcomes))
-    for name, own in outcomes.items():
+    for name, rows in outcomes.items():
         failed = failures[name]
         word = "FAILED" if failed else "ok"
-        print(f"{word:<6}  {name:<{width}}  {len(own) - len(failed)} passed, {len(failed)} failed")
+        print(f"{word:<6}  {name:<{width}}  {len(rows) - len(failed)} passed, {len(failed)} failed")
         for outcome in failed:
             print(f"FAILED {outcome.check} {outcome.options or ''}: {outcome.failure}")
     if len(outcomes) > 1:

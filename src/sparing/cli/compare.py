@@ -1,4 +1,4 @@
-"""``sparing compare TASK``: several attentions on one task, with a page that says which to use."""
+"""``sparing compare TASK``: several attentions on one task, and a page that says which to use."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ import typer
 
 from sparing.cli._finish import finish_study
 from sparing.cli._plan import show_plan
-from sparing.cli._shared import Json, progress_bar, seed_list, verb, words
+from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, seed_list, verb, words
+
+EXAMPLE = "sparing compare digits --mechanisms softmax,window,linformer --seeds 3"
 
 
 @verb
 def run(
     task: Annotated[str, typer.Argument(help="A task, such as digits.")] = "digits",
     mechanisms: Annotated[
-        str, typer.Option(help="Names, separated by commas; or all, controls, family:sparse, ...")
+        str, typer.Option(help="Names separated by commas, or all, controls, family:sparse.")
     ] = "softmax,linformer,kerformer",
-    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 5 or 0,1,2.")] = "5",
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 5, or 0,1,2.")] = "5",
     model: Annotated[str, typer.Option(help="vit, bert, or a pretrained model's path.")] = "",
-    epochs: Annotated[int, typer.Option(help="Epochs of training; 0 takes the recipe's.")] = 0,
-    data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
+    epochs: Annotated[int, typer.Option(help="Epochs of training; 0: those of the recipe.")] = 0,
+    data: Data = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/compare-TASK.")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show the cells and about how long they take; run none.")
-    ] = False,
+    overwrite: Overwrite = False,
+    plan: Plan = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.linformer.slots=32."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare attentions on a task: accuracy, latency, memory, arithmetic and energy."""
+    """Train several attentions on a task and compare them on a page.
+
+    Compared are accuracy, latency, memory, FLOPs and energy.
+    """
     from sparing.cli._settings import apply
     from sparing.compare import STUDY
     from sparing.compare import study as compare

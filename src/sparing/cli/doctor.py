@@ -7,19 +7,21 @@ from importlib import metadata
 
 from sparing.cli._shared import Json, emit, verb
 
+EXAMPLE = "sparing doctor"
+
 
 @verb
 def run(as_json: Json = False) -> None:
-    """Say what this machine is, how its energy can be known, and what is missing."""
+    """Show the machine, and how its energy is measured."""
     from sparing.measure.energy import EnergyMeter
     from sparing.measure.machine import commit, machine
 
     with EnergyMeter() as meter:
         sum(range(100_000))
-    facts_of_machine = machine()
+    hardware = machine()
     energy = {part.name: part.obtained for part in meter.energy.components}
     facts = {
-        "machine": facts_of_machine,
+        "machine": hardware,
         "commit": commit(),
         "energy": energy,
         "energy_notes": list(meter.energy.notes),
@@ -29,7 +31,7 @@ def run(as_json: Json = False) -> None:
     if as_json:
         emit(facts)
         return
-    for name, value in facts_of_machine.items():
+    for name, value in hardware.items():
         print(f"{name:<14} {value}")
     for component, obtained in energy.items():
         print(f"energy         {component}: {obtained}")

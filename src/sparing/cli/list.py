@@ -1,13 +1,16 @@
-"""``sparing list``: the names of what there is."""
+"""``sparing list``: mechanisms, tasks, models, predictors and studies, a line each."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+from importlib.abc import InspectLoader
 from typing import Annotated, Any
 
 import typer
 
 from sparing.cli._shared import Json, emit, verb
-from sparing.core.errors import UsageError, nearest
+from sparing.core.errors import UsageError, nearest, one_line
 from sparing.core.folder import Folder
 
 KINDS = {
@@ -18,6 +21,7 @@ KINDS = {
     "studies": "study",
 }
 RECORDS = "records"
+EXAMPLE = "sparing list tasks"
 HEADS = {
     "causal": "causal",
     "padding": "pad",
@@ -31,10 +35,10 @@ HEADS = {
     "onnx": "onnx",
 }
 LEGEND = (
-    "With default options. pad: honours padding; cross: other queries than keys;",
-    "len: any length; exact: equals softmax; perm: the order of keys is nothing;",
-    "rand: draws numbers when built; grad: true gradients; exp: torch.export at any",
-    "length; onnx: torch.onnx.export(dynamo=True), the same answers in onnxruntime.",
+    "With default options. pad: supports padding; cross: other queries than keys;",
+    "len: any length; exact: equals softmax; perm: the order of keys has no effect;",
+    "rand: random numbers when built; grad: exact gradients; exp: torch.export at any",
+    "length; onnx: torch.onnx.export(dynamo=True), equal outputs in onnxruntime.",
 )
 
 
@@ -44,24 +48,25 @@ def run(
         str,
         typer.Argument(help="mechanisms, tasks, models, predictors, studies or records."),
     ] = "mechanisms",
-    study: Annotated[str, typer.Argument(help="The study that has the records.")] = "",
-    traits: Annotated[bool, typer.Option(help="Also what each mechanism can do.")] = False,
+    study: Annotated[str, typer.Argument(help="The study of the records.")] = "",
+    traits: Annotated[bool, typer.Option(help="Show what every mechanism supports.")] = False,
     facts: Annotated[
-        bool, typer.Option(help="Also each task's metrics, chance level, licence and source.")
+        bool, typer.Option(help="Show the tasks' metrics, chance levels, licences and sources.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the mechanisms (or tasks, models, predictors, studies) by name.
+    """List mechanisms, tasks, models, predictors or studies.
 
-    Of the records of a study (sparing list records compare), list the unit and the meaning too.
+    For the records of a study (sparing list records compare) the line has unit and meaning.
     """
     if kind not in (*KINDS, RECORDS):
-        raise UsageError(f"nothing of the kind {kind!r} to list{nearest(kind, (*KINDS, RECORDS))}")
+        raise UsageError(f"unknown kind {kind!r}{nearest(kind, (*KINDS, RECORDS))}")
     _require_fitting(kind, study, traits=traits, facts=facts)
     if kind == RECORDS:
         _with_units(study, as_json)
         return
-    names = [name.replace("_", "-") if kind == "tasks" else name for name in _names(kind)]
+    modules = _modules(kind)
+    names = list(modules)
     if traits:
         _with_traits(names, as_json)
     elif facts:
@@ -69,7 +74,7 @@ def run(
     elif as_json:
         emit({kind: names})
     else:
-        print("\n".join(names))
+        _print_rows([(name, _summary(module)) for name, module in modules.items()])
 
 
 def _require_fitting(kind: str, study: str, *, traits: bool, facts: bool) -> None:
@@ -83,16 +88,42 @@ def _require_fitting(kind: str, study: str, *, traits: bool, facts: bool) -> Non
         raise UsageError(f"sparing list {RECORDS} needs a study; see sparing list studies")
 
 
-def _names(kind: str) -> list[str]:
+def _modules(kind: str) -> dict[str, str]:
+    """The module of every entry of a kind, by the entry's name."""
     if kind == "studies":
-        from sparing.experiment.installed import study_names
+        from sparing.experiment.installed import installed
 
-        return study_names()
-    return Folder(f"sparing.{kind}", KINDS[kind]).names()
+        return {name: entry.module for name, entry in sorted(installed().items())}
+    package = f"sparing.{kind}"
+    names = Folder(package, KINDS[kind]).names()
+    return {
+        name.replace("_", "-") if kind == "tasks" else name: f"{package}.{name}" for name in names
+    }
+
+
+def _summary(module: str) -> str:
+    """The first line of a module's docstring; the module is read, not imported."""
+    try:
+        spec = importlib.util.find_spec(module)
+        if spec is None or not isinstance(spec.loader, InspectLoader):
+            raise ImportError(f"there is no source of module {module}")
+        tree = ast.parse(spec.loader.get_source(module) or "")
+    except (ImportError, SyntaxError) as error:  # of a distribution that is not ours
+        return f"cannot be loaded: {one_line(str(error))}"
+    first = (ast.get_docstring(tree) or "no description").partition("\n")[0]
+    return first.replace("``", "")
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
+    """Print rows with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
 
 
 def _with_units(study: str, as_json: bool) -> None:
-    """The unit and the meaning of each record of a study; as JSON its labels too."""
+    """Print unit and meaning of a study's records; as JSON their labels too."""
     from dataclasses import asdict
 
     from sparing.experiment.registry import find_study
@@ -102,10 +133,8 @@ def _with_units(study: str, as_json: bool) -> None:
     if as_json:
         emit({RECORDS: {name: asdict(entry) for name, entry in schema.entries.items()}})
         return
-    rows = [(name, schema.unit(name), entry.means) for name, entry in schema.entries.items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for name, unit, means in sorted(rows):
-        print(f"{name.ljust(widths[0])}  {unit.ljust(widths[1])}  {means}")
+    entries = sorted(schema.entries.items())
+    _print_rows([(name, schema.unit(name), entry.means) for name, entry in entries])
 
 
 def _with_traits(names: list[str], as_json: bool) -> None:
@@ -116,13 +145,13 @@ def _with_traits(names: list[str], as_json: bool) -> None:
     if as_json:
         emit({"mechanisms": rows})
         return
-    order = {family: place for place, family in enumerate(FAMILIES)}
+    order = {family: index for index, family in enumerate(FAMILIES)}
     grouped = sorted(rows, key=lambda name: (order.get(rows[name]["family"], len(order)), name))
     _print_matrix({name: rows[name] for name in grouped})
 
 
 def _with_facts(names: list[str], as_json: bool) -> None:
-    """Each task's metrics, the first being the one it is judged by, and where it comes from."""
+    """Print the tasks' metrics, chance levels and sources; the first metric decides."""
     from dataclasses import asdict
 
     from sparing.tasks import facts
@@ -140,7 +169,7 @@ def _with_facts(names: list[str], as_json: bool) -> None:
 
 
 def _print_matrix(rows: dict[str, dict[str, Any]]) -> None:
-    """The support matrix in 80 columns, grouped by family; never cut where no terminal is."""
+    """Print the traits in 80 columns, grouped by family; without a terminal nothing is cut."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""``sparing measure NAME``: what a mechanism or a model costs here, beside the dense baseline."""
+"""``sparing measure NAME``: what a mechanism or a model costs, beside the dense baseline."""
 
 from __future__ import annotations
 
@@ -7,44 +7,46 @@ from typing import Annotated, Any
 import typer
 
 from sparing.cli._settings import apply
-from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli._shared import Json, MechanismSettings, emit, progress_bar, verb
 from sparing.core.errors import UsageError
 from sparing.experiment.measuring.quantities import measure
 from sparing.experiment.measuring.subject import How, find_subject, require_counts
+
+EXAMPLE = "sparing measure linformer --tokens 1024 --set slots=128"
 
 
 @verb
 def run(
     name: Annotated[str, typer.Argument(help="A mechanism, a model's folder or a hub name.")],
     tokens: Annotated[
-        int | None, typer.Option(help="Tokens of a sequence; default 512, or the model's most.")
+        int | None, typer.Option(help="Tokens of an input; default: 512, or the model's limit.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
-    against: Annotated[str, typer.Option(help="Another model to measure a model against.")] = "",
+    batch: Annotated[int, typer.Option(help="Inputs in a batch.")] = 1,
+    against: Annotated[str, typer.Option(help="A model as the baseline.")] = "",
     heads: Annotated[
-        int | None, typer.Option(help="Heads of a mechanism; default 12.", show_default=False)
+        int | None, typer.Option(help="Heads of a mechanism; default: 12.", show_default=False)
     ] = None,
     dim: Annotated[
         int | None,
-        typer.Option(help="Features of one head of a mechanism; default 64.", show_default=False),
+        typer.Option(help="Features of one head of a mechanism; default: 64.", show_default=False),
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads to measure on.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds of paired latency.")] = 20,
-    energy_seconds: Annotated[float, typer.Option(help="Seconds of each energy window.")] = 0.5,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A mechanism's options, such as slots=32.")
-    ] = None,
+    energy_seconds: Annotated[float, typer.Option(help="Seconds of one energy window.")] = 0.5,
+    settings: MechanismSettings = None,
     as_json: Json = False,
 ) -> None:
-    """Measure latency, memory, arithmetic, throughput and energy, paired with dense attention."""
-    given = {"tokens": tokens, "heads": heads, "dim": dim}
-    chosen = {name: count for name, count in given.items() if count is not None}
+    """Measure latency, memory, FLOPs and energy beside dense attention.
+
+    A mechanism is measured beside fused softmax, a swapped model beside its dense form.
+    """
+    sizes = {"tokens": tokens, "heads": heads, "dim": dim}
+    chosen = {name: count for name, count in sizes.items() if count is not None}
     require_counts(batch=batch, threads=threads, rounds=rounds, **chosen)
     if not 0 < energy_seconds < float("inf"):
-        raise UsageError(f"--energy-seconds must be above 0, got {energy_seconds}")
+        raise UsageError(f"--energy-seconds must be above 0; got {energy_seconds}")
     how = How(batch, threads, rounds, energy_seconds)
-    nothing: dict[str, Any] = {}
-    options = apply(nothing, settings or [])
+    options = apply(dict[str, Any](), settings or [])
     subject = find_subject(name, against, options, (heads, dim), tokens, how)
     with progress_bar(quiet=as_json) as show:
         facts = measure(subject, how, show)
@@ -55,7 +57,7 @@ def run(
 
 
 def _print(facts: dict[str, Any]) -> None:
-    """The table, and below it how memory and energy were obtained."""
+    """Print the table, and below it how memory and energy were measured."""
     from rich.console import Console
     from rich.table import Table
 
@@ -75,7 +77,7 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _limit(facts: dict[str, Any]) -> str:
-    """What no attention can exceed: one that takes no time at all, by the same share."""
+    """The speed-up of an attention that takes no time at all: no attention exceeds it."""
     from sparing.measure.gains import LARGEST_SHARE, share_decimals
 
     share, gain = facts["attention_share"], facts["largest_gain"]
@@ -92,7 +94,7 @@ def _limit(facts: dict[str, Any]) -> str:
 
 
 def _column(arm: dict[str, Any]) -> dict[str, str]:
-    """One arm's cells by their label."""
+    """The cells of one arm by their label."""
     latency = arm["latency_ms"]
     cells = {
         "latency p50, ms": f"{latency['p50']:.3f}",
@@ -129,8 +131,8 @@ def _ratio(ratio: dict[str, Any] | None) -> str:
 
 
 def _sources(facts: dict[str, Any]) -> list[str]:
-    """How memory and energy were obtained, each way named once."""
-    ways = [f"memory: {arm['peak_method']}" for arm in facts["arms"].values()]
+    """How memory and energy were measured, without repeats."""
+    lines = [f"memory: {arm['peak_method']}" for arm in facts["arms"].values()]
     for part, energy in facts["arms"][facts["baseline"]]["energy_j"].items():
-        ways.append(f"energy of {part} for {facts['baseline']}: {energy['method']}")
-    return [*dict.fromkeys(ways), *facts["notes"]]
+        lines.append(f"energy of {part} for {facts['baseline']}: {energy['method']}")
+    return [*dict.fromkeys(lines), *facts["notes"]]

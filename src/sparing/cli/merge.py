@@ -1,4 +1,4 @@
-"""``sparing merge FOLDER FOLDER --output-dir NEW``: pieces of one study, put together."""
+"""``sparing merge FOLDER FOLDER --output-dir NEW``: shards of one study become one run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import typer
 
 from sparing.cli._shared import Json, emit, verb
 
+EXAMPLE = "sparing merge runs/first runs/second --output-dir runs/whole"
+
 
 @verb
 def run(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of one and the same study.")],
-    output_dir: Annotated[Path, typer.Option(help="A new folder for the whole.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of one study.")],
+    output_dir: Annotated[Path, typer.Option(help="A new folder for the whole run.")],
     as_json: Json = False,
 ) -> None:
-    """Put the finished cells of one study together, that ran as several processes or machines."""
+    """Join the parts of one study that ran in several folders."""
     from sparing.experiment.merge import merge
 
     merged = merge(folders, output_dir)
     if as_json:
-        found = {"folder": str(merged.folder), "cells": merged.cells, "doubled": merged.doubled}
-        emit(found)
+        facts = {"folder": str(merged.folder), "cells": merged.cells, "doubled": merged.doubled}
+        emit(facts)
         return
     for folder, count in merged.cells.items():
         print(f"{count:>6,} cells of {folder}")
     if merged.doubled:
-        print(f"{merged.doubled:>6,} cells were in more than one, taken from the first")
-    print(f"the study's own command goes on in {merged.folder}; with --minutes 0 it only judges")
+        print(f"{merged.doubled:>6,} cells were in several folders; the first folder's are used")
+    print(f"the study's command continues in {merged.folder}; --minutes 0 only evaluates it")

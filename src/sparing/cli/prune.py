@@ -1,6 +1,6 @@
-"""``sparing prune MODEL --task TASK --heads SHARE``: the least important heads removed for good.
+"""``sparing prune MODEL --task TASK --heads SHARE``: remove the least important heads.
 
-With ``--epochs-between`` they go in stages, and what is left is trained on after each.
+With ``--epochs-between`` heads are removed in stages, and the model is trained after every stage.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._shared import KEPT, Json, emit, progress_bar, verb
+from sparing.cli._shared import RESUMES, Data, Json, TaskSettings, emit, progress_bar, verb
 from sparing.core.errors import UsageError, nearest
 from sparing.export.saving import require_new, save_model
 
@@ -26,40 +26,42 @@ if TYPE_CHECKING:
 
 STAGES = 5
 
+EXAMPLE = "sparing prune models/digits --task digits --heads 0.5 --output-dir models/pruned"
+
 
 @verb
 def run(
     model: Annotated[str, typer.Argument(help="The folder of a fine-tuned model, or a hub name.")],
-    task: Annotated[str, typer.Option(help="The task that it was fine-tuned for.")],
-    heads: Annotated[float, typer.Option(help="The share of all heads to be gone, such as 0.3.")],
-    output_dir: Annotated[Path, typer.Option(help="Where the pruned model goes: a new folder.")],
+    task: Annotated[str, typer.Option(help="The task that the model was fine-tuned for.")],
+    heads: Annotated[float, typer.Option(help="The share of heads to remove, such as 0.3.")],
+    output_dir: Annotated[Path, typer.Option(help="A new folder for the pruned model.")],
     step: Annotated[float, typer.Option(help="The share removed between two rankings.")] = 0.1,
     examples: Annotated[
-        int, typer.Option(min=1, help="Training examples that importance is measured on.")
+        int, typer.Option(min=1, help="Training examples to measure importance on.")
     ] = 512,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Stages that are trained between, of equal shares; default 5."),
+        typer.Option(min=1, help="Stages of equal shares, with training between; default: 5."),
     ] = None,
     epochs_between: Annotated[
-        int, typer.Option(min=0, help="Epochs of training after each stage; 0 trains nothing.")
+        int, typer.Option(min=0, help="Epochs of training after a stage; 0: no training.")
     ] = 0,
     learning_rate: Annotated[
-        float | None, typer.Option(min=0, help="The rate of that training; default: the task's.")
+        float | None,
+        typer.Option(min=0, help="Its learning rate; default: the task's."),
     ] = None,
     precision: Annotated[
-        str, typer.Option(help="Of that training: auto, fast, float32, bfloat16 or float16.")
+        str,
+        typer.Option(help="Its precision: auto, fast, float32, bfloat16 or float16."),
     ] = "",
-    data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="The task's own options, such as patch_size=2."),
-    ] = None,
+    data: Data = None,
+    settings: TaskSettings = None,
     as_json: Json = False,
 ) -> None:
-    """Remove the least important heads, say what that did to scores and speed, and save.
+    """Remove the least important heads of a fine-tuned model.
 
-    Stages that were interrupted go on with the same command.
+    Prints scores and speed before and after, and saves the model. The same command resumes
+    stages that were interrupted.
     """
     require_new(output_dir)
     if not epochs_between:
@@ -69,17 +71,17 @@ def run(
     _prune(model, task, cut, output_dir, data, settings or [], as_json)
 
 
-def _require_no_training(**given: object) -> None:
-    """Raise ``UsageError`` for an option of a training that there will not be."""
-    for name, value in given.items():
+def _require_no_training(**options: object) -> None:
+    """Raise ``UsageError`` for an option of a training that does not happen."""
+    for name, value in options.items():
         if value not in (None, ""):
             option = name.replace("_", "-")
-            raise UsageError(f"--{option} is of the training between stages: --epochs-between 1")
+            raise UsageError(f"--{option} needs training between stages: add --epochs-between 1")
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """How much goes, and how."""
+    """How many heads are removed, and how."""
 
     heads: float
     step: float
@@ -106,21 +108,20 @@ def _prune(
 
     opened, pruned = open_model(model), open_model(model)
     require_head(opened, model)
-    nothing: dict[str, Any] = {}
-    loaded, options = load_for(task, apply(nothing, settings), model, data)
+    loaded, options = load_for(task, apply(dict[str, Any](), settings), model, data)
     require_fit(opened, loaded, model)
     stages = folder.with_name(f"{folder.name}.stages")
     with progress_bar(quiet=as_json) as show:
         report = _removed(pruned, loaded, cut, stages, show)
-        before, after = (evaluated(each, loaded, model, show) for each in (opened, pruned))
+        before, after = (evaluated(network, loaded, model, show) for network in (opened, pruned))
     scores, latency = scores_beside(before, after), latency_beside(opened, pruned, loaded)
     save_model(pruned, model, folder)
     if cut.recipe is not None:
         drop_pruning(stages)
     if as_json:
         facts = {"model": model, "folder": str(folder), "task": loaded.name}
-        found = {**report.to_dict(), "scores": scores, "latency": latency}
-        emit({**facts, "task_options": options, **found})
+        results = {**report.to_dict(), "scores": scores, "latency": latency}
+        emit({**facts, "task_options": options, **results})
         return
     print(report, *_table(report), sep="\n")
     print(f"{loaded.name}, test split, {before.count} examples:", _rows_in_words(scores), sep="\n")
@@ -130,7 +131,7 @@ def _prune(
 def _removed(
     model: PreTrainedModel, task: Task, cut: _Cut, stages: Path, show: Callable[[float, str], None]
 ) -> PruneReport:
-    """Take the heads out, at once or in stages that are trained between."""
+    """Remove the heads, at once or in stages with training between them."""
     from sparing.transfer.gradual import labelled_batches, prune_gradually
     from sparing.transfer.pruning import prune
 
@@ -150,25 +151,25 @@ def _removed(
             on_progress=show,
         )
     except KeyboardInterrupt as stop:
-        stop.args = (*stop.args, KEPT)
+        stop.args = (*stop.args, RESUMES)
         raise
 
 
 def _recipe(task: str, epochs: int, rate: float | None, precision: str) -> Recipe | None:
-    """How what is left is trained on after a stage; None for no training at all."""
+    """How the model is trained after a stage; None for no training."""
     from sparing.train.recipe import PRECISIONS, default_recipe
 
     if precision not in PRECISIONS:
-        raise UsageError(f"--precision {precision!r} is unknown{nearest(precision, PRECISIONS)}")
+        raise UsageError(f"unknown --precision {precision!r}{nearest(precision, PRECISIONS)}")
     if not epochs:
         return None
-    own = default_recipe(task, pretrained=True)
-    rate, chosen = rate or own.learning_rate, cast("Precision", precision)
-    return replace(own, epochs=epochs, learning_rate=rate, precision=chosen, patience=None)
+    recipe = default_recipe(task, pretrained=True)
+    rate, chosen = rate or recipe.learning_rate, cast("Precision", precision)
+    return replace(recipe, epochs=epochs, learning_rate=rate, precision=chosen, patience=None)
 
 
 def _table(report: PruneReport) -> list[str]:
-    """Score against heads left, where heads went in stages."""
+    """The score by number of heads, for heads removed in stages."""
     table = getattr(report, "table", None)
     return [] if table is None else [table()]
 
@@ -176,22 +177,23 @@ def _table(report: PruneReport) -> list[str]:
 def _rows_in_words(rows: dict[str, dict[str, Any]]) -> str:
     lines = []
     for name, row in rows.items():
-        told = f"  {name} {row['before']:.4f} before, {row['after']:.4f} after"
+        line = f"  {name} {row['before']:.4f} before, {row['after']:.4f} after"
         if row.get("interval"):
             low, high = row["interval"]
-            told += f" ({row['difference']:+.4f}, 95 % {low:+.4f} to {high:+.4f} over examples)"
-        lines.append(told)
+            line += f" ({row['difference']:+.4f}, 95 % {low:+.4f} to {high:+.4f} over examples)"
+        lines.append(line)
     return "\n".join(lines)
 
 
-def _in_words(found: dict[str, Any]) -> str:
+def _in_words(latency: dict[str, Any]) -> str:
     from sparing.measure.load import busy_words
 
-    told = f"one example at a time: {found['before_ms']:.2f} ms before, {found['after_ms']:.2f} ms "
-    if found["disturbance"]:
-        return f"{busy_words(found['disturbance'])}\n{told}after"
-    told += f"after, {1 / found['ratio']:.2f} times as fast"
-    if found["interval"]:
-        low, high = found["interval"]
-        told += f" (95 % {1 / high:.2f} to {1 / low:.2f})"
-    return told + f"; {found['threads']} thread(s), {found['rounds']} rounds"
+    before, after = latency["before_ms"], latency["after_ms"]
+    line = f"one example at a time: {before:.2f} ms before, {after:.2f} ms after"
+    if latency["disturbance"]:
+        return f"{busy_words(latency['disturbance'])}\n{line}"
+    line += f", {1 / latency['ratio']:.2f} times as fast"
+    if latency["interval"]:
+        low, high = latency["interval"]
+        line += f" (95 % {1 / high:.2f} to {1 / low:.2f})"
+    return line + f"; {latency['threads']} thread(s), {latency['rounds']} rounds"

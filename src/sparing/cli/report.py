@@ -1,4 +1,4 @@
-"""``sparing report FOLDER``: the page of a run, written again from its records."""
+"""``sparing report FOLDER``: write the page of a run again from its records."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import typer
 
 from sparing.cli._shared import Json, emit, verb
 
+EXAMPLE = "sparing report runs/compare-digits"
+
 
 @verb
 def run(
-    folder: Annotated[Path, typer.Argument(help="A run's folder, finished or still going.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
     as_json: Json = False,
 ) -> None:
-    """Write report.html, report.md and figures from a run's records; nothing is measured."""
+    """Write the page of a run again from its records.
+
+    The page is report.html, report.md and figures; nothing is measured.
+    """
     from sparing.report.page import write_report
 
     pages = write_report(folder)

@@ -1,4 +1,4 @@
-"""``sparing show NAME``: what a mechanism is, can do and costs."""
+"""``sparing show NAME``: what a mechanism is, supports and costs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import typer
 from sparing.cli._mechanism_facts import mechanism_facts, product_steps
 from sparing.cli._shared import Json, emit, verb
 
+EXAMPLE = "sparing show linformer --tokens 4096"
+
 
 @verb
 def run(
-    name: Annotated[str, typer.Argument(help="A mechanism's name, or the path of your own.")],
+    name: Annotated[str, typer.Argument(help="A mechanism, or a module such as my_lab.attention.")],
     heads: Annotated[int, typer.Option(help="Heads for shapes and cost.")] = 12,
     dim: Annotated[int, typer.Option(help="Features of one head for shapes and cost.")] = 64,
-    tokens: Annotated[
-        int, typer.Option(min=2, help="The longest sequence it is built for.")
-    ] = 8192,
+    tokens: Annotated[int, typer.Option(min=2, help="The longest input.")] = 8192,
     as_json: Json = False,
 ) -> None:
-    """Show a mechanism: formula, source, shapes, traits, options, cost, claims, crossover."""
+    """Show a mechanism: formula, source, options, traits and cost."""
     facts = mechanism_facts(name, heads, dim, tokens)
     facts["steps"] = product_steps(name, heads, dim, tokens)
     if as_json:
@@ -47,9 +47,9 @@ def run(
 def _traits(traits: dict[str, Any]) -> str:
     from sparing.core.traits import FLAGS
 
-    held = ", ".join(flag for flag in FLAGS if traits[flag])
-    lacking = ", ".join(flag for flag in FLAGS if not traits[flag])
-    return held + (f"; not {lacking}" if lacking else "")
+    supported = ", ".join(flag for flag in FLAGS if traits[flag])
+    missing = ", ".join(flag for flag in FLAGS if not traits[flag])
+    return supported + (f"; not {missing}" if missing else "")
 
 
 def _print_claims(claims: list[str]) -> None:
@@ -59,21 +59,21 @@ def _print_claims(claims: list[str]) -> None:
 
 
 def _measured(record: dict[str, Any] | None) -> str:
-    """From which length on it was faster than softmax, where and when."""
+    """The length from which the mechanism was faster than softmax, on which machine and when."""
     if record is None:
         return "not measured"
     if record["crossover_tokens"] is None:
-        told = f"not faster than softmax up to {record['longest_tokens']} tokens"
+        line = f"not faster than softmax up to {record['longest_tokens']} tokens"
     else:
-        told = f"faster than softmax from {record['crossover_tokens']} tokens on"
+        line = f"faster than softmax from {record['crossover_tokens']} tokens on"
     ratios = ", ".join(f"{n}: {value:.3g}" for n, value in record["speedup"].items())
     if ratios:
-        told += f"; times as fast by tokens: {ratios}"
-    return f"{told} ({record['machine']}, {record['month']}, commit {record['commit']})"
+        line += f"; times as fast by tokens: {ratios}"
+    return f"{line} ({record['machine']}, {record['month']}, commit {record['commit']})"
 
 
 def _print_steps(steps: dict[str, Any]) -> None:
-    """The products of one call in order, as they were counted."""
+    """Print the counted products of one call, in order."""
     from rich.console import Console
     from rich.table import Table
 
@@ -92,7 +92,7 @@ def _print_steps(steps: dict[str, Any]) -> None:
 
 
 def _print_cost(costs: dict[str, dict[str, Any]], shape: str) -> None:
-    """One line for each length; growth is the exponent since half the length."""
+    """Print one line a length; growth is the exponent since half the length."""
     from rich.console import Console
     from rich.table import Table
 

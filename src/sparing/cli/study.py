@@ -1,4 +1,4 @@
-"""``sparing study NAME``: any study of the folder, within a budget."""
+"""``sparing study NAME``: any installed study, with one of its budgets."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import typer
 
 from sparing.cli._finish import finish_study
 from sparing.cli._plan import show_plan
-from sparing.cli._shared import Json, progress_bar, verb
+from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError, option_form
 from sparing.core.paths import expanded
 
 if TYPE_CHECKING:
     from sparing.experiment.registry import Study
 
+EXAMPLE = "sparing study compare --budget quick --plan"
+
 
 @verb
 def run(
-    name: Annotated[str, typer.Argument(help="A study, such as compare.")],
-    budget: Annotated[str, typer.Option(help="quick, standard or a study's own.")] = "quick",
-    data: Annotated[Path | None, typer.Option(help="Folder of the tasks' data.")] = None,
+    name: Annotated[str, typer.Argument(help="A name from sparing list studies.")],
+    budget: Annotated[str, typer.Option(help="quick, standard or another budget.")] = "quick",
+    data: Data = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/NAME-BUDGET.")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    overwrite: Overwrite = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="path=value, such as recipe.epochs=5.")
     ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show the cells and about how long they take; run none.")
-    ] = False,
+    plan: Plan = False,
     cells: Annotated[
-        str, typer.Option(help="Only cells whose key fits this pattern, such as 'sst2/*'.")
+        str, typer.Option(help="Run only cells whose key matches a pattern, such as 'sst2/*'.")
     ] = "*",
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin no cell after so many minutes.")
+        float | None, typer.Option(min=0, help="Start no cell after so many minutes.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a study and print its goals: name, target, value, interval, met."""
+    """Run a study (compare, slim or a paper) and print its goals."""
     from sparing.cli._settings import apply
 
     if data is not None and not expanded(data).is_dir():
@@ -59,7 +59,7 @@ def run(
 
 
 def _study(name: str, budget: str) -> Study:
-    """The study of that name, which has that budget."""
+    """The study of that name; ``UsageError`` unless it has the budget."""
     from sparing.core.errors import nearest
     from sparing.experiment.registry import find_study
 
@@ -70,12 +70,12 @@ def _study(name: str, budget: str) -> Study:
 
 
 def _shard(study: Study, cells: str, minutes: float | None) -> dict[str, Any]:
-    """What is to be run of the whole; ``UsageError`` for a study that is run whole."""
+    """The options that limit a run; ``UsageError`` for a study without shards."""
     chosen = {} if cells == "*" else {"cells": cells}
     shard: dict[str, Any] = chosen if minutes is None else chosen | {"minutes": minutes}
     if shard and not study.shards:
         option = next(iter(shard))
         raise UsageError(
-            f"{study.name} has no --{option}: stop it with Ctrl-C, it goes on from there"
+            f"{study.name} has no --{option}: stop it with Ctrl-C; the same command resumes it"
         )
     return shard

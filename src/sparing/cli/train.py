@@ -1,4 +1,4 @@
-"""``sparing train TASK``: a model with the attention of your choice, trained, in a folder."""
+"""``sparing train TASK``: train a model with any attention and save it in a folder."""
 
 from __future__ import annotations
 
@@ -8,41 +8,45 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._shared import Json, emit, progress_bar, seed_list, verb, words
+from sparing.cli._shared import Data, Json, Overwrite, emit, progress_bar, seed_list, verb, words
 from sparing.core.errors import UsageError, nearest
 from sparing.train.recipe import PRECISIONS, Precision, default_recipe
 
 if TYPE_CHECKING:
     from sparing.experiment.training import Training
 
-BELOW = ("recipe", "options", "sizes", "task_options")  # what --set reaches
+SETTABLE = ("recipe", "options", "sizes", "task_options")  # the first part of a --set path
+EXAMPLE = "sparing train digits --epochs 2 --output-dir models/digits"
 
 
 @verb
 def run(
     task: Annotated[str, typer.Argument(help="A task, such as digits.")],
-    output_dir: Annotated[Path, typer.Option(help="Where the model goes; one folder a run.")],
+    output_dir: Annotated[Path, typer.Option(help="Folder to save the model in.")],
     model: Annotated[str, typer.Option(help="vit, bert, or a pretrained model's path.")] = "",
     mechanism: Annotated[
-        str, typer.Option(help="The attention to swap in; without it the model keeps its own.")
+        str, typer.Option(help="The attention to swap in; default: the model's.")
     ] = "",
-    layers: Annotated[str, typer.Option(help="Which layers, such as 0-2,5; default all.")] = "",
-    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 3 or 0,1,2.")] = "1",
-    epochs: Annotated[int, typer.Option(help="Epochs of training; 0 takes the recipe's.")] = 0,
-    distil_from: Annotated[str, typer.Option(help="A trained dense model to learn from.")] = "",
+    layers: Annotated[str, typer.Option(help="Which layers, such as 0-2,5; default: all.")] = "",
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which: 3, or 0,1,2.")] = "1",
+    epochs: Annotated[int, typer.Option(help="Epochs of training; 0: those of the recipe.")] = 0,
+    distil_from: Annotated[str, typer.Option(help="A trained dense model to distil from.")] = "",
     precision: Annotated[
         str, typer.Option(help="auto, fast, float32, bfloat16 or float16.")
     ] = "auto",
     track: Annotated[str, typer.Option(help="Trainer's trackers, such as tensorboard.")] = "",
-    data: Annotated[Path | None, typer.Option(help="Folder of the task's data.")] = None,
+    data: Data = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.slots=32 or recipe.batch_size=32."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Begin again, dropping what is there.")] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model on a task, with its attention swapped if you like; goes on where it stopped."""
+    """Train a model on a task, with any attention.
+
+    The same command resumes a training that was interrupted.
+    """
     from sparing.experiment.training import train_seeds
 
     named = {"task": task, "model": model, "seeds": seed_list(seeds), "mechanism": mechanism}
@@ -59,7 +63,7 @@ def run(
 def _training(
     named: dict[str, Any], settings: list[str], epochs: int, precision: str, track: str
 ) -> Training:
-    """What the options name and everything that ``--set`` may change."""
+    """The training that the options and ``--set`` describe."""
     from sparing.cli._settings import apply
     from sparing.experiment.training import Training
     from sparing.models import names
@@ -69,10 +73,10 @@ def _training(
     usual = default_recipe(named["task"], pretrained=named["model"] not in ("", *names()))
     for setting in settings:
         first = setting.partition("=")[0].strip().partition(".")[0]
-        if first not in BELOW:
+        if first not in SETTABLE:
             raise UsageError(
-                f"--set {first}: sets {', '.join(BELOW)}; the rest has options of its own"
-                f"{nearest(first, BELOW)}"
+                f"--set {first}: only {', '.join(SETTABLE)} can be set; give the rest as options"
+                f"{nearest(first, SETTABLE)}"
             )
     recipe = replace(usual, precision=cast(Precision, precision), trackers=tuple(words(track)))
     if epochs:

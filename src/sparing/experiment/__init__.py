@@ -1,1 +1,1 @@
-"""How any experiment is run, kept and judged; it knows no study by name."""
+"""The engine: how any experiment is run, recorded and evaluated; it knows no study by name."""

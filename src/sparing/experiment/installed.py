@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sparing.studies"
 PAPERS = "sparing-papers"  # the distribution with the studies of papers
+MISSING_PAPERS = "the studies of papers need: pip install ./papers (in a clone of sparing)"
 OURS = ("sparing", PAPERS)
 
 

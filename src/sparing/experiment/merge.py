@@ -138,7 +138,7 @@ def _trainings(folder: Path) -> Iterator[Path]:
 
 
 def _copy(place: Path, copy: Path) -> None:
-    """A model's folder; what stands in the way is told once, not for every file."""
+    """Copy a model's folder; an error names one file, not all of them."""
     try:
         shutil.copytree(place, copy)
     except shutil.Error as error:

@@ -97,7 +97,7 @@ def do_pieces(
 
 
 def _between(low: float, high: float, on_progress: Progress) -> Progress:
-    """What one cell tells, as a piece of the whole; who says that all is done is somebody else."""
+    """The progress of one cell as a part of the run's, below the end of the run."""
 
     def tell(fraction: float, text: str) -> None:
         if fraction < 1:

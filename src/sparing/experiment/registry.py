@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest, quoted
-from sparing.experiment.installed import PAPERS, has_papers, installed, study_names
+from sparing.experiment.installed import MISSING_PAPERS, has_papers, installed, study_names
 
 if TYPE_CHECKING:
     from sparing.experiment.plan import Plan
@@ -82,7 +82,7 @@ def find_study(name: str) -> Study:
     if name in installed():
         return _declared(installed()[name])
     if "." not in name.strip(".") or name.startswith("."):
-        missing = "" if has_papers() else f"; the studies of papers need: pip install {PAPERS}"
+        missing = "" if has_papers() else f"; {MISSING_PAPERS}"
         raise UsageError(f"unknown study {name[:40]!r}{nearest(name, study_names())}{missing}")
     try:
         module = importlib.import_module(name)

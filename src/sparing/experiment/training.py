@@ -208,7 +208,7 @@ def _train_one(
     teacher: PreTrainedModel | None,
     tell: Any,
 ) -> dict[str, Any]:
-    """Train and judge one seed; a finished one is read back."""
+    """Train and evaluate one seed; a finished one is read back."""
     result = train(
         model,
         task,

@@ -20,7 +20,7 @@ def require(name: str) -> ModuleType:
     except ImportError as error:
         package = name.partition(".")[0]
         raise UsageError(
-            f"this needs {package}, which is not installed: pip install 'sparing[onnx]' ({error})"
+            f"{package} is not installed ({error}): pip install '.[onnx]' in a clone of sparing"
         ) from error
     finally:
         root.removeHandler(guard)

@@ -25,7 +25,7 @@ def backend_readers(name: str) -> list[Reader]:
         return [CodeCarbonReader()] if name == "codecarbon" else [ZeusReader()]
     except ImportError as error:
         raise UsageError(
-            f"{name} is not installed ({error}); pip install 'sparing[{name}]'"
+            f"{name} is not installed ({error}); pip install '.[{name}]' in a clone of sparing"
         ) from error
 
 

@@ -130,7 +130,7 @@ def visible_gpus() -> NvmlReader | str | None:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return "gpu: install nvidia-ml-py (pip install 'sparing[nvidia]') to read its energy"
+        return "gpu: pip install nvidia-ml-py to read its energy"
     count = torch.cuda.device_count()
     uuids = [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(count)]
     return NvmlReader(nvml, uuids)

@@ -115,7 +115,7 @@ Part = Text | Table | Comparison | Listing | Snippet | Raw | Plot | Block | Sect
 class Document:
     """Everything that a page says; ``subject`` stands in its title behind the run's name.
 
-    ``positions`` give names their signs, ``faded`` names have theirs in grey; ``style`` is added
+    ``positions`` give names their signs, those of ``faded`` names are grey; ``style`` is added
     to the style of every page as it is.
     """
 

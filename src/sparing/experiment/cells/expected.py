@@ -67,7 +67,7 @@ def of_compare(
 def of_slim(
     shape: Shape, task: Task, *, epochs: dict[str, int], timed: int, plans: int, front: int
 ) -> Seconds:
-    """Seconds of the steps of ``slim``; ``epochs`` are those of dense, distil, polish and int8."""
+    """Seconds of the steps of ``slim``; ``epochs`` are by part, such as ``distil``."""
     train, held, test = (split_seconds(shape, task, s) for s in ("train", "validation", "test"))
     per_input = test / max(1, len(task.test))
     timing = 3 * timed * per_input + 2 * EXPORT_S

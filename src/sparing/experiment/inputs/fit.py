@@ -84,10 +84,10 @@ def refuse_others(source: str) -> None:
             "with sparing train TASK --model MODEL"
         )
     if config.get("problem_type") == SEVERAL:
-        raise Unsupported(f"{source} gives several labels; inputs leave early only by one class")
+        raise Unsupported(f"{source} gives several labels; early exits need one class")
     number = config.get("problem_type") == "regression" or len(config.get("id2label") or "ab") == 1
     if is_classifier(source) and number:
-        raise Unsupported(f"{source} answers with a number; inputs leave early only by classes")
+        raise Unsupported(f"{source} answers with a number; early exits need classes")
     _require_family(source, config)
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 CHANGED = (
-    "the data has changed since this model was trained: what it is judged on may be what it "
-    "learned from"
+    "the data has changed since this model was trained: its test examples may be among its "
+    "training examples"
 )
 
 
