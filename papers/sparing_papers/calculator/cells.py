@@ -9,10 +9,10 @@ import torch
 
 from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
-from sparing.calculator.regression import fit_predictor, value_task
-from sparing.core.record import Record
-from sparing.experiment.cells.spent import spent_records, windows
-from sparing.experiment.run import Cell
+from sparing.calculator.regression import value_task
+from sparing.core.record import Labels, Record, measured
+from sparing.experiment.cells.training import train_metered
+from sparing.experiment.run import Cell, slug
 from sparing.measure.machine import threads
 from sparing.predictors import build_predictor, parameter_counts
 from sparing.predictors.gated_sum import Network as GatedSum
@@ -21,7 +21,7 @@ from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
 from sparing.train.values import ValueLoss
 from sparing_papers.calculator.arms import ARMS, ValueArm
-from sparing_papers.calculator.judging import Labels, Predict, probe_records, score_records
+from sparing_papers.calculator.judging import Predict, probe_records, score_records
 from sparing_papers.calculator.names import CALCULATOR, FIXED, LINEAR, TWO_WEIGHTS, ZERO
 from sparing_papers.calculator.options import Options
 
@@ -35,25 +35,22 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
 
     def do() -> list[Record]:
         labels: Labels = {"arm": name, "seed": seed}
-        meter = windows(options.watts_per_core)
+        model = build_predictor(arm.network, seed=seed, **arm.options)
         with threads(options.thread_count):
-            model, result = fit_predictor(
-                arm.network,
-                arm.options,
+            trained = train_metered(
+                model,
+                value_task(),
                 arm.recipe(seed, options.epochs),
                 place_of(folder, name, seed),
+                options.watts_per_core,
                 objective=_objective(arm),
-                meter=meter,
             )
-            found = score_records(model.predict, labels)
-            found += probe_records(model, labels)
+            model.eval()
+            records = score_records(model.predict, labels) + probe_records(model, labels)
         counts = parameter_counts(model, arm.counted)
-        sizes = {"architecture": counts.architecture, "optimizer": counts.optimizer}
-        found += [
-            Record("parameters", count, "numbers", "measured", {**labels, "of": of})
-            for of, count in sizes.items()
-        ]
-        return [*found, *spent_records(result, meter, labels)]
+        for of, count in (("architecture", counts.architecture), ("optimizer", counts.optimizer)):
+            records += measured({**labels, "of": of}, "numbers", parameters=count)
+        return [*records, *trained.spent(labels)]
 
     weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
     seconds = (SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200
@@ -63,11 +60,6 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
 def place_of(folder: Path, name: str, seed: int) -> Path:
     """The folder of one training."""
     return folder / "models" / f"{slug(name)}-{seed}"
-
-
-def slug(name: str) -> str:
-    """A name for keys and folders."""
-    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
 
 def _objective(arm: ValueArm) -> ValueLoss:

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import spearmanr
 
 from sparing.calculator.predicting import slot_attention
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record
 from sparing.core.recording import record
 from sparing.tasks.arithmetic import as_values
 from sparing.tasks.shared.calculation_scores import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from sparing.predictors import Predictor
 
 Predict = Callable[[Sequence[Expression]], Sequence[float | None]]
-Labels = dict[str, Label]
 LONG_SETS = ("published long", "out+long")
 OUT_SETS = ("out",)
 PROBED_OPERANDS, LARGEST_SEEN = (3, 8), 4

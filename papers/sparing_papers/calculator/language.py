@@ -15,12 +15,12 @@ from sparing.calculator.language_model import (
     tune,
 )
 from sparing.calculator.tiny_language_model import tiny_language_model
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Labels, Record
 from sparing.experiment.run import Cell
 from sparing.measure.machine import threads
 from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
-from sparing_papers.calculator.judging import Labels, test_sets
+from sparing_papers.calculator.judging import test_sets
 from sparing_papers.calculator.options import Options
 
 TINY = "tiny"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.catalogue import mechanism
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.heads import Heads
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record
 from sparing.experiment.arms import build_arm
 from sparing.experiment.run import Cell
 from sparing.train import evaluate
@@ -27,7 +27,7 @@ from sparing_papers.long_range.answers import answers_record
 from sparing_papers.long_range.arms import DENSE, arm_of, options_of
 from sparing_papers.long_range.pilot import idle_after_pilot
 from sparing_papers.long_range.projection import PROJECTIONS, Way, projection
-from sparing_papers.long_range.train import Judge, Labels, training_cell, training_cells
+from sparing_papers.long_range.train import Judge, training_cell, training_cells
 from sparing_papers.long_range.work import LongWork
 
 if TYPE_CHECKING:

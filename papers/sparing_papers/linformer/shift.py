@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sparing.core.errors import DataError
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.files import find, given_folder
 from sparing.tasks.shared.table import Row, Table, classes, read_table
@@ -19,7 +19,6 @@ from sparing.train import evaluate
 from sparing_papers.linformer.options import SHIFT, Options
 from sparing_papers.long_range.answers import answers_record
 from sparing_papers.long_range.judges import Asked
-from sparing_papers.long_range.train import Labels
 from sparing_papers.long_range.work import evenly
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ import torch
 
 from sparing.core.checks import Count, NotNegative, Positive, check_fields, distinct, require_names
 from sparing.core.errors import UsageError
+from sparing.experiment.cells.rates import FIRST_SEED, RESULT, Tuned, known_rate, require_rates
 from sparing.experiment.inputs.task import limited, load_for, require_tasks
+from sparing.experiment.run import slug
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.files import given_folder
 from sparing.train import Recipe, default_recipe
@@ -20,7 +22,6 @@ from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
 from sparing.transfer.opening import open_model
 from sparing_papers.long_range.arms import DENSE, UNIFORM, build, require_arms
-from sparing_papers.long_range.rates import FIRST_SEED, RESULT, known_rate, require_rates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -133,6 +134,12 @@ class LongWork:
         own = f"{slug(arm)}-{seed}" if len(self.rates) == 1 else f"{slug(arm)}-{seed}-{rate:g}"
         return self.folder / "models" / f"{self.question}-{self.name}" / own
 
+    def tuned(self, arm: str) -> Tuned:
+        """The trainings of an arm."""
+        folder, watts = partial(self.place, arm), self.options.watts_per_core
+        build = partial(self.build, arm)
+        return Tuned(build, self.task, self.recipe, self.rates, folder, watts)
+
     def build(self, arm: str, seed: int) -> PreTrainedModel:
         """An arm before training."""
         return build(self.model, self.task, arm, seed)
@@ -168,11 +175,6 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     """Names as another list has them, those that it lacks last: what is asked has no order."""
     return sorted(names, key=lambda name: [*order, name].index(name))
-
-
-def slug(name: str) -> str:
-    """A name for keys and folders."""
-    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
 
 def can_be_had(task: str, data: Path | None) -> bool:
