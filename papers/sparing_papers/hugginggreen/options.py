@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +16,12 @@ from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.task import drawn, limited, load_for, require_tasks
 from sparing.layers.patches import SCORES, WAYS
 from sparing.tasks import Examples, Task, options_of
+from sparing.tasks.shared.files import given_folder
 from sparing.train import default_recipe
 from sparing.train.recipe import Precision, Recipe
 from sparing.transfer.scheduling import PatchSchedule
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 
-DATA = "SPARING_DATA"
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
 # Named ways to change what is selected while training; an arm's own share replaces one end.
 SCHEDULES: Mapping[str, PatchSchedule] = {
@@ -170,8 +169,7 @@ def task_names(options: Options, data: Path | None) -> tuple[str, ...]:
     """The tasks that are asked for, or those that can be had."""
     if options.tasks:
         return options.tasks
-    has_data = data is not None or bool(os.environ.get(DATA))
-    return ("digits", "fashion-mnist") if has_data else ("digits",)
+    return ("digits", "fashion-mnist") if given_folder(data) else ("digits",)
 
 
 def load(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.record import Labels, Record, measured
-from sparing.measure.energy import EnergyMeter
+from sparing.measure.energy import Component, EnergyMeter
 from sparing.measure.windows import SUFFIX, EnergyWindows
 from sparing.tasks import Task
 from sparing.train import Recipe, TrainResult, train
@@ -30,6 +30,14 @@ class Trained:
     result: TrainResult
     meter: EnergyWindows
 
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """How each part of the energy was obtained.
+
+        A training that was read back has no window: what this machine has says it.
+        """
+        return self.meter.components or components_here(self.meter.meter)
+
     def records(self, labels: Labels) -> list[Record]:
         """Parameters, learning rate and what the training took."""
         return [
@@ -39,28 +47,20 @@ class Trained:
         ]
 
     def spent(self, labels: Labels) -> list[Record]:
-        """Seconds, steps, epochs, the best validation loss and joules.
-
-        A training that was read back has no window: what this machine has says how it was obtained.
-        """
-        if not self.meter.components:
-            self.meter.start()
-            self.meter.stop()
-        result, curve = self.result, self.result.curve
-        counts = {"steps": float(result.steps), "epochs": float(len(curve))}
+        """Seconds, steps, epochs, the best validation loss and joules."""
+        result, joules = self.result, joules_in(self.result.curve[-1])
         records = [
             *measured(labels, "s", train_time_s=result.train_time_s),
-            *measured(labels, "", **counts, validation_loss=result.validation_loss),
+            *measured(labels, "", steps=float(result.steps), epochs=float(len(result.curve))),
+            *measured(labels, "", validation_loss=result.validation_loss),
         ]
-        for component in self.meter.components:
-            joules = curve[-1].get(f"{component.name}{SUFFIX}")
-            if joules is not None:
+        for part in self.components:
+            energy = joules.get(f"{part.name}{SUFFIX}")
+            if energy is not None:
                 # the total is of all windows, a component's text speaks of the last one
-                method = f"windows between validations, summed; the last: {component.method}"
-                about: Labels = {**labels, "component": component.name, "method": method}
-                records.append(
-                    Record("train_energy_j", float(joules), "J", component.obtained, about)
-                )
+                method = f"windows between validations, summed; the last: {part.method}"
+                about: Labels = {**labels, "component": part.name, "method": method}
+                records.append(Record("train_energy_j", energy, "J", part.obtained, about))
         return records
 
     def curve(
@@ -78,6 +78,18 @@ class Trained:
             )
             for entry in self.result.curve
         ]
+
+
+def components_here(meter: EnergyMeter) -> tuple[Component, ...]:
+    """A meter's components on this machine, from a window in which little is done."""
+    with meter:
+        sum(range(200_000))
+    return meter.energy.components
+
+
+def joules_in(entry: Mapping[str, float | int]) -> dict[str, float]:
+    """Joules by component until an entry of a curve; the last one is of the whole training."""
+    return {name: float(value) for name, value in entry.items() if name.endswith(SUFFIX)}
 
 
 def train_metered(
