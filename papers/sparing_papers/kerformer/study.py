@@ -17,11 +17,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record, measured
 from sparing.experiment.conduct import Experiment
-from sparing.experiment.plan import (
-    clocked,
-)
+from sparing.experiment.plan import clocked
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
 from sparing_papers.kerformer.claims import claims_of, judge
@@ -148,16 +146,11 @@ def _cells(
 
 def _sizes(works: Sequence[LongWork]) -> list[Record]:
     """The longest input of each task."""
-    return [
-        Record(
-            "task_tokens",
-            float(work.task.tokens),
-            "tokens",
-            "measured",
-            {"question": work.question, "task": work.name},
-        )
-        for work in works
-    ]
+    records: list[Record] = []
+    for work in works:
+        labels: Labels = {"question": work.question, "task": work.name}
+        records += measured(labels, "tokens", task_tokens=float(work.task.tokens))
+    return records
 
 
 def _arms(options: Options) -> list[str]:

@@ -53,7 +53,7 @@ class Record:
 
 
 def measured(
-    labels: Mapping[str, Label], unit: str, count: int = 1, /, **values: int | float
+    labels: Mapping[str, Label], unit: str, count: int = 1, /, **values: int | float | None
 ) -> list[Record]:
     """A record of every value by its name; labels, unit and count are those of all."""
     return [
