@@ -25,6 +25,10 @@ TEXT_SIZES: Mapping[str, Any] = {"layers": 4, "width": 128, "heads": 4, "dropout
 IMAGE_SIZES: Mapping[str, Any] = {"layers": 4, "width": 64, "heads": 4}
 TRAINED = ("dense_epochs", "epochs", "batch_size", "learning_rate", "mechanism_rate_factor")
 ACCURACY = "accuracy"
+NEEDS_ACCELERATOR = (
+    "the paper's own setting (BERT-base, GLUE, all arms, 3 seeds, 4 epochs of up to 393,000 "
+    "texts) takes months on a processor and needs an accelerator"
+)
 
 
 @dataclass(frozen=True)
@@ -103,16 +107,6 @@ class Options:
 
 
 BUDGETS = load_budgets("sparing_papers.adaattention", Options)
-
-
-def require_machine(options: Options) -> None:
-    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
-    if options.needs == "accelerator" and not torch.accelerator.is_available():
-        raise UsageError(
-            "the paper's own setting (BERT-base, GLUE, all arms, 3 seeds, 4 epochs of up to "
-            "393,000 texts) needs an accelerator: on this machine it would take months; use the "
-            "budget standard, or --set needs= to run it all the same"
-        )
 
 
 def works_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,9 +12,9 @@ from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
 from sparing.calculator.regression import value_task
 from sparing.core.record import Labels, Record, measured
-from sparing.experiment.cells.training import train_metered
+from sparing.experiment.cells.rates import Tuned, training_cell
+from sparing.experiment.cells.training import Trained
 from sparing.experiment.run import Cell, slug
-from sparing.measure.machine import threads
 from sparing.predictors import build_predictor, parameter_counts
 from sparing.predictors.gated_sum import Network as GatedSum
 from sparing.tasks.arithmetic import as_values
@@ -33,28 +34,35 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
     """Train one arm with one seed, judge it, and ask what its answers hang on."""
     arm = ARMS[name]
 
-    def do() -> list[Record]:
+    def tuned() -> Tuned:
+        return Tuned(
+            lambda seed: build_predictor(arm.network, seed=seed, **arm.options),
+            value_task(),
+            lambda seed, rate: arm.recipe(seed, options.epochs),
+            (arm.rate,),
+            lambda seed, rate: place_of(folder, name, seed),
+            options.watts_per_core,
+            lambda seed: _objective(arm),
+        )
+
+    def record(trained: Trained) -> list[Record]:
         labels: Labels = {"arm": name, "seed": seed}
-        model = build_predictor(arm.network, seed=seed, **arm.options)
-        with threads(options.thread_count):
-            trained = train_metered(
-                model,
-                value_task(),
-                arm.recipe(seed, options.epochs),
-                place_of(folder, name, seed),
-                options.watts_per_core,
-                objective=_objective(arm),
-            )
-            model.eval()
-            records = score_records(model.predict, labels) + probe_records(model, labels)
+        model: Any = trained.model.eval()
+        records = score_records(model.predict, labels) + probe_records(model, labels)
         counts = parameter_counts(model, arm.counted)
         for of, count in (("architecture", counts.architecture), ("optimizer", counts.optimizer)):
             records += measured({**labels, "of": of}, "numbers", parameters=count)
         return [*records, *trained.spent(labels)]
 
     weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
-    seconds = (SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200
-    return Cell(f"arm/{slug(name)}/{seed}", do, weight=seconds)
+    return training_cell(
+        f"arm/{slug(name)}/{seed}",
+        tuned,
+        seed,
+        record,
+        thread_count=options.thread_count,
+        weight=(SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200,
+    )
 
 
 def place_of(folder: Path, name: str, seed: int) -> Path:

@@ -27,7 +27,7 @@ from sparing_papers.long_range.answers import score_records
 from sparing_papers.long_range.arms import DENSE, arm_of, options_of
 from sparing_papers.long_range.pilot import idle_after_pilot
 from sparing_papers.long_range.projection import PROJECTIONS, Way, projection
-from sparing_papers.long_range.train import Judge, training_cell, training_cells
+from sparing_papers.long_range.train import Judge, arm_cell, training_cells
 from sparing_papers.long_range.work import LongWork
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def sharing_cells(options: Options, work: LinWork) -> list[Cell]:
     """Every form trained with every seed; the usual one is among the trainings of ``longer``."""
     idle = idle_after_pilot(work)
     return [
-        replace(training_cell(replace(work, question=SHARED), form, seed), idle=idle)
+        replace(arm_cell(replace(work, question=SHARED), form, seed), idle=idle)
         for seed in range(work.options.seeds)
         for form in work.forms
     ]

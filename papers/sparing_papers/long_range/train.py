@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparing.core.record import Labels, Record
 from sparing.experiment.arms import shuffled
 from sparing.experiment.cells.device import device
-from sparing.experiment.cells.rates import FIRST_SEED, trainings
+from sparing.experiment.cells.rates import FIRST_SEED, training_cell, trainings
+from sparing.experiment.cells.training import Trained
 from sparing.experiment.run import Cell, slug
-from sparing.measure.machine import threads
 from sparing.train import evaluate
 from sparing_papers.long_range.answers import score_records
 from sparing_papers.long_range.arms import DENSE
@@ -47,29 +48,32 @@ def training_cells(
         if idle and seed == FIRST_SEED:
             arms.sort(key=lambda arm: arm not in PAIR)
         for arm in arms:
-            cell = training_cell(work, arm, seed, judges)
+            cell = arm_cell(work, arm, seed, judges)
             tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
             found.append(cell if tried else replace(cell, idle=idle))
     return found
 
 
-def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
-    """Train one arm with one seed, judge it, and say what it took; an interrupted one goes on."""
+def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
+    """Train one arm with one seed, judge it, and say what it took."""
+    labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
 
-    def do() -> list[Record]:
-        labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
-        with threads(work.options.thread_count):
-            trained = work.tuned(arm).run(seed)
-            model = trained.model.to(device())  # one that was read back is not there
-            records = score_records(evaluate(model, work.task, batch_size=32), labels)
-            records += [record for judge in judges for record in judge(model, work, labels)]
-        curve = trained.curve(
-            labels, lambda entry: {"epoch": float(entry["epoch"])}, len(work.task.validation)
-        )
+    def record(trained: Trained) -> list[Record]:
+        model = trained.model.to(device())  # one that was read back is not there
+        records = score_records(evaluate(model, work.task, batch_size=32), labels)
+        records += [record for judge in judges for record in judge(model, work, labels)]
+        count = len(work.task.validation)
+        curve = trained.curve(labels, lambda entry: {"epoch": float(entry["epoch"])}, count)
         return [*records, *curve, *trained.records(labels)]
 
-    key = f"{work.question}/{work.name}/{seed}/{slug(arm)}"
-    return Cell(key, do, weight=_seconds(work, arm, seed, len(judges)))
+    return training_cell(
+        f"{work.question}/{work.name}/{seed}/{slug(arm)}",
+        partial(work.tuned, arm),
+        seed,
+        record,
+        thread_count=work.options.thread_count,
+        weight=_seconds(work, arm, seed, len(judges)),
+    )
 
 
 def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:

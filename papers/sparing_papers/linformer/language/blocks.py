@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from sparing.core.record import Labels, Record
 from sparing.experiment.arms import shuffled
-from sparing.experiment.cells.rates import Tuned, trainings
+from sparing.experiment.cells.rates import Tuned, training_cell, trainings
+from sparing.experiment.cells.training import Trained
 from sparing.experiment.run import Cell, slug
-from sparing.measure.machine import threads
 from sparing.tasks import Task
 from sparing_papers.linformer.language.losses import WordLoss, by_frequency, text_records
 from sparing_papers.linformer.language.work import (
@@ -70,21 +71,23 @@ class BlocksQuestion:
         ]
 
     def _cell(self, tokens: int, arm: str, seed: int) -> Cell:
-        def do() -> list[Record]:
+        def record(trained: Trained) -> list[Record]:
             labels = self.labels(tokens, arm, seed)
-            with threads(self.work.thread_count):
-                tuned = self.tuned(tokens, arm)
-                trained = tuned.run(seed)
-                judged = self.loss(seed).judge(trained.model, tuned.task, "test")
+            judged = self.loss(seed).judge(trained.model, trained.task, "test")
             text = text_records(judged, labels)
             return [*text, *slots_records(arm, labels), *trained.records(labels)]
 
-        schedule = self.schedule
-        read = self.work.options.train_tokens * schedule.passes
-        read *= trainings(schedule.learning_rates, seed)
+        read = self.work.options.train_tokens * self.schedule.passes
+        read *= trainings(self.schedule.learning_rates, seed)
         steps = read // self.batch_tokens
-        seconds = training_seconds(self.work, arm, tokens, read, steps, self.scored_share)
-        return Cell(f"{self.name}/{tokens}/{seed}/{slug(arm)}", do, weight=seconds)
+        return training_cell(
+            f"{self.name}/{tokens}/{seed}/{slug(arm)}",
+            partial(self.tuned, tokens, arm),
+            seed,
+            record,
+            thread_count=self.work.thread_count,
+            weight=training_seconds(self.work, arm, tokens, read, steps, self.scored_share),
+        )
 
     def frequencies(self, tokens: int) -> list[Record]:
         """What guessing by the words' frequencies alone comes to, on the same words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +19,9 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.record import Labels, Record, measured
 from sparing.experiment.arms import shuffled
-from sparing.experiment.cells.rates import trainings
+from sparing.experiment.cells.rates import Tuned, training_cell, trainings
+from sparing.experiment.cells.training import Trained
 from sparing.experiment.run import Cell, slug
-from sparing.measure.machine import threads
 from sparing.models.shared.quiet import quiet
 from sparing.models.shared.shape import seeded
 from sparing.tasks import Examples, Task
@@ -262,28 +262,32 @@ def _refused_cell(arm: str, why: str) -> Cell:
 def _cell(work: LanguageWork, made: Pairs, arm: str, place: str, seed: int) -> Cell:
     options = work.options.translation
 
-    def do() -> list[Record]:
-        labels = {**_labels(arm, place, seed), "tokens": made.source_tokens}
-        with threads(work.thread_count):
-            trained = work.tuned(
-                lambda own: build_translator(options, arm, place, own),
-                made.task,
-                lambda own: Translating(made),
-                options.schedule,
-                options.batch_size,
-                ("translation", slug(place), slug(arm)),
-            ).run(seed)
-            found = translated(trained.model, made, "test")
+    def tuned() -> Tuned:
+        return work.tuned(
+            partial(build_translator, options, arm, place),
+            made.task,
+            lambda seed: Translating(made),
+            options.schedule,
+            options.batch_size,
+            ("translation", slug(place), slug(arm)),
+        )
+
+    def record(trained: Trained) -> list[Record]:
+        labels: Labels = {**_labels(arm, place, seed), "tokens": made.source_tokens}
+        pairs = translated(trained.model, made, "test")
         # dense attention stands at every place: whatever is swapped there is held against it
         places = options.places if arm == DENSE else (place,)
-        scores = [each for at in places for each in _scores(found, {**labels, "place": at}, arm)]
+        scores = [r for at in places for r in _scores(pairs, {**labels, "place": at}, arm)]
         return [*scores, *trained.records(labels)]
 
     steps = options.schedule.passes * trainings(options.schedule.learning_rates, seed)
     steps *= -(-options.pairs // options.batch_size)
-    return Cell(
+    return training_cell(
         f"translation/{slug(place)}/{seed}/{slug(arm)}",
-        do,
+        tuned,
+        seed,
+        record,
+        thread_count=work.thread_count,
         weight=2.0 + steps * (PAIR_S * options.batch_size * options.clauses + PASS_S),
     )
 

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import DataError, NotFinite, UsageError
 from sparing.core.reading import parse_json, read_plain
+from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.experiment.cells.training import Trained, train_metered
+from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
 from sparing.tasks import Task
 from sparing.train import Recipe
 
@@ -71,6 +74,27 @@ class Tuned:
             self.watts_per_core,
             objective=self.objective(seed),
         )
+
+
+def training_cell(
+    key: str,
+    tuned: Callable[[], Tuned],
+    seed: int,
+    record: Callable[[Trained], list[Record]],
+    *,
+    thread_count: int,
+    weight: float,
+) -> Cell:
+    """Train an arm with a seed and record what it came to; an interrupted training goes on.
+
+    ``tuned`` is called when the cell is done: it may read data. ``record`` evaluates the model.
+    """
+
+    def do() -> list[Record]:
+        with threads(thread_count):
+            return record(tuned().run(seed))
+
+    return Cell(key, do, weight=weight)
 
 
 def trainings(rates: Sequence[float], seed: int) -> int:
