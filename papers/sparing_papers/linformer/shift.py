@@ -129,7 +129,7 @@ def by_domain(
             drop = home.score - judged.score
             values = {"domain_score": judged.score, "domain_drop": drop}
             records += measured(there, "share", judged.count, **values, domain_chance=task.chance)
-        return [*records, *_elsewhere(records, {**of_arm, "domain": ALL})]
+        return [*records, *_elsewhere(records, of_arm)]
 
     return judge
 
@@ -143,4 +143,5 @@ def _elsewhere(records: Sequence[Record], labels: Labels) -> Iterator[Record]:
         alike = [r for r in other if r.name == name]
         if alike:
             mean = fmean(float(r.value or 0.0) for r in alike)
-            yield from measured(labels, "share", min(r.count for r in alike), **{name: mean})
+            everywhere: Labels = {**labels, "domain": ALL}
+            yield from measured(everywhere, "share", min(r.count for r in alike), **{name: mean})
