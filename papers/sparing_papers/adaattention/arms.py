@@ -13,6 +13,7 @@ from sparing.core.catalogue import mechanism_class
 from sparing.core.errors import UsageError, nearest
 from sparing.core.options import option_defaults
 from sparing.experiment.arms import fitted_options
+from sparing.experiment.inputs.recipes import recipe_for
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import full_plan
 from sparing.models import build_model, default_model, names
@@ -155,19 +156,17 @@ class Work:
 
     def recipe(self, seed: int, *, dense: bool) -> Recipe:
         """How the dense model is fine-tuned, or every arm trained on: one recipe for all."""
-        own = default_recipe(self.name, pretrained=self.pretrained)
-        known = self.length.dense_epochs if dense else self.length.epochs
-        usual = own.epochs
+        length, usual = self.length, default_recipe(self.name, pretrained=self.pretrained).epochs
         if not self.pretrained:
-            usual = max(3, own.epochs) if dense else max(2, own.epochs // 2)
-        return replace(
-            own,
-            epochs=known or usual,
-            batch_size=self.length.batch_size,
-            learning_rate=self.length.learning_rate or own.learning_rate,
-            mechanism_rate_factor=self.length.mechanism_rate_factor,
-            precision=self.length.precision,
-            patience=None,
+            usual = max(3, usual) if dense else max(2, usual // 2)
+        epochs = (length.dense_epochs if dense else length.epochs) or usual
+        return recipe_for(
+            self.name,
+            {"epochs": epochs, "learning_rate": length.learning_rate},
+            pretrained=self.pretrained,
+            batch_size=length.batch_size,
+            mechanism_rate_factor=length.mechanism_rate_factor,
+            precision=length.precision,
             seed=seed,
         )
 

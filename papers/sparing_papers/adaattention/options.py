@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +11,10 @@ import torch
 
 from sparing.core.checks import Count, NotNegative, check_fields, distinct, require_names, some
 from sparing.core.errors import UsageError, nearest
+from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.task import drawn, limited, load_for
 from sparing.tasks import Task, options_of
+from sparing.tasks.shared.files import given_folder
 from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
 from sparing_papers.adaattention.arms import BATCH, Arm, Length, Work, chosen
@@ -26,6 +25,10 @@ TEXT_SIZES: Mapping[str, Any] = {"layers": 4, "width": 128, "heads": 4, "dropout
 IMAGE_SIZES: Mapping[str, Any] = {"layers": 4, "width": 64, "heads": 4}
 TRAINED = ("dense_epochs", "epochs", "batch_size", "learning_rate", "mechanism_rate_factor")
 ACCURACY = "accuracy"
+NEEDS_ACCELERATOR = (
+    "the paper's own setting (BERT-base, GLUE, all arms, 3 seeds, 4 epochs of up to 393,000 "
+    "texts) takes months on a processor and needs an accelerator"
+)
 
 
 @dataclass(frozen=True)
@@ -103,25 +106,7 @@ class Options:
         return not self.ablations or work.name in self.ablations
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-_FILE = resources.files("sparing_papers.adaattention") / "budgets.toml"
-BUDGETS = {
-    name: Options(**{option: _frozen(value) for option, value in changes.items()})
-    for name, changes in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()
-}
-
-
-def require_machine(options: Options) -> None:
-    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
-    if options.needs == "accelerator" and not torch.accelerator.is_available():
-        raise UsageError(
-            "the paper's own setting (BERT-base, GLUE, all arms, 3 seeds, 4 epochs of up to "
-            "393,000 texts) needs an accelerator: on this machine it would take months; use the "
-            "budget standard, or --set needs= to run it all the same"
-        )
+BUDGETS = load_budgets("sparing_papers.adaattention", Options)
 
 
 def works_of(
@@ -133,8 +118,7 @@ def works_of(
             "this budget fine-tunes a pretrained encoder of texts: name one with --set "
             "model=PATH, or --set needs= to train small models from nothing"
         )
-    has_data = data is not None or bool(os.environ.get(DATA))
-    names = options.tasks or ((WITH_DATA if has_data else WITHOUT_DATA),)
+    names = options.tasks or ((WITH_DATA if given_folder(data) else WITHOUT_DATA),)
     known = (*names, *BUDGETS["standard"].tasks)
     for name in (*options.task_options, *options.trained):
         if name not in known:

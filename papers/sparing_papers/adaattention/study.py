@@ -18,6 +18,7 @@ from typing import Any
 from sparing.core.paths import expanded
 from sparing.core.record import Record
 from sparing.experiment.conduct import Experiment
+from sparing.experiment.inputs.recipes import require_accelerator
 from sparing.experiment.plan import clocked
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
@@ -41,7 +42,7 @@ from sparing_papers.adaattention.cells.training import arm_cell, dense_cell
 from sparing_papers.adaattention.claims import judge
 from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
-from sparing_papers.adaattention.options import Options, require_machine, works_of
+from sparing_papers.adaattention.options import NEEDS_ACCELERATOR, Options, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
 from sparing_papers.adaattention.published import printed
 
@@ -54,7 +55,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
     Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
-    require_machine(options)
+    require_accelerator(options.needs, NEEDS_ACCELERATOR)
     works, loaded = works_of(options, folder, data)
     identity = plain({**asdict(options), "tasks": loaded})
     identity["precision"] = works[0].length.precision  # as this machine takes it

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from sparing.calculator import Calculator
 from sparing.calculator.network import SHIPPED
-from sparing.calculator.regression import fit_predictor, value_task
-from sparing.core.record import Record
-from sparing.experiment.cells.spent import spent_records, windows
-from sparing.experiment.run import Cell
-from sparing.measure.machine import threads
+from sparing.calculator.regression import value_task
+from sparing.core.record import Labels, Record, measured
+from sparing.experiment.cells.rates import Tuned, training_cell
+from sparing.experiment.cells.training import Trained
+from sparing.experiment.run import Cell, slug
 from sparing.predictors import build_predictor, parameter_counts
 from sparing.predictors.gated_sum import Network as GatedSum
 from sparing.tasks.arithmetic import as_values
@@ -21,7 +22,7 @@ from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
 from sparing.train.values import ValueLoss
 from sparing_papers.calculator.arms import ARMS, ValueArm
-from sparing_papers.calculator.judging import Labels, Predict, probe_records, score_records
+from sparing_papers.calculator.judging import Predict, probe_records, score_records
 from sparing_papers.calculator.names import CALCULATOR, FIXED, LINEAR, TWO_WEIGHTS, ZERO
 from sparing_papers.calculator.options import Options
 
@@ -33,41 +34,40 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
     """Train one arm with one seed, judge it, and ask what its answers hang on."""
     arm = ARMS[name]
 
-    def do() -> list[Record]:
+    def tuned() -> Tuned:
+        return Tuned(
+            lambda seed: build_predictor(arm.network, seed=seed, **arm.options),
+            value_task(),
+            lambda seed, rate: arm.recipe(seed, options.epochs),
+            (arm.rate,),
+            lambda seed, rate: place_of(folder, name, seed),
+            options.watts_per_core,
+            lambda seed: _objective(arm),
+        )
+
+    def record(trained: Trained) -> list[Record]:
         labels: Labels = {"arm": name, "seed": seed}
-        meter = windows(options.watts_per_core)
-        with threads(options.thread_count):
-            model, result = fit_predictor(
-                arm.network,
-                arm.options,
-                arm.recipe(seed, options.epochs),
-                place_of(folder, name, seed),
-                objective=_objective(arm),
-                meter=meter,
-            )
-            found = score_records(model.predict, labels)
-            found += probe_records(model, labels)
+        model: Any = trained.model.eval()
+        records = score_records(model.predict, labels) + probe_records(model, labels)
         counts = parameter_counts(model, arm.counted)
-        sizes = {"architecture": counts.architecture, "optimizer": counts.optimizer}
-        found += [
-            Record("parameters", count, "numbers", "measured", {**labels, "of": of})
-            for of, count in sizes.items()
-        ]
-        return [*found, *spent_records(result, meter, labels)]
+        for of, count in (("architecture", counts.architecture), ("optimizer", counts.optimizer)):
+            records += measured({**labels, "of": of}, "numbers", parameters=count)
+        return [*records, *trained.spent(labels)]
 
     weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
-    seconds = (SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200
-    return Cell(f"arm/{slug(name)}/{seed}", do, weight=seconds)
+    return training_cell(
+        f"arm/{slug(name)}/{seed}",
+        tuned,
+        seed,
+        record,
+        thread_count=options.thread_count,
+        weight=(SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200,
+    )
 
 
 def place_of(folder: Path, name: str, seed: int) -> Path:
     """The folder of one training."""
     return folder / "models" / f"{slug(name)}-{seed}"
-
-
-def slug(name: str) -> str:
-    """A name for keys and folders."""
-    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
 
 def _objective(arm: ValueArm) -> ValueLoss:

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import spearmanr
 
 from sparing.calculator.predicting import slot_attention
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record, measured
 from sparing.core.recording import record
 from sparing.tasks.arithmetic import as_values
 from sparing.tasks.shared.calculation_scores import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from sparing.predictors import Predictor
 
 Predict = Callable[[Sequence[Expression]], Sequence[float | None]]
-Labels = dict[str, Label]
 LONG_SETS = ("published long", "out+long")
 OUT_SETS = ("out",)
 PROBED_OPERANDS, LARGEST_SEEN = (3, 8), 4
@@ -64,15 +63,11 @@ def score_records(predict: Predict, labels: Labels) -> list[Record]:
 
 
 def _scores(found: ValueScores, labels: Labels) -> Iterator[Record]:
-    for name, value, unit in (
-        ("exact", found.exact, "share"),
-        ("mean_error", found.mean, ""),
-        ("relative_error", found.relative, ""),
-        ("worst_error", found.worst, ""),
-    ):
-        yield Record(name, value, unit, "measured", dict(labels), count=found.count)
+    errors = {"mean_error": found.mean, "relative_error": found.relative}
+    yield from measured(labels, "share", found.count, exact=found.exact)
+    yield from measured(labels, "", found.count, **errors, worst_error=found.worst)
     if found.missing:
-        yield Record("missing", found.missing, "", "measured", dict(labels), count=found.count)
+        yield from measured(labels, "", found.count, missing=found.missing)
 
 
 def _by_largest(

@@ -15,12 +15,12 @@ from sparing.calculator.language_model import (
     tune,
 )
 from sparing.calculator.tiny_language_model import tiny_language_model
-from sparing.core.record import Label, Record
-from sparing.experiment.run import Cell
+from sparing.core.record import Labels, Record, measured
+from sparing.experiment.run import Cell, slug
 from sparing.measure.machine import threads
 from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
-from sparing_papers.calculator.judging import Labels, test_sets
+from sparing_papers.calculator.judging import test_sets
 from sparing_papers.calculator.options import Options
 
 TINY = "tiny"
@@ -39,8 +39,6 @@ def language_cells(options: Options, folder: Path) -> list[Cell]:
 
 
 def _cell(options: Options, folder: Path, way: str) -> Cell:
-    slug = way.replace(" ", "-")
-
     def do() -> list[Record]:
         recipe = _recipe(options, way)
         labels: Labels = {"language_model": options.language_model, "way": way}
@@ -48,22 +46,18 @@ def _cell(options: Options, folder: Path, way: str) -> Cell:
         with threads(options.thread_count):
             model, tokenizer = _open(options)
             size = sum(each.numel() for each in model.parameters())
-            place = folder / "models" / f"language-{slug}"
+            place = folder / "models" / f"language-{slug(way)}"
             tuned, scores = tune(model, tokenizer, sums["train"], sums["validation"], recipe, place)
             found = [each for one in scores for each in _epoch(one, labels, recipe.watched)]
             for name in SETS:
                 asked = _spread(test_sets()[name], options.language_model_tests)
                 found += _replies(tuned, tokenizer, asked, {**labels, "set": name})
         trained = sum(each.numel() for each in tuned.parameters() if each.requires_grad)
-        found += [
-            Record("language_parameters", size, "numbers", "measured", {**labels, "of": "model"}),
-            Record(
-                "language_parameters", trained, "numbers", "measured", {**labels, "of": "trained"}
-            ),
-        ]
+        for of, count in (("model", size), ("trained", trained)):
+            found += measured({**labels, "of": of}, "numbers", language_parameters=count)
         return found
 
-    return Cell(f"language/{slug}", do, weight=8.0 * options.language_model_epochs)
+    return Cell(f"language/{slug(way)}", do, weight=8.0 * options.language_model_epochs)
 
 
 def _recipe(options: Options, way: str) -> LanguageRecipe:
@@ -89,12 +83,12 @@ def _spread(sums: Sequence[Expression], count: int) -> list[Expression]:
 
 
 def _epoch(found: EpochScores, labels: Labels, count: int) -> list[Record]:
-    own: dict[str, Label] = {**labels, "epoch": found.epoch}
-    return [
-        Record(f"language_{name}", value, "share", "measured", own, count=count)
+    shares = {
+        f"language_{name}": value
         for name, value in asdict(found).items()
         if name not in ("epoch", "empty", "malformed")
-    ]
+    }
+    return measured({**labels, "epoch": found.epoch}, "share", count, **shares)
 
 
 def _replies(model: Any, tokenizer: Any, asked: list[Expression], labels: Labels) -> list[Record]:
@@ -102,10 +96,5 @@ def _replies(model: Any, tokenizer: Any, asked: list[Expression], labels: Labels
     replies = reply(model, tokenizer, asked)
     right = sum(r.value == s.value for r, s in zip(replies, asked, strict=True))
     kinds = [each.kind for each in replies]
-    return [
-        Record("language_right", right, "", "measured", dict(labels), count=len(asked)),
-        *(
-            Record(f"language_{kind}", kinds.count(kind), "", "measured", dict(labels))
-            for kind in ("empty", "malformed")
-        ),
-    ]
+    other = {f"language_{kind}": kinds.count(kind) for kind in ("empty", "malformed")}
+    return [*measured(labels, "", len(asked), language_right=right), *measured(labels, "", **other)]

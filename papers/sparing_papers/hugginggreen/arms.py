@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from sparing.experiment.arms import shuffled as in_turn
 from sparing.tasks import Task
 from sparing.transfer.patching import Selection
 from sparing.transfer.scheduling import PatchSchedule
@@ -148,6 +148,5 @@ def equal_epochs(whole: float, once: float) -> int:
 
 def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:
     """The order in which a seed's arms run: drawn anew for each, what rests on others last."""
-    order = list(arms)
-    random.Random(f"{question}:{seed}").shuffle(order)
+    order = in_turn(arms, f"{question}:{seed}")
     return sorted(order, key=lambda arm: arm.kind in ("network", "halved"))

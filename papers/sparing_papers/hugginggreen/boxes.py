@@ -14,7 +14,7 @@ from sparing.transfer.patching import select_patches
 from sparing_papers.hugginggreen.arms import Arm, selection_arms, shuffled
 from sparing_papers.hugginggreen.cells import metered_cell
 from sparing_papers.hugginggreen.names import AGAIN, BOXES, DENSE
-from sparing_papers.hugginggreen.train import Trained, Work, train_metered
+from sparing_papers.hugginggreen.train import Paid, Work, train_paid
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,12 +33,12 @@ def box_cells(work: Work, pairs: int) -> list[Cell]:
 
 
 def _cell(work: Work, arm: Arm, seed: int) -> Cell:
-    def train() -> Trained:
+    def train() -> Paid:
         model = build_model("vit_detector", work.task, seed=seed, **work.sizes)
         if arm.selection is not None:
             select_patches(model, replace(arm.selection, seed=seed))
         place, recipe = work.place(BOXES, arm.name, seed), work.recipe(seed)
-        return train_metered(model, work.task, recipe, place, work.options, objective=BoxLoss())
+        return train_paid(work, model, work.task, recipe, place, objective=BoxLoss())
 
     return metered_cell(work, BOXES, arm.name, seed, train, _scores)
 

@@ -24,14 +24,14 @@ from sparing_papers.hugginggreen.records import (
     training_records,
 )
 from sparing_papers.hugginggreen.train import (
-    Trained,
+    Paid,
     Work,
     arithmetic_of,
     counted_j,
+    joules_of,
     read_result,
-    spent_in,
     train_arm,
-    train_metered,
+    train_paid,
 )
 
 
@@ -40,7 +40,7 @@ def metered_cell(
     question: str,
     arm: str,
     seed: int,
-    train: Callable[[], Trained],
+    train: Callable[[], Paid],
     scores: Scores = class_scores,
 ) -> Cell:
     """Train once, and say what the model comes to, what it took, and what a prediction takes."""
@@ -48,12 +48,12 @@ def metered_cell(
     def do() -> list[Record]:
         labels = work.labels(question, arm, seed)
         idle = idle_records(work.options, labels)
-        trained = train()
-        model, task = trained.model, trained.task
+        paid = train()
+        model, task = paid.last.model, paid.last.task
         records = [
             *idle,
             *score_records(model, task, labels, scores),
-            *training_records(trained, labels),
+            *training_records(paid, labels),
             *inference_energy(model, task, work.options, labels),
         ]
         _tidy(work, question, arm, seed)
@@ -65,7 +65,7 @@ def metered_cell(
 def arm_cell(work: Work, question: str, arm: Arm, seed: int) -> Cell:
     """One arm of RQ1 or RQ2 with one seed."""
 
-    def train() -> Trained:
+    def train() -> Paid:
         return train_arm(work, arm, seed, question, epochs_of(work, question, arm, seed))
 
     return metered_cell(work, question, arm.name, seed, train)
@@ -105,8 +105,8 @@ def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
     if written.is_file():
         return int(parse_json(read_plain(written))["epochs"])
     aim = _selecting(work, arm.keep)
-    spent = spent_in(read_result(work.place(question, aim.name, seed)))
-    whole, once = counted_j(spent, work.options), epoch_energy(work, arm, seed)
+    whole = joules_of(read_result(work.place(question, aim.name, seed)), work.options)
+    once = epoch_energy(work, arm, seed)
     epochs = equal_epochs(whole, once)
     write_atomically(written, json.dumps({"epochs": epochs, "epoch_j": once}) + "\n")
     return epochs
@@ -117,8 +117,8 @@ def epoch_energy(work: Work, arm: Arm, seed: int) -> float:
     recipe = replace(work.recipe(seed), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
         model, place = work.build(arm, seed), Path(folder)
-        found = train_metered(model, work.task_of(arm), recipe, place, work.options)
-    return counted_j(found.spent, work.options)
+        paid = train_paid(work, model, work.task_of(arm), recipe, place)
+    return counted_j(paid.spent, work.options)
 
 
 def _tidy(work: Work, question: str, arm: str, seed: int) -> None:

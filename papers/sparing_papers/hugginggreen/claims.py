@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record
 from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
 from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
@@ -25,8 +25,6 @@ from sparing_papers.hugginggreen.names import (
 from sparing_papers.hugginggreen.options import Options
 
 SAVED = 0.75
-
-Labels = dict[str, Label]
 
 
 def judge(

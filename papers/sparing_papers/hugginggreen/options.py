@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +13,15 @@ from torch import Tensor
 from sparing.core.checks import Count, Positive, check_fields, distinct, one_of, require_names, some
 from sparing.core.errors import UsageError, require_choice
 from sparing.experiment.inputs.budgets import load_budgets
+from sparing.experiment.inputs.recipes import recipe_for
 from sparing.experiment.inputs.task import drawn, limited, load_for, require_tasks
 from sparing.layers.patches import SCORES, WAYS
 from sparing.tasks import Examples, Task, options_of
-from sparing.train import default_recipe
+from sparing.tasks.shared.files import given_folder
 from sparing.train.recipe import Precision, Recipe
 from sparing.transfer.scheduling import PatchSchedule
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 
-DATA = "SPARING_DATA"
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
 # Named ways to change what is selected while training; an arm's own share replaces one end.
 SCHEDULES: Mapping[str, PatchSchedule] = {
@@ -40,6 +39,9 @@ Question = Annotated[str, one_of(*QUESTIONS)]
 Score = Annotated[str, one_of(*SCORES)]
 Way = Annotated[str, one_of(*WAYS)]
 Schedule = Annotated[str, one_of(*SCHEDULES)]
+NEEDS_ACCELERATOR = (
+    "the paper's own setting (224 pixels, a ViT 3,072 wide for RQ1) needs an accelerator"
+)
 
 
 @dataclass(frozen=True)
@@ -142,36 +144,21 @@ class Options:
 
     def recipe(self, task: str, seed: int) -> Recipe:
         """How a task's dense arm is trained; every arm has the same but for its epochs."""
-        own, given = default_recipe(task), self.trained.get(task, {})
-        return replace(
-            own,
-            epochs=self.epochs or given.get("epochs") or own.epochs,
-            learning_rate=self.learning_rate or given.get("learning_rate") or own.learning_rate,
-            batch_size=given.get("batch_size") or self.batch_size,
-            precision=self.precision,
-            patience=None,
-            seed=seed,
-        )
+        given = dict(self.trained.get(task, {}))
+        given["epochs"] = self.epochs or given.get("epochs")
+        given["learning_rate"] = self.learning_rate or given.get("learning_rate")
+        given["batch_size"] = given.get("batch_size") or self.batch_size
+        return recipe_for(task, given, precision=self.precision, seed=seed)
 
 
 BUDGETS = load_budgets("sparing_papers.hugginggreen", Options)
-
-
-def require_machine(options: Options) -> None:
-    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
-    if options.needs == "accelerator" and not torch.accelerator.is_available():
-        raise UsageError(
-            "the paper's own setting (224 pixels, a ViT 3,072 wide for RQ1) needs an accelerator; "
-            "use the budget standard, or --set needs= to run it all the same"
-        )
 
 
 def task_names(options: Options, data: Path | None) -> tuple[str, ...]:
     """The tasks that are asked for, or those that can be had."""
     if options.tasks:
         return options.tasks
-    has_data = data is not None or bool(os.environ.get(DATA))
-    return ("digits", "fashion-mnist") if has_data else ("digits",)
+    return ("digits", "fashion-mnist") if given_folder(data) else ("digits",)
 
 
 def load(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sklearn.metrics import f1_score
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Record, measured
+from sparing.experiment.cells.training import components_here, joules_in
 from sparing.measure.energy import Component, EnergyMeter
 from sparing.measure.machine import threads
 from sparing.measure.windows import SUFFIX
@@ -22,11 +23,8 @@ from sparing_papers.hugginggreen.options import Options
 from sparing_papers.hugginggreen.train import (
     WARM_UP_STEPS,
     Arithmetic,
-    Trained,
-    components_here,
-    is_energy,
+    Paid,
     selecting,
-    spent_in,
 )
 
 if TYPE_CHECKING:
@@ -49,14 +47,11 @@ def score_records(
     model: PreTrainedModel, task: Task, labels: Mapping[str, Label], scores: Scores
 ) -> list[Record]:
     """Test scores; of a model that selects patches also with every patch."""
-    measured = scores(model, task)
+    by_name = scores(model, task)
     with selecting(model, at_inference=False) as selects:
         every = scores(model, task) if selects else {}
-    measured |= {f"{name}_of_all_patches": value for name, value in every.items()}
-    return [
-        Record(name, value, "score", "measured", dict(labels), count=len(task.test))
-        for name, value in measured.items()
-    ]
+    by_name |= {f"{name}_of_all_patches": value for name, value in every.items()}
+    return measured(labels, "score", len(task.test), **by_name)
 
 
 def inference_energy(
@@ -98,9 +93,10 @@ def energy_record(
 
 def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
     """Watts of counters while nothing runs; none where energy is estimated from busy seconds."""
-    if all(each.obtained == "estimated" for each in components_here(options)):
+    meter = EnergyMeter(watts_per_core=options.watts_per_core)
+    if all(part.obtained == "estimated" for part in components_here(meter)):
         return []
-    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
+    with meter:
         time.sleep(IDLE_SECONDS)
     return [
         replace(
@@ -113,23 +109,22 @@ def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
     ]
 
 
-def training_records(trained: Trained, labels: Mapping[str, Label]) -> list[Record]:
+def training_records(paid: Paid, labels: Mapping[str, Label]) -> list[Record]:
     """Energy by component, seconds, steps, what the meter noted, and the curve."""
     records = [
-        Record("train_time_s", trained.time_s, "s", "measured", dict(labels)),
-        Record("steps", float(trained.steps), "", "measured", dict(labels)),
-        _curve(trained, labels),
+        *measured(labels, "s", train_time_s=paid.time_s),
+        *measured(labels, "", steps=float(paid.steps)),
+        _curve(paid, labels),
     ]
-    spent = trained.spent
-    for component in trained.components:
+    spent = paid.spent
+    for component in paid.last.components:
         joules = spent.get(f"{component.name}{SUFFIX}")
         if joules is not None:
             records.append(energy_record("train_energy_j", component, joules, labels))
-    if trained.counted is not None:
-        records += _counted_records(trained.counted, labels)
+    if paid.counted is not None:
+        records += _counted_records(paid.counted, labels)
     records += [
-        Record("meter_note", None, "", "measured", {**labels, "told": note})
-        for note in trained.notes
+        Record("meter_note", None, "", "measured", {**labels, "told": note}) for note in paid.notes
     ]
     return records
 
@@ -144,17 +139,18 @@ def _counted_records(counted: Arithmetic, labels: Mapping[str, Label]) -> list[R
     ]
 
 
-def _curve(trained: Trained, labels: Mapping[str, Label]) -> Record:
+def _curve(paid: Paid, labels: Mapping[str, Label]) -> Record:
     """Validation scores by epoch, with joules and arithmetic until each, earlier stages first."""
-    paid: dict[str, float] = {}
-    for earlier in trained.before:
-        paid |= {name: paid.get(name, 0.0) + value for name, value in spent_in(earlier).items()}
-    result, flops = trained.result, trained.counted.by_epoch if trained.counted else None
+    before: dict[str, float] = {}
+    for earlier in paid.before:
+        for name, joules in joules_in(earlier.curve[-1]).items():
+            before[name] = before.get(name, 0.0) + joules
+    result, flops = paid.last.result, paid.counted.by_epoch if paid.counted else None
     curve = [
         {
             "epoch": entry["epoch"],
             "score": entry["validation_score"],
-            "energy": {k: float(v) + paid.get(k, 0.0) for k, v in entry.items() if is_energy(k)},
+            "energy": {k: v + before.get(k, 0.0) for k, v in joules_in(entry).items()},
             "flops": flops[number] if flops else None,
         }
         for number, entry in enumerate(result.curve)

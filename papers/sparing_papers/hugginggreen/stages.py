@@ -24,14 +24,7 @@ from sparing_papers.hugginggreen.names import (
     STAGES,
     Longer,
 )
-from sparing_papers.hugginggreen.train import (
-    Trained,
-    Work,
-    counted_j,
-    read_result,
-    spent_in,
-    train_metered,
-)
+from sparing_papers.hugginggreen.train import Paid, Work, joules_of, read_result, train_paid
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -53,7 +46,7 @@ def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
     return metered_cell(work, STAGES, name, seed, lambda: _train(work, images, name, seed))
 
 
-def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
+def _train(work: Work, images: Task, name: str, seed: int) -> Paid:
     """A trained model, and all its stages."""
     model, recipe = build_model("vit", work.task, seed=seed, **work.sizes), work.recipe(seed)
     stages: list[TrainResult] = []
@@ -67,7 +60,7 @@ def _train(work: Work, images: Task, name: str, seed: int) -> Trained:
         longer = next(each for each in LONGER if each.name == name)
         recipe = replace(recipe, epochs=_epochs(work, longer, seed))
     place = work.place(STAGES, name, seed)
-    return train_metered(model, work.task, recipe, place, work.options, before=tuple(stages))
+    return train_paid(work, model, work.task, recipe, place, before=tuple(stages))
 
 
 def _before(
@@ -79,15 +72,15 @@ def _before(
     rebuilding = masked_form(model, seed=seed)
     place = work.place(STAGES, MASKED_STAGE, seed)
     objective = MaskedPatches(Masking(seed=seed))
-    first = train_metered(rebuilding, images, recipe, place, work.options, objective=objective)
-    results = [first.result]
+    first = train_paid(work, rebuilding, images, recipe, place, objective=objective)
+    results = [first.last.result]
     carry_encoder(rebuilding, model)
     if name == CONTRASTIVE:
         recipe = replace(recipe, epochs=contrastive_epochs)
         place = work.place(STAGES, CONTRASTIVE_STAGE, seed)
-        told = HardNegatives("views")
-        then = train_metered(model, images, recipe, place, work.options, objective=told)
-        results.append(then.result)
+        views = HardNegatives("views")
+        then = train_paid(work, model, images, recipe, place, objective=views)
+        results.append(then.last.result)
     return results
 
 
@@ -101,10 +94,7 @@ def _epochs(work: Work, longer: Longer, seed: int) -> int:
     epochs = work.recipe(seed).epochs
 
     def size(result: TrainResult) -> float:
-        return float(result.steps) if longer.equal == "steps" else _joules(work, result)
+        steps = longer.equal == "steps"
+        return float(result.steps) if steps else joules_of(result, work.options)
 
     return equal_epochs(sum(map(size, parts)), size(scratch) / epochs)
-
-
-def _joules(work: Work, result: TrainResult) -> float:
-    return counted_j(spent_in(result), work.options)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.experiment.conduct import Experiment
+from sparing.experiment.inputs.recipes import require_accelerator
 from sparing.experiment.plan import clocked, plan_by_kind
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
@@ -34,8 +35,8 @@ from sparing_papers.hugginggreen.cells import arm_cell
 from sparing_papers.hugginggreen.claims import described, judge
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 from sparing_papers.hugginggreen.options import BUDGETS as BUDGETS
+from sparing_papers.hugginggreen.options import NEEDS_ACCELERATOR, load, task_names, unlabelled
 from sparing_papers.hugginggreen.options import Options as Options
-from sparing_papers.hugginggreen.options import load, require_machine, task_names, unlabelled
 from sparing_papers.hugginggreen.pictures import pictures_cell
 from sparing_papers.hugginggreen.stages import arms_of, stage_cell
 from sparing_papers.hugginggreen.train import FORWARD_AND_BACK, Work
@@ -49,7 +50,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
     Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
-    require_machine(options)
+    require_accelerator(options.needs, NEEDS_ACCELERATOR)
     tasks, boxed, loaded = _tasks(options, data)
     identity = plain({**asdict(options), "tasks": loaded})
     del identity["needs"]

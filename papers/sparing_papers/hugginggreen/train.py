@@ -13,15 +13,21 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.reading import parse_json, read_plain
-from sparing.core.record import Label
+from sparing.core.record import Labels
+from sparing.experiment.cells.training import (
+    Trained,
+    components_here,
+    joules_in,
+    train_metered,
+)
 from sparing.layers.patches import keep_count
-from sparing.measure.energy import Component, EnergyMeter
+from sparing.measure.energy import EnergyMeter
 from sparing.measure.flops import count_flops
 from sparing.measure.machine import threads
-from sparing.measure.windows import SUFFIX, EnergyWindows
+from sparing.measure.windows import SUFFIX
 from sparing.models import build_model
 from sparing.tasks import Task
-from sparing.train import Recipe, TrainResult, train
+from sparing.train import Recipe, TrainResult
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.train.recipe import Auxiliary
 from sparing.train.trainer import resolve_precision
@@ -68,9 +74,9 @@ class Work:
         """The sizes of the dense model."""
         return {"layers": self.depth, "width": self.width, "heads": self.heads}
 
-    def labels(self, question: str, arm: str, seed: int) -> dict[str, Label]:
+    def labels(self, question: str, arm: str, seed: int) -> Labels:
         """What every record of one training says of it."""
-        labels: dict[str, Label] = {"question": question, "task": self.name, "depth": self.depth}
+        labels: Labels = {"question": question, "task": self.name, "depth": self.depth}
         return {**labels, "arm": arm, "seed": seed}
 
     def task_of(self, arm: Arm) -> Task:
@@ -171,95 +177,71 @@ def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) 
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained model, its last training, and the trainings before that it pays for.
+class Paid:
+    """A training, those before that it pays for, and the arithmetic of all where counted."""
 
-    ``counted`` is the arithmetic of all of them, None where it was not counted.
-    """
-
-    model: PreTrainedModel
-    task: Task
-    result: TrainResult
+    last: Trained
     before: tuple[TrainResult, ...] = ()
-    components: tuple[Component, ...] = ()
-    notes: tuple[str, ...] = ()
     counted: Arithmetic | None = None
 
     @property
     def spent(self) -> dict[str, float]:
         """Joules by component, of all trainings; of those that every one of them counted."""
-        parts = [spent_in(each) for each in (*self.before, self.result)]
+        parts = [joules_in(result.curve[-1]) for result in (*self.before, self.last.result)]
         common = [name for name in parts[-1] if all(name in part for part in parts)]
         return {name: sum(part[name] for part in parts) for name in common}
 
     @property
     def time_s(self) -> float:
         """Seconds in training steps, of all trainings."""
-        return sum(each.train_time_s for each in (*self.before, self.result))
+        return sum(result.train_time_s for result in (*self.before, self.last.result))
 
     @property
     def steps(self) -> int:
         """Steps of all trainings."""
-        return sum(each.steps for each in (*self.before, self.result))
+        return sum(result.steps for result in (*self.before, self.last.result))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the meter of the last training had to say."""
+        accelerator = next(self.last.model.parameters()).device.type != "cpu"
+        if accelerator and all(part.name.startswith("cpu") for part in self.last.components):
+            note = "the accelerator has no meter here: its energy is not counted"
+            return [*self.last.meter.notes, note]
+        return [*self.last.meter.notes]
 
 
-def train_metered(
+def train_paid(
+    work: Work,
     model: PreTrainedModel,
     task: Task,
     recipe: Recipe,
-    place: Path,
-    options: Options,
+    folder: Path,
     *,
     objective: Objective | None = None,
     before: tuple[TrainResult, ...] = (),
     counted: Arithmetic | None = None,
-) -> Trained:
-    """Train with an energy meter that runs from step to step, validations and saving left out.
-
-    Images are in memory, the model is built and a copy of it has taken a few steps before the
-    first window begins.
-    """
-    windows = EnergyWindows(EnergyMeter(watts_per_core=options.watts_per_core))
+) -> Paid:
+    """Train with images in memory, after a copy of the built model has taken a few steps."""
+    options = work.options
     with threads(options.thread_count):
         _warm_up(model, task, recipe, objective or LabelLoss())
-        result = train(
-            model,
-            task,
-            recipe,
-            output_dir=place,
-            objective=objective,
-            meter=windows,
-        )
-    found = windows.components or components_here(options)
-    notes = [*windows.notes]
-    accelerator = next(model.parameters()).device.type != "cpu"
-    if accelerator and all(each.name.startswith("cpu") for each in found):
-        notes.append("the accelerator has no meter here: its energy is not counted")
-    return Trained(model, task, result, before, found, tuple(notes), counted)
-
-
-def components_here(options: Options) -> tuple[Component, ...]:
-    """The meter's components on this machine, from a window in which little is done."""
-    with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
-        sum(range(200_000))
-    return meter.energy.components
-
-
-def spent_in(result: TrainResult) -> dict[str, float]:
-    """Joules by component of a whole training, from its curve."""
-    return {name: float(value) for name, value in result.curve[-1].items() if is_energy(name)}
+        watts = options.watts_per_core
+        last = train_metered(model, task, recipe, folder, watts, objective=objective)
+    return Paid(last, before, counted)
 
 
 def counted_j(spent: Mapping[str, float], options: Options) -> float:
     """The joules that are compared: those of counters where there are any, else the estimates."""
-    kinds = {f"{each.name}{SUFFIX}": each.obtained for each in components_here(options)}
+    here = components_here(EnergyMeter(watts_per_core=options.watts_per_core))
+    kinds = {f"{part.name}{SUFFIX}": part.obtained for part in here}
     counters = [name for name in spent if kinds.get(name, "estimated") != "estimated"]
     return sum(spent[name] for name in counters or spent)
 
 
-def is_energy(name: str) -> bool:
-    """Whether an entry of a curve is joules."""
-    return name.endswith(SUFFIX)
+def joules_of(result: TrainResult, options: Options) -> float:
+    """The joules of a training that are compared."""
+    return counted_j(joules_in(result.curve[-1]), options)
 
 
 def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Objective) -> None:
@@ -284,7 +266,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
     torch.random.set_rng_state(state)
 
 
-def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Trained:
+def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Paid:
     """One arm of RQ1 or RQ2, trained for so many epochs; the distilled one pays its teacher too."""
     task, place = work.task_of(arm), work.place(question, arm.name, seed)
     model = work.build(arm, seed)
@@ -302,7 +284,7 @@ def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Tr
         _carry(teacher, model)
         objective, before = TeacherLoss(teacher, recipe.distillation), (first,)
     paid: dict[str, Any] = {"objective": objective, "before": before, "counted": counted}
-    return train_metered(model, task, recipe, place, work.options, **paid)
+    return train_paid(work, model, task, recipe, place, **paid)
 
 
 def _with_teacher(

@@ -13,23 +13,21 @@ from sparing.core.checks import Count, NotNegative, Positive, at_least, check_fi
 from sparing.core.errors import UsageError
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells.device import device, usual_dtype
 from sparing.experiment.cells.sweep import (
     SHORT,
     Budget,
     Demand,
-    Labels,
     Point,
     Sweep,
     core_demand,
     ratio_record,
 )
-from sparing.experiment.run import Cell
+from sparing.experiment.run import Cell, slug
 from sparing.measure.latency import PairedLatency
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, arm_of, options_of, require_arms
-from sparing_papers.long_range.work import slug
 
 DIM = 64
 RANGE = 2.0

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-import torch
-
 from sparing.core.checks import Count, check_fields, distinct, one_of, some, within
-from sparing.core.errors import UsageError
 from sparing.experiment.inputs.budgets import load_budgets
 from sparing_papers.kerformer.cores import CoreOptions
 from sparing_papers.kerformer.speed import SpeedOptions
@@ -21,6 +18,9 @@ CORES, SPEED, ARENA, VISION, PRETRAINED = "cores", "speed", "arena", "vision", "
 QUESTIONS = (CORES, SPEED, ARENA, VISION, PRETRAINED)
 NO_SE_K = "kerformer, no SE-K"
 NEEDS = ("", "accelerator")
+NEEDS_ACCELERATOR = (
+    "the arena at its own lengths takes days on a processor and needs an accelerator"
+)
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,6 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-
-def require_machine(options: Options) -> None:
-    """Raise ``UsageError`` where a budget needs an accelerator and there is none."""
-    if options.needs == "accelerator" and not torch.accelerator.is_available():
-        raise UsageError(
-            "the arena at its own lengths takes days on a processor and needs an accelerator; use "
-            "the budget standard, or --set needs= to run it all the same"
-        )
 
 
 # Those of the linear families of which one may be all that is wished for at once.

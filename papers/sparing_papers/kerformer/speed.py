@@ -10,13 +10,12 @@ from typing import Annotated, Literal
 import torch
 
 from sparing.core.checks import Count, NotNegative, at_least, check_fields, some
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record
 from sparing.experiment.cells.device import device, lowered
-from sparing.experiment.cells.sweep import Labels, Point, Sweep, ratio_record
-from sparing.experiment.run import Cell
+from sparing.experiment.cells.sweep import Point, Sweep, ratio_record
+from sparing.experiment.run import Cell, slug
 from sparing.tasks import Examples, Task
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, build, require_arms
-from sparing_papers.long_range.work import slug
 
 MODEL = "long_range"
 Kind = Literal["training", "inference"]

@@ -17,11 +17,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record, measured
 from sparing.experiment.conduct import Experiment
-from sparing.experiment.plan import (
-    clocked,
-)
+from sparing.experiment.inputs.recipes import require_accelerator
+from sparing.experiment.plan import clocked
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
 from sparing_papers.kerformer.claims import claims_of, judge
@@ -29,11 +28,11 @@ from sparing_papers.kerformer.cores import core_cells
 from sparing_papers.kerformer.options import (
     ARENA,
     CORES,
+    NEEDS_ACCELERATOR,
     PRETRAINED,
     QUESTIONS,
     SPEED,
     VISION,
-    require_machine,
 )
 from sparing_papers.kerformer.options import BUDGETS as BUDGETS
 from sparing_papers.kerformer.options import Options as Options
@@ -61,7 +60,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
     Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
-    require_machine(options)
+    require_accelerator(options.needs, NEEDS_ACCELERATOR)
     works, loaded = _works(options, folder, data)
     learned = [replace(work.task, name=name) for name, work in _named(works).items()]
     identity = _identity(options, loaded)
@@ -148,16 +147,11 @@ def _cells(
 
 def _sizes(works: Sequence[LongWork]) -> list[Record]:
     """The longest input of each task."""
-    return [
-        Record(
-            "task_tokens",
-            float(work.task.tokens),
-            "tokens",
-            "measured",
-            {"question": work.question, "task": work.name},
-        )
-        for work in works
-    ]
+    records: list[Record] = []
+    for work in works:
+        labels: Labels = {"question": work.question, "task": work.name}
+        records += measured(labels, "tokens", task_tokens=float(work.task.tokens))
+    return records
 
 
 def _arms(options: Options) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Labels, Record
 from sparing.experiment.claims import (
     Claim,
     Estimate,
@@ -19,7 +19,7 @@ from sparing.experiment.claims import (
 from sparing.experiment.records import RecordTable
 from sparing_papers.linformer.analysis import WITHIN
 from sparing_papers.linformer.error import LEARNED, MEANS, RANDOM
-from sparing_papers.linformer.guards import Labels, dense_learned, had_it, sensitive
+from sparing_papers.linformer.guards import dense_learned, had_it, sensitive
 from sparing_papers.linformer.language.claims import language_claims
 from sparing_papers.linformer.longer import INTERPOLATED, SLICED
 from sparing_papers.linformer.options import (

@@ -11,7 +11,7 @@ import torch
 from sparing.core.catalogue import mechanism as build_mechanism
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record
 from sparing.core.workload import Workload
 from sparing.experiment.cells import probe
 from sparing.experiment.cells.device import device, lowered, usual_dtype
@@ -19,7 +19,6 @@ from sparing.experiment.cells.sweep import (
     Budget,
     Demand,
     Forecast,
-    Labels,
     Point,
     Sweep,
     core_demand,

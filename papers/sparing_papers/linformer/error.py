@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from sparing.core.heads import Heads
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record, measured
 from sparing.experiment.run import Cell
 from sparing.measure.machine import threads
 from sparing.mechanisms.linformer import Linformer
@@ -57,9 +57,7 @@ def error_cell(source: Source, tokens: int, options: Options, seconds: float) ->
     return Cell(key, do, weight=seconds)
 
 
-def _layer(
-    layer: Captured, labels: dict[str, Label], tokens: int, asked: ErrorOptions
-) -> list[Record]:
+def _layer(layer: Captured, labels: Labels, tokens: int, asked: ErrorOptions) -> list[Record]:
     taught, held = layer.part(slice(asked.texts)), layer.part(slice(asked.texts, None))
     ranks = effective_rank(spectrum(held.weights)).mean(0)
     slots = [each for each in asked.slots if each < tokens]
@@ -68,7 +66,7 @@ def _layer(
     for place, k in enumerate(slots):
         errors = {method: error_of(method, taught, held, k, asked) for method in PROJECTED}
         errors |= {THEOREM: _of_theorem(held, k, asked.draws), BEST: best[place].mean(0)}
-        own: dict[str, Label] = {**labels, "slots": k}
+        own: Labels = {**labels, "slots": k}
         found += _records(errors, own, asked.held)
         found += _bounds(held, own, tokens, k)
     found += [
@@ -78,29 +76,25 @@ def _layer(
     return found
 
 
-def _records(errors: Errors, labels: dict[str, Label], count: int) -> list[Record]:
+def _records(errors: Errors, labels: Labels, count: int) -> list[Record]:
     return [
-        Record(
-            "output_error",
-            value,
-            "share",
-            "measured",
-            {**labels, "head": head, "method": method},
-            count=count,
+        record
+        for method, by_head in errors.items()
+        for head, value in enumerate(by_head.tolist())
+        for record in measured(
+            {**labels, "head": head, "method": method}, "share", count, output_error=value
         )
-        for method, each in errors.items()
-        for head, value in enumerate(each.tolist())
     ]
 
 
-def _bounds(held: Captured, labels: dict[str, Label], tokens: int, slots: int) -> list[Record]:
+def _bounds(held: Captured, labels: Labels, tokens: int, slots: int) -> list[Record]:
     """What the theorems promise: theorem 1's e, and theorem 2's as an error of the output."""
     promised = theorem_2_error(tokens, slots, held.q.shape[-1]) * on_output(held).mean(0)
     first = theorem_1_error(tokens, slots)
     own = {**labels, "theorem": 1}
     found = [Record("bound", first, "share", "modelled", own)]
     for head, value in enumerate(promised.tolist()):
-        of_head: dict[str, Label] = {**labels, "theorem": 2, "head": head}
+        of_head: Labels = {**labels, "theorem": 2, "head": head}
         found.append(Record("bound", value, "share", "modelled", of_head))
     return found
 

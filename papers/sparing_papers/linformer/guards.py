@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from sparing.core.record import Label
+from sparing.core.record import Labels
 from sparing.experiment.claims import FEWEST_SEEDS, GoalResult, Guard
 from sparing.experiment.records import RecordTable
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
-
-Labels = dict[str, Label]
 
 
 def sensitive(question: str, task: str) -> Guard:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.catalogue import mechanism
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.heads import Heads
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record, measured
 from sparing.experiment.arms import build_arm
 from sparing.experiment.run import Cell
 from sparing.train import evaluate
@@ -23,11 +23,11 @@ from sparing_papers.linformer.options import (
     Options,
     slots_of,
 )
-from sparing_papers.long_range.answers import answers_record
+from sparing_papers.long_range.answers import score_records
 from sparing_papers.long_range.arms import DENSE, arm_of, options_of
 from sparing_papers.long_range.pilot import idle_after_pilot
 from sparing_papers.long_range.projection import PROJECTIONS, Way, projection
-from sparing_papers.long_range.train import Judge, Labels, training_cell, training_cells
+from sparing_papers.long_range.train import Judge, arm_cell, training_cells
 from sparing_papers.long_range.work import LongWork
 
 if TYPE_CHECKING:
@@ -110,29 +110,20 @@ def _at_each(
 ) -> list[Record]:
     arm, way = str(labels["arm"]), WAYS.get(str(labels["arm"]), "sliced")
     built = LINFORMER if arm in WAYS else arm
-    found, first = [], 0.0
+    records, first = list[Record](), 0.0
     for factor, task in tests.items():
+        at: Labels = {**labels, "factor": factor}
         longer = model
         if factor > 1:
             longer = lengthened(work, built, seed, copy.deepcopy(model), task.tokens, way)
         judged = evaluate(longer, task, batch_size=32 // factor or 1)
-        first = judged.score if factor == 1 else first
-        own = {**labels, "factor": factor}
-        if judged.right is not None:
-            found.append(answers_record(judged.right, own))
-        found += [
-            Record("length_score", judged.score, "share", "measured", own, count=judged.count),
-            Record(
-                "length_drop",
-                first - judged.score,
-                "share",
-                "measured",
-                own,
-                count=judged.count,
-            ),
-            Record("length_chance", task.chance, "share", "measured", own),
-        ]
-    return [r for r in found if r.name != "length_drop" or r.labels["factor"] != 1]
+        records += score_records(judged, at, "length_score")
+        records += measured(at, "share", length_chance=task.chance)
+        if factor == 1:
+            first = judged.score
+        else:
+            records += measured(at, "share", judged.count, length_drop=first - judged.score)
+    return records
 
 
 def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
@@ -188,7 +179,7 @@ def sharing_cells(options: Options, work: LinWork) -> list[Cell]:
     """Every form trained with every seed; the usual one is among the trainings of ``longer``."""
     idle = idle_after_pilot(work)
     return [
-        replace(training_cell(replace(work, question=SHARED), form, seed), idle=idle)
+        replace(arm_cell(replace(work, question=SHARED), form, seed), idle=idle)
         for seed in range(work.options.seeds)
         for form in work.forms
     ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import torch
 
 from sparing.core.errors import DataError
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record, measured
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.files import find, given_folder
 from sparing.tasks.shared.table import Row, Table, classes, read_table
@@ -19,7 +20,6 @@ from sparing.train import evaluate
 from sparing_papers.linformer.options import SHIFT, Options
 from sparing_papers.long_range.answers import answers_record
 from sparing_papers.long_range.judges import Asked
-from sparing_papers.long_range.train import Labels
 from sparing_papers.long_range.work import evenly
 
 if TYPE_CHECKING:
@@ -117,38 +117,31 @@ def by_domain(
             kept.update(domains_of(work.task, options, data)[0])
         home = evaluate(model, work.task, batch_size=32)
         name = swapped_name(work.name) if swapped else work.name
-        own: Labels = {"question": SHIFT, "task": name, "arm": labels["arm"]}
-        own["seed"] = labels["seed"]
-        chance = work.task.chance
-        found = [
-            Record("score", home.score, "share", "measured", own, count=home.count),
-            Record("home_chance", chance, "share", "measured", own, count=home.count),
-        ]
+        of_arm: Labels = {"question": SHIFT, "task": name, "arm": labels["arm"]}
+        of_arm["seed"] = labels["seed"]
+        scores = {"score": home.score, "home_chance": work.task.chance}
+        records = measured(of_arm, "share", home.count, **scores)
         for domain, task in kept.items():
             judged = evaluate(model, task, batch_size=32)
-            there: Labels = {**own, "domain": domain}
+            there: Labels = {**of_arm, "domain": domain}
             if judged.right is not None:
-                found.append(answers_record(judged.right, there))
-            values = {"score": judged.score, "drop": home.score - judged.score}
-            values["chance"] = task.chance
-            found += [
-                Record(f"domain_{what}", value, "share", "measured", there, count=judged.count)
-                for what, value in values.items()
-            ]
-        return [*found, *_elsewhere(found, own)]
+                records.append(answers_record(judged.right, there))
+            drop = home.score - judged.score
+            values = {"domain_score": judged.score, "domain_drop": drop}
+            records += measured(there, "share", judged.count, **values, domain_chance=task.chance)
+        return [*records, *_elsewhere(records, of_arm)]
 
     return judge
 
 
-def _elsewhere(found: Sequence[Record], own: Labels) -> Iterator[Record]:
+def _elsewhere(records: Sequence[Record], labels: Labels) -> Iterator[Record]:
     """The means over the domains that speak of something else; each counts as much."""
+    other = [
+        r for r in records if "domain" in r.labels and DOMAINS[str(r.labels["domain"])].elsewhere
+    ]
     for name in ("domain_score", "domain_drop", "domain_chance"):
-        alike = [r for r in found if r.name == name and _is_elsewhere(r)]
+        alike = [r for r in other if r.name == name]
         if alike:
-            mean = sum(float(r.value or 0.0) for r in alike) / len(alike)
-            fewest = min(r.count for r in alike)
-            yield Record(name, mean, "share", "measured", {**own, "domain": ALL}, count=fewest)
-
-
-def _is_elsewhere(record: Record) -> bool:
-    return DOMAINS[str(record.labels["domain"])].elsewhere
+            mean = fmean(float(r.value or 0.0) for r in alike)
+            everywhere: Labels = {**labels, "domain": ALL}
+            yield from measured(everywhere, "share", min(r.count for r in alike), **{name: mean})

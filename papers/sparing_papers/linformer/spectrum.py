@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Labels, Record, measured
 from sparing.experiment.run import Cell
 from sparing.measure.machine import threads
 from sparing_papers.linformer.matrices import (
@@ -36,7 +36,7 @@ def spectrum_cell(source: Source, tokens: int, options: Options, seconds: float)
     return Cell(key, do, weight=seconds)
 
 
-def labels_of(source: Source, tokens: int, layer: int) -> dict[str, Label]:
+def labels_of(source: Source, tokens: int, layer: int) -> Labels:
     """What every record of a head carries."""
     return {
         "source": source.name,
@@ -47,7 +47,7 @@ def labels_of(source: Source, tokens: int, layer: int) -> dict[str, Label]:
     }
 
 
-def _layer(weights: Tensor, labels: dict[str, Label], tokens: int) -> Iterator[Record]:
+def _layer(weights: Tensor, labels: Labels, tokens: int) -> Iterator[Record]:
     shares = spectrum(weights)
     count = len(shares)
     means = {
@@ -56,13 +56,12 @@ def _layer(weights: Tensor, labels: dict[str, Label], tokens: int) -> Iterator[R
     }
     for name, values in means.items():
         for head, value in enumerate(values.tolist()):
-            own = {**labels, "head": head}
-            yield Record(name, value, "", "measured", own, count=count)
+            yield from measured({**labels, "head": head}, "", count, **{name: value})
     held = shares.cumsum(-1).mean(0)
     for kept, first in _kept(tokens):
         for head, value in enumerate(held[:, first - 1].tolist()):
-            own = {**labels, "head": head, "kept": kept}
-            yield Record("kept_share", value, "share", "measured", own, count=count)
+            at: Labels = {**labels, "head": head, "kept": kept}
+            yield from measured(at, "share", count, kept_share=value)
 
 
 def _kept(tokens: int) -> list[tuple[Label, int]]:

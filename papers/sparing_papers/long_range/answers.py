@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparing.core.errors import DataError
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Record, measured
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import parts_of, reach_of
 from sparing.measure.statistics import unseen, with_unseen
+from sparing.train import Evaluation
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 
 ANSWERS, NOISY_ANSWERS = "answers", "noisy_answers"
@@ -33,6 +34,16 @@ def answers_record(
     bits = np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
     own: dict[str, Label] = {**labels, "right": bits}
     return Record(name, float(sum(right)), "examples", "measured", own, count=len(right))
+
+
+def score_records(
+    judged: Evaluation, labels: Mapping[str, Label], name: str = "score", answers: str = ANSWERS
+) -> list[Record]:
+    """A score on a split, and which examples were right where answers are classes."""
+    records = measured(labels, "share", judged.count, **{name: judged.score})
+    if judged.right is not None:
+        records.append(answers_record(judged.right, labels, answers))
+    return records
 
 
 def right_of(record: Record) -> Bits:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record, measured
 from sparing.tasks import Examples, Task
 from sparing.train import evaluate
 from sparing.transfer.swap import is_swapped, swap
-from sparing_papers.long_range.answers import NOISY_ANSWERS, answers_record
+from sparing_papers.long_range.answers import NOISY_ANSWERS, score_records
 from sparing_papers.long_range.arms import DENSE
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 COMPUTED = ("listops",)
 TINY = 1e-6
 LONGEST = 512  # tokens of an input whose weights are written out
-Labels = dict[str, Label]
 Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
 
 
@@ -58,15 +57,11 @@ class Noise:
         """
         if work.task.kind != "tokens" or work.name in COMPUTED:
             return []
-        found = []
+        found: list[Record] = []
         for share in self.shares:
             judged = evaluate(model, noisy(work.task, share), batch_size=32)
-            own: Labels = {**labels, "noise": share}
-            found.append(
-                Record("noisy_score", judged.score, "share", "measured", own, count=judged.count)
-            )
-            if judged.right is not None:
-                found.append(answers_record(judged.right, own, NOISY_ANSWERS))
+            noisy_labels: Labels = {**labels, "noise": share}
+            found += score_records(judged, noisy_labels, "noisy_score", NOISY_ANSWERS)
         return found
 
 
@@ -126,21 +121,12 @@ class Neighbours:
                     return []
                 own, seen = by_distance(weights)
                 sums, counts = sums + own, counts + seen
-        found = []
+        found: list[Record] = []
         for least, total, pairs in zip(DISTANCES, sums.tolist(), counts.tolist(), strict=True):
             if pairs:
                 at: Labels = {**labels, "distance": least}
-                seen_pairs = max(1, round(pairs))
-                found.append(
-                    Record(
-                        "weight_at_distance",
-                        total / pairs,
-                        "ratio",
-                        "measured",
-                        at,
-                        count=seen_pairs,
-                    )
-                )
+                weight, count = total / pairs, max(1, round(pairs))
+                found += measured(at, "ratio", count, weight_at_distance=weight)
         return found
 
 

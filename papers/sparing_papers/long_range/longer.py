@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Labels, Record, measured
 from sparing.train import evaluate
-from sparing_papers.long_range.answers import answers_record
+from sparing_papers.long_range.answers import score_records
 from sparing_papers.long_range.projection import other_form
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def length_records(
     return found
 
 
-def _judged(model: PreTrainedModel, task: Task, labels: dict[str, Label]) -> list[Record]:
+def _judged(model: PreTrainedModel, task: Task, labels: Labels) -> list[Record]:
     judged = evaluate(model, task, batch_size=JUDGED_AT_ONCE)
-    score = Record("length_score", judged.score, "share", "measured", labels, count=judged.count)
-    chance = Record("length_chance", task.chance, "share", "measured", labels)
-    right = [] if judged.right is None else [answers_record(judged.right, labels)]
-    return [*right, score, chance]
+    chance = measured(labels, "share", length_chance=task.chance)
+    return [*score_records(judged, labels, "length_score"), *chance]

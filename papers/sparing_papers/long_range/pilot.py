@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sparing.core.record import Record
+from sparing.experiment.cells.rates import FIRST_SEED
 from sparing_papers.long_range.answers import ANSWERS, Bits, right_of
 from sparing_papers.long_range.arms import DENSE, UNIFORM
-from sparing_papers.long_range.rates import FIRST_SEED
 from sparing_papers.long_range.work import ABOVE_CHANCE, LongWork
 
 PAIR = (DENSE, UNIFORM)

@@ -7,16 +7,17 @@ layer by layer and then end to end, in as many steps.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError, nearest
+from sparing.experiment.arms import shuffled
 from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.task import require_tasks
-from sparing.experiment.run import Cell
+from sparing.experiment.run import Cell, slug
 from sparing.tasks.shared.files import given_folder
 from sparing.transfer.opening import require_openable
 from sparing_papers.long_range.answers import DENSE_MODEL
@@ -29,7 +30,6 @@ from sparing_papers.long_range.swapped import (
     dense_records,
     has_only_dev,
 )
-from sparing_papers.long_range.work import slug
 
 QUESTION = "pretrained"
 # What each task is here, and where its files lie below the data folder.
@@ -140,16 +140,14 @@ def pretrained_cells(
 
 
 def _cells_of(work: SwappedWork, seed: int) -> list[Cell]:
-    arms = list(work.stages.compared)
-    random.Random(f"{QUESTION}:{work.name}:{seed}").shuffle(arms)
+    arms = shuffled(work.stages.compared, f"{QUESTION}:{work.name}:{seed}")
     seconds = _seconds(work)
     start = f"{QUESTION}/{work.name}/{seed}"
-    dense = Cell(f"{start}/{DENSE_MODEL}", lambda: dense_records(work, seed), seconds[0])
-    return [dense, *(_arm_cell(work, arm, seed, start, seconds[1]) for arm in arms)]
-
-
-def _arm_cell(work: SwappedWork, arm: str, seed: int, start: str, seconds: float) -> Cell:
-    return Cell(f"{start}/{slug(arm)}", lambda: arm_records(work, arm, seed), seconds)
+    cells = [Cell(f"{start}/{DENSE_MODEL}", partial(dense_records, work, seed), seconds[0])]
+    for arm in arms:
+        do = partial(arm_records, work, arm, seed)
+        cells.append(Cell(f"{start}/{slug(arm)}", do, seconds[1]))
+    return cells
 
 
 def _seconds(work: SwappedWork) -> tuple[float, float]:

@@ -14,30 +14,30 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.reading import parse_json, read_plain
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record, measured
 from sparing.core.writing import write_atomically
-from sparing.experiment.cells.spent import spent_records, windows
+from sparing.experiment.cells.training import Trained, train_metered
 from sparing.experiment.inputs.task import limited
+from sparing.experiment.run import slug
 from sparing.measure.machine import threads
 from sparing.models import build_model
 from sparing.tasks import Task
 from sparing.tasks import options_of as options_of_task
 from sparing.tasks.shared.files import given_folder
-from sparing.train import Recipe, TrainResult, evaluate, train
-from sparing.train.evaluation import Evaluation
+from sparing.train import Recipe, evaluate
 from sparing.train.objective import Objective
 from sparing.transfer.distance import Distance, distance
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.layers import find_layers
 from sparing.transfer.opening import open_model
 from sparing.transfer.swap import swap
-from sparing_papers.long_range.answers import DENSE_MODEL, TEACHER, answers_record
+from sparing_papers.long_range.answers import DENSE_MODEL, TEACHER, score_records
 from sparing_papers.long_range.arms import arm_of, is_random, options_of
 from sparing_papers.long_range.judges import Asked
 from sparing_papers.long_range.longer import JUDGED_AT_ONCE, length_records
 from sparing_papers.long_range.stages import Stages
 from sparing_papers.long_range.transfer import LayerwiseLoss, layer_errors, teacher_of
-from sparing_papers.long_range.work import TaskOptions, evenly, load, slug
+from sparing_papers.long_range.work import TaskOptions, evenly, load
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -49,7 +49,6 @@ FILES: dict[str, dict[str, Any]] = {
     "amazon": {"train": "amazon/amazon_cells_labelled.txt.gz", "header": False}
 }
 MAY_BE_CUT = {"mnli": "glue/MNLI"}
-Labels = dict[str, Label]
 Judge = Callable[["PreTrainedModel", Asked, Labels], list[Record]]
 
 
@@ -198,7 +197,7 @@ class SwappedWork:
 
 def dense_records(work: SwappedWork, seed: int) -> list[Record]:
     """Fine-tune the dense model, judge and keep it; the rows of each split stand beside."""
-    stages, meter = work.stages, windows(work.watts_per_core)
+    stages = work.stages
     labels, place = work.labels(DENSE_MODEL, seed, TEACHER), work.place(DENSE_MODEL, seed)
     # mechanisms that have no such option would be held against attention that drops weights
     # it must read what copies are asked on in the end, which is said before anything is trained
@@ -207,19 +206,15 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
     _ = work.lengths  # which says now if there is nothing to ask in the end
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
-        result = train(model, work.task, recipe, output_dir=place, meter=meter)
+        trained = train_metered(model, work.task, recipe, place, work.watts_per_core)
         judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
     told = {"score": judged.score, "data": work.digest}
     write_atomically(place / SCORE_FILE, json.dumps(told) + "\n")
-    scores = _scores(judged, labels)
-    own: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
-    sizes = [
-        Record("examples", float(len(split)), "", "measured", {**own, "split": name})
-        for name, split in work.task.splits.items()
-    ]
-    chance = Record("chance", work.task.chance, "share", "measured", own)
-    curve = _curve(result, labels, 0)
-    return [*scores, chance, *sizes, *curve, *spent_records(result, meter, labels)]
+    of_task: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
+    records = score_records(judged, labels) + measured(of_task, "share", chance=work.task.chance)
+    for name, split in work.task.splits.items():
+        records += measured({**of_task, "split": name}, "", examples=float(len(split)))
+    return [*records, *_curve(trained, labels, 0), *trained.spent(labels)]
 
 
 def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
@@ -284,27 +279,26 @@ class _Arm:
         after: int = 0,
     ) -> tuple[int, list[Record]]:
         """Train for a stage, judge, and say what it took."""
-        work, meter = self.work, windows(self.work.watts_per_core)
+        work = self.work
         labels = work.labels(self.arm, self.seed, stage)
         rate = work.stages.layer_rate if stage == LAYERS else work.stages.later_rate
         changes: dict[str, Any] = {"mechanism_rate_factor": work.stages.mechanism_rate_factor}
         if stage == LAYERS:
             changes = {"weight_decay": 0.0, "precision": "float32"}
-        result = train(
+        trained = train_metered(
             model,
             work.task,
             work.recipe(epochs, rate, self.seed, **changes),
-            output_dir=work.place(self.arm, self.seed, stage),
+            work.place(self.arm, self.seed, stage),
+            work.watts_per_core,
             objective=objective,
             teacher=self.dense if stage == WARM else None,
-            meter=meter,
         )
-        found = _curve(result, work.labels(self.arm, self.seed, curve), after)
-        spent = spent_records(result, meter, labels)
-        found += self._judged(model, stage)
+        records = _curve(trained, work.labels(self.arm, self.seed, curve), after)
+        records += self._judged(model, stage)
         if stage == PLAIN:
-            found += [record for judge in work.judges for record in judge(model, work, labels)]
-        return result.steps + after, [*found, *spent]
+            records += [record for judge in work.judges for record in judge(model, work, labels)]
+        return trained.result.steps + after, [*records, *trained.spent(labels)]
 
     def _start(self, stage: str) -> Record:
         labels = {**self.work.labels(self.arm, self.seed, stage), "step": 0}
@@ -314,20 +308,20 @@ class _Arm:
         """Score, the share of the dense model's that is kept, and distances from its outputs."""
         work, labels = self.work, self.work.labels(self.arm, self.seed, stage)
         judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
-        found = _scores(judged, labels)
+        records = score_records(judged, labels)
         if self.dense_score > 0:
             kept = judged.score / self.dense_score
-            found.append(Record("kept", kept, "share", "measured", labels, count=judged.count))
+            records += measured(labels, "share", judged.count, kept=kept)
         apart, alone = self._distances(model)
-        found.append(Record("output_error", apart.output_error, "", "measured", labels))
+        records += measured(labels, "", output_error=apart.output_error)
         if apart.divergence is not None:
-            found.append(Record("output_divergence", apart.divergence, "nats", "measured", labels))
+            records += measured(labels, "nats", output_divergence=apart.divergence)
         numbers = {layer.name: layer.index for layer in find_layers(model)}
         for given, errors in (("its own", apart.layers), ("the dense model's", alone)):
             for name, error in errors.items():
-                own = {**labels, "layer": numbers[name], "inputs": given}
-                found.append(Record("layer_error", error, "", "measured", own))
-        return found
+                layer = {**labels, "layer": numbers[name], "inputs": given}
+                records += measured(layer, "", layer_error=error)
+        return records
 
     def _distances(self, model: PreTrainedModel) -> tuple[Distance, dict[str, float]]:
         """From the dense model, and of each layer alone; where the weights are."""
@@ -339,23 +333,6 @@ class _Arm:
         return apart, layer_errors(self.teacher.to(device), model, batches)
 
 
-def _scores(judged: Evaluation, labels: Labels) -> list[Record]:
-    """The task's metric, and which examples were right where answers are classes."""
-    found = [Record("score", judged.score, "share", "measured", labels, count=judged.count)]
-    if judged.right is not None:
-        found.append(answers_record(judged.right, labels))
-    return found
-
-
-def _curve(result: TrainResult, labels: Labels, after: int) -> list[Record]:
+def _curve(trained: Trained, labels: Labels, after: int) -> list[Record]:
     """Validation scores against steps; ``after`` are the steps of the stage before."""
-    return [
-        Record(
-            "validation_score",
-            float(point["validation_score"]),
-            "share",
-            "measured",
-            {**labels, "step": int(point["step"]) + after},
-        )
-        for point in result.curve
-    ]
+    return trained.curve(labels, lambda entry: {"step": int(entry["step"]) + after})

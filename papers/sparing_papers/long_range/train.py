@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record
+from sparing.experiment.arms import shuffled
 from sparing.experiment.cells.device import device
-from sparing.experiment.cells.spent import spent_records, windows
-from sparing.experiment.run import Cell
-from sparing.measure.machine import threads
-from sparing.train import evaluate, train
-from sparing_papers.long_range.answers import answers_record
+from sparing.experiment.cells.rates import FIRST_SEED, training_cell, trainings
+from sparing.experiment.cells.training import Trained
+from sparing.experiment.run import Cell, slug
+from sparing.train import evaluate
+from sparing_papers.long_range.answers import score_records
 from sparing_papers.long_range.arms import DENSE
 from sparing_papers.long_range.pilot import PAIR, idle_after_pilot
-from sparing_papers.long_range.rates import FIRST_SEED, best_rate
-from sparing_papers.long_range.work import LongWork, slug
+from sparing_papers.long_range.work import LongWork
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from sparing.measure.windows import EnergyWindows
     from sparing.tasks import Examples
-    from sparing.train import TrainResult
 
 # Of training encoders as narrow as these: on one core (more in bfloat16), and on an accelerator
 # (an H200 with four trainings side by side).
 TYPICAL_FLOPS, ACCELERATED_FLOPS = 50e9, 10e12
 FORWARD_AND_BACK = 3
-Labels = dict[str, Label]
 Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
 
 
@@ -46,62 +43,37 @@ def training_cells(
     found = []
     idle = idle_after_pilot(work)
     for seed in range(work.options.seeds):
-        arms = list(work.options.arms_for(work.name))
-        random.Random(f"{work.question}:{work.name}:{seed}").shuffle(arms)
+        name = f"{work.question}:{work.name}:{seed}"
+        arms = shuffled(work.options.arms_for(work.name), name)
         if idle and seed == FIRST_SEED:
             arms.sort(key=lambda arm: arm not in PAIR)
         for arm in arms:
-            cell = training_cell(work, arm, seed, judges)
+            cell = arm_cell(work, arm, seed, judges)
             tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
             found.append(cell if tried else replace(cell, idle=idle))
     return found
 
 
-def training_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
-    """Train one arm with one seed, judge it, and say what it took; an interrupted one goes on."""
+def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
+    """Train one arm with one seed, judge it, and say what it took."""
+    labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
 
-    def do() -> list[Record]:
-        labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
-        with threads(work.options.thread_count):
-            rate = best_rate(
-                work.rates,
-                lambda rate: _trained(work, arm, FIRST_SEED, rate),
-                lambda rate: work.place(arm, FIRST_SEED, rate),
-            )
-            model, result, meter = _trained(work, arm, seed, rate)
-            model.to(device())  # one that was read back is not there
-            judged = evaluate(model, work.task, batch_size=32)
-            found = [record for judge in judges for record in judge(model, work, labels)]
-        if judged.right is not None:
-            found.append(answers_record(judged.right, labels))
-        score = Record("score", judged.score, "share", "measured", labels, count=judged.count)
-        params = Record("params", model.num_parameters(), "numbers", "measured", labels)
-        curve = [
-            Record(
-                "validation_score",
-                float(point["validation_score"]),
-                "share",
-                "measured",
-                {**labels, "epoch": float(point["epoch"])},
-                count=len(work.task.validation),
-            )
-            for point in result.curve
-        ]
-        learned_at = Record("learning_rate", rate, "", "measured", labels)
-        return [score, params, learned_at, *curve, *found, *spent_records(result, meter, labels)]
+    def record(trained: Trained) -> list[Record]:
+        model = trained.model.to(device())  # one that was read back is not there
+        records = score_records(evaluate(model, work.task, batch_size=32), labels)
+        records += [record for judge in judges for record in judge(model, work, labels)]
+        count = len(work.task.validation)
+        curve = trained.curve(labels, lambda entry: {"epoch": float(entry["epoch"])}, count)
+        return [*records, *curve, *trained.records(labels)]
 
-    key = f"{work.question}/{work.name}/{seed}/{slug(arm)}"
-    return Cell(key, do, weight=_seconds(work, arm, seed, len(judges)))
-
-
-def _trained(
-    work: LongWork, arm: str, seed: int, rate: float
-) -> tuple[PreTrainedModel, TrainResult, EnergyWindows]:
-    """The model of one training, what it came to, and what it took."""
-    model, meter = work.build(arm, seed), windows(work.options.watts_per_core)
-    place = work.place(arm, seed, rate)
-    result = train(model, work.task, work.recipe(seed, rate), output_dir=place, meter=meter)
-    return model, result, meter
+    return training_cell(
+        f"{work.question}/{work.name}/{seed}/{slug(arm)}",
+        partial(work.tuned, arm),
+        seed,
+        record,
+        thread_count=work.options.thread_count,
+        weight=_seconds(work, arm, seed, len(judges)),
+    )
 
 
 def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
@@ -121,7 +93,6 @@ def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
         return float(sum(length * (linear + squared * length) for length in lengths))
 
     epoch = FORWARD_AND_BACK * cost(task.train) + cost(task.validation)
-    trainings = len(work.rates) if seed == FIRST_SEED else 1
     pace = TYPICAL_FLOPS if device().type == "cpu" else ACCELERATED_FLOPS
     judged = (1 + more) * cost(task.test)
-    return 2.0 + (trainings * recipe.epochs * epoch + judged) / pace
+    return 2.0 + (trainings(work.rates, seed) * recipe.epochs * epoch + judged) / pace

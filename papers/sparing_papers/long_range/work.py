@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,10 @@ import torch
 
 from sparing.core.checks import Count, NotNegative, Positive, check_fields, distinct, require_names
 from sparing.core.errors import UsageError
+from sparing.experiment.cells.rates import FIRST_SEED, RESULT, Tuned, known_rate, require_rates
+from sparing.experiment.inputs.recipes import recipe_for
 from sparing.experiment.inputs.task import limited, load_for, require_tasks
+from sparing.experiment.run import slug
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.files import given_folder
 from sparing.train import Recipe, default_recipe
@@ -20,7 +23,6 @@ from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
 from sparing.transfer.opening import open_model
 from sparing_papers.long_range.arms import DENSE, UNIFORM, build, require_arms
-from sparing_papers.long_range.rates import FIRST_SEED, RESULT, known_rate, require_rates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,16 +98,8 @@ class TaskOptions:
 
     def recipe(self, task: str, seed: int, rate: float | None = None) -> Recipe:
         """How every arm of a task is trained, at a learning rate (by default the first)."""
-        own, given = default_recipe(task), self.trained.get(task, {})
-        return replace(
-            own,
-            epochs=given.get("epochs") or own.epochs,
-            learning_rate=self.rates(task)[0] if rate is None else rate,
-            batch_size=given.get("batch_size") or own.batch_size,
-            precision=self.precision,
-            patience=None,
-            seed=seed,
-        )
+        given = {**self.trained.get(task, {}), "learning_rate": rate or self.rates(task)[0]}
+        return recipe_for(task, given, precision=self.precision, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +126,12 @@ class LongWork:
         """The folder of one training."""
         own = f"{slug(arm)}-{seed}" if len(self.rates) == 1 else f"{slug(arm)}-{seed}-{rate:g}"
         return self.folder / "models" / f"{self.question}-{self.name}" / own
+
+    def tuned(self, arm: str) -> Tuned:
+        """The trainings of an arm."""
+        folder, watts = partial(self.place, arm), self.options.watts_per_core
+        build = partial(self.build, arm)
+        return Tuned(build, self.task, self.recipe, self.rates, folder, watts)
 
     def build(self, arm: str, seed: int) -> PreTrainedModel:
         """An arm before training."""
@@ -163,16 +163,6 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
         elif name == "precision":
             found[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
     return found
-
-
-def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    """Names as another list has them, those that it lacks last: what is asked has no order."""
-    return sorted(names, key=lambda name: [*order, name].index(name))
-
-
-def slug(name: str) -> str:
-    """A name for keys and folders."""
-    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
 
 def can_be_had(task: str, data: Path | None) -> bool:

@@ -107,7 +107,7 @@ def test_the_best_of_all_is_told_only_beside_all(others, met):
 
 
 def test_a_finished_run_is_not_trained_again(ended, monkeypatch):
-    monkeypatch.setattr("sparing_papers.calculator.cells.fit_predictor", None)
+    monkeypatch.setattr("sparing.experiment.cells.training.train", None)
     again = find_study("calculator").run(SMALL, ended.folder)
     assert len(again.records) == len(ended.records)
     assert find_study("calculator").plan(SMALL, ended.folder).minutes_left == 0

@@ -336,11 +336,11 @@ def test_the_papers_configurations_resolve(tmp_path):
     assert model(pixel_values=torch.zeros(1, 3, 224, 224)).logits.shape == (1, 10)
 
 
-def test_it_needs_an_accelerator():
+def test_it_needs_an_accelerator(tmp_path):
     if torch.accelerator.is_available():
         pytest.skip("there is one")
     with pytest.raises(UsageError, match="needs an accelerator; use the budget standard"):
-        options.require_machine(hugginggreen.BUDGETS["paper"])
+        hugginggreen.prepare(hugginggreen.BUDGETS["paper"], tmp_path)
 
 
 @pytest.mark.parametrize(

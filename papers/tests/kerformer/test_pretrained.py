@@ -162,7 +162,7 @@ def test_layers_imitate_in_float32_whatever_else_is_trained_in(work, monkeypatch
         asked[output_dir.name] = recipe.precision, recipe.mechanism_rate_factor
         return train(model, task, recipe, output_dir=output_dir, **others)
 
-    monkeypatch.setattr("sparing_papers.long_range.swapped.train", seen)
+    monkeypatch.setattr("sparing.experiment.cells.training.train", seen)
     own = {"precision": "fast", "mechanism_rate_factor": 10.0}
     arm_records(replace(work, stages=replace(SMALL, **own)), "linear", 0)
     assert asked == {"plain": ("fast", 10.0), "layers": ("float32", 1.0), "warm": ("fast", 10.0)}

@@ -138,7 +138,7 @@ def test_the_page_shows_everything(ended):
 
 
 def test_a_finished_run_trains_nothing_again(ended, monkeypatch):
-    monkeypatch.setattr("sparing_papers.long_range.train.train", None)
+    monkeypatch.setattr("sparing.experiment.cells.training.train", None)
     options = replace(SMALL, cores=replace(SMALL.cores, most_bytes=2**30))
     again = find_study("kerformer").run(options, ended.folder, cells="arena/*")
     assert again.failures == []

@@ -18,19 +18,19 @@ from sparing.experiment.registry import find_study
 from sparing.tasks import load_task
 from sparing.train import Recipe, train
 from sparing_papers.linformer import study as linformer
-from sparing_papers.linformer.language import causal, transfer, translation
+from sparing_papers.linformer.language import causal, losses, transfer, translation
 from sparing_papers.linformer.language import cells as language
 from sparing_papers.linformer.language import masked as masking
 from sparing_papers.linformer.language import pairs as lin_pairs
 from sparing_papers.linformer.language.corpus import CLASS, PAD, corpus_of, load_corpus, title_of
 from sparing_papers.linformer.language.grammar import documents, sentences
 from sparing_papers.linformer.language.pairs import numbers, pairs, translate
-from sparing_papers.linformer.language.tuning import Schedule
 from sparing_papers.linformer.language.work import (
     Causal,
     LanguageOptions,
     LanguageWork,
     Masked,
+    Schedule,
     Transfer,
     Translation,
     put_in,
@@ -318,7 +318,7 @@ def test_perplexity_is_that_of_a_slow_loop(work, arm):
             count += 1
     assert found.count == count
     assert found.loss == pytest.approx(total / count, rel=1e-5)
-    told = masking.text_records(found, {})
+    told = losses.text_records(found, {})
     assert told[0].value == pytest.approx(math.exp(total / count), rel=1e-4)
 
 
@@ -338,7 +338,7 @@ def test_the_training_loss_is_that_of_transformers(work):
 
 def test_guessing_by_frequency_has_the_perplexity_of_the_frequencies():
     chances = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
-    found = masking.by_frequency(chances, torch.tensor([0, 1, 0, 2]))
+    found = losses.by_frequency(chances, torch.tensor([0, 1, 0, 2]))
     assert math.exp(found.loss) == pytest.approx(2**1.5)
     assert found.right == [True, False, True, False]
 
@@ -383,7 +383,7 @@ def test_training_beats_the_frequencies(tmp_path):
     train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
     found = objective.judge(model, task, "test")
     wanted = work.corpus.blocks("test", 16)[:, 1:].flatten()
-    assert found.loss < masking.by_frequency(work.corpus.frequencies(), wanted).loss - 0.3
+    assert found.loss < losses.by_frequency(work.corpus.frequencies(), wanted).loss - 0.3
 
 
 def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_path):

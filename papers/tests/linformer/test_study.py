@@ -117,7 +117,7 @@ def test_goals_of_accuracy_stay_undecided_where_nothing_is_learned(ended):
 
 def test_a_finished_run_is_not_done_again(ended, monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
-    monkeypatch.setattr("sparing_papers.long_range.train.train", None)
+    monkeypatch.setattr("sparing.experiment.cells.training.train", None)
     again = find_study("linformer").run(SMALL, ended.folder)
     assert len(again.records) == len(ended.records)
     assert find_study("linformer").plan(SMALL, ended.folder).minutes_left == 0

@@ -9,12 +9,12 @@ import pytest
 
 from sparing.core.errors import DataError, NotFinite, UsageError
 from sparing.core.record import Record
+from sparing.experiment.cells.rates import best_rate, known_rate
 from sparing.experiment.registry import find_study
 from sparing.report.run import Run
 from sparing.train import evaluate
 from sparing_papers.kerformer.options import Options
 from sparing_papers.long_range.page.lookups import rates
-from sparing_papers.long_range.rates import best_rate, known_rate
 from sparing_papers.long_range.train import training_cells
 from sparing_papers.long_range.work import LongWork, TaskOptions
 from tests.train.small import token_task

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Labels, Record
 from sparing.experiment.arms import build_arm, model_in_its_own_process
 from sparing.experiment.cells import probe
-from sparing.experiment.cells.sweep import Labels, Point, Sweep, ratio_record
+from sparing.experiment.cells.sweep import Point, Sweep, ratio_record
 from sparing.experiment.run import Cell
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops

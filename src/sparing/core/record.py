@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from sparing.core.writing import append, open_existing
 
 Obtained = Literal["measured", "integrated", "estimated", "modelled", "paper"]
 Label = str | int | float | bool | None
+Labels = dict[str, Label]
 LARGEST = 1e30  # of any measured number; squares and ratios of larger ones leave the float range
 
 
@@ -49,6 +50,16 @@ class Record:
         if problem:
             raise DataError(f"the result {self.name!r} cannot be stored: {problem}")
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+
+
+def measured(
+    labels: Mapping[str, Label], unit: str, count: int = 1, /, **values: int | float | None
+) -> list[Record]:
+    """A record of every value by its name; labels, unit and count are those of all."""
+    return [
+        Record(name, value, unit, "measured", dict(labels), count=count)
+        for name, value in values.items()
+    ]
 
 
 def _from_dict(entry: dict[str, Any]) -> Record:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparing.core.catalogue import MECHANISMS, allow, mechanism_class
 from sparing.core.errors import UsageError, nearest
@@ -26,6 +27,7 @@ COUNTS_TOKENS = {
     "block": 16,
 }
 Options = Mapping[str, Any]
+Item = TypeVar("Item")
 
 
 def family_of(name: str) -> str:
@@ -63,6 +65,13 @@ def _members(group: str) -> list[str]:
     arms = [name for name in MECHANISMS.names() if mechanism_class(name).traits.arm]
     arms.sort(key=lambda name: (name != DENSE, FAMILIES.index(family_of(name)), name))
     return [name for name in arms if group == "all" or family_of(name) == family]
+
+
+def shuffled(items: Iterable[Item], name: str) -> list[Item]:
+    """The items in an order that follows from a name alone, such as question and seed."""
+    order = list(items)
+    random.Random(name).shuffle(order)
+    return order
 
 
 def fitted_options(name: str, tokens: int) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Failure:
     error: str
 
 
+def slug(name: str) -> str:
+    """A name for keys and folders: small letters and digits, with hyphens between words."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Replace a file of tensors in one step; what lies there is whole."""
     from safetensors.torch import save_file

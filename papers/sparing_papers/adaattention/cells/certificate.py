@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Record, measured
 from sparing.experiment.run import Cell
 from sparing.transfer.layers import AttentionLayer, find_layers, projection_weights
 from sparing_papers.adaattention.arms import Work
@@ -132,8 +132,6 @@ def _summary(rows: Float[Tensor, "quantities rows"], labels: dict[str, Label]) -
         "certified": (bound <= TIGHT * size).double().mean(),
         "truly_small": (error <= TIGHT * size).double().mean(),
     }
-    count = rows.shape[1]
-    return [
-        Record(name, float(value), "ratio", "measured", labels, count=count)
-        for name, value in found.items()
-    ]
+    return measured(
+        labels, "ratio", rows.shape[1], **{name: float(value) for name, value in found.items()}
+    )

@@ -7,7 +7,7 @@ import json
 import torch
 from torch import Tensor, nn
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record, measured
 from sparing.core.recording import record
 from sparing.experiment.cells.device import device
 from sparing.experiment.run import Cell
@@ -30,7 +30,7 @@ def dense_cell(work: Work, seed: int) -> Cell:
 
     def do() -> list[Record]:
         result = train_dense(work, seed)
-        labels: dict[str, Label] = {"arm": DENSE, "task": work.name, "seed": seed}
+        labels: Labels = {"arm": DENSE, "task": work.name, "seed": seed}
         return [*_judged(work, DENSE, seed), *_trained(result, labels)]
 
     return Cell(f"{work.name}/train/{DENSE}/{seed}", do)
@@ -41,7 +41,7 @@ def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
 
     def do() -> list[Record]:
         result, told = train_arm(work, arm, seed)
-        labels: dict[str, Label] = {"arm": arm.name, "task": work.name, "seed": seed}
+        labels: Labels = {"arm": arm.name, "task": work.name, "seed": seed}
         about = {**labels, "told": json.dumps(told), "weight": arm.weight}
         model = work.open(arm.name, seed)
         return [
@@ -55,13 +55,13 @@ def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
     return Cell(f"{work.name}/train/{arm.name}/{seed}", do)
 
 
-def _trained(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
+def _trained(result: TrainResult, labels: Labels) -> list[Record]:
     """Time and steps; ``early`` where the score fell below 95 % of the dense model's."""
-    early: dict[str, Label] = {**labels, "early": result.stopped_early, "steps": result.steps}
+    early: Labels = {**labels, "early": result.stopped_early, "steps": result.steps}
     return [Record("train_time_s", result.train_time_s, "s", "measured", early)]
 
 
-def _epochs(result: TrainResult, labels: dict[str, Label]) -> list[Record]:
+def _epochs(result: TrainResult, labels: Labels) -> list[Record]:
     """Score, time of one input and mean head score at each validation, once an epoch."""
     names = {
         "validation_score": ("epoch_score", "score"),
@@ -89,7 +89,7 @@ def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
 
 
 @torch.inference_mode()
-def head_scores(model: nn.Module, work: Work, labels: dict[str, Label]) -> list[Record]:
+def head_scores(model: nn.Module, work: Work, labels: Labels) -> list[Record]:
     """Over test inputs: the mean score, how many heads are cut, and how wide heads are on average.
 
     Nothing where the arm has no scores.
@@ -115,9 +115,7 @@ def head_scores(model: nn.Module, work: Work, labels: dict[str, Label]) -> list[
         "width_share": widths.mean() / dim,
         "input_spread": whole.std(1).mean(),
     }
-    return [
-        Record(name, float(value), "share", "measured", labels) for name, value in found.items()
-    ]
+    return measured(labels, "share", **{name: float(value) for name, value in found.items()})
 
 
 def _cut(own: Adaptive) -> Cut:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from statistics import fmean
 
-from sparing.core.record import Label
+from sparing.core.record import Label, Labels
 from sparing.report.figures.chart import BEFORE_ONE, Point, Scales, lines_of, lines_plot, points
 from sparing.report.figures.drawing import Plot
 from sparing.report.run import Run
@@ -14,7 +14,6 @@ from sparing_papers.kerformer.page import prose
 from sparing_papers.long_range import DENSE, NOTHING
 from sparing_papers.long_range.page.lookups import arms, line, mean, named, positions, tasks
 
-Labels = dict[str, Label]
 Signs = Mapping[str, int]
 FORMS = ("kerformer, no SE-K", "kerformer, plain queries", "kerformer, plain keys")
 DRAWN = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from sparing.core.record import Labels
 from sparing.experiment.claims import Claim, Estimate, GoalResult, Measure, recorded
 from sparing.experiment.records import RecordTable
-from sparing_papers.linformer.guards import Labels, above_chance, ahead
-from sparing_papers.linformer.language.masked import FREQUENCIES
+from sparing_papers.linformer.guards import above_chance, ahead
+from sparing_papers.linformer.language.blocks import FREQUENCIES
 from sparing_papers.linformer.language.transfer import PRETRAINED
 from sparing_papers.linformer.language.translation import Pairs
 from sparing_papers.linformer.language.work import LINFORMER, LanguageOptions, expanded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -11,25 +10,25 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sparing.core.record import Label, Record
-from sparing.experiment.run import Cell
+from sparing.core.record import Labels, Record, measured
+from sparing.experiment.arms import shuffled
+from sparing.experiment.cells.rates import Tuned, labels_alone, trainings
+from sparing.experiment.run import Cell, slug
 from sparing.measure.machine import threads
 from sparing.models import build_model
 from sparing.tasks import Examples, Task, load_task
 from sparing.tasks.shared.files import given_folder
 from sparing.tasks.shared.words import FIRST_BYTE
-from sparing.train import evaluate
+from sparing.train import Evaluation, evaluate
 from sparing_papers.linformer.language.corpus import AUTO, GRAMMAR, REVIEWS, TextCorpus
 from sparing_papers.linformer.language.grammar import sentences
-from sparing_papers.linformer.language.masked import pretraining
-from sparing_papers.linformer.language.tuning import Tuned
+from sparing_papers.linformer.language.masked import masked_question
 from sparing_papers.linformer.language.work import (
     LanguageWork,
     put_in,
     token_task,
     training_seconds,
 )
-from sparing_papers.long_range.work import slug
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,8 +67,8 @@ class TransferWork:
 
     def train(
         self, arm: str, start: str, seed: int, teachers: Tuned
-    ) -> tuple[float, int, list[Record]]:
-        """The score on the test split, of how many, and what training took."""
+    ) -> tuple[Evaluation, list[Record]]:
+        """What it comes to on the test split, and the records of that and of the training."""
         options = self.work.options.transfer
 
         def build(own: int) -> PreTrainedModel:
@@ -79,33 +78,19 @@ class TransferWork:
                 take_over(model, teachers.run(own).model)
             return model
 
-        tuned = self.work.tuned(
-            build,
-            self.task,
-            lambda own: None,
-            options.schedule,
-            options.batch_size,
-            "transfer",
-            start,
-            slug(arm),
-        )
+        names, size = ("transfer", start, slug(arm)), options.batch_size
+        tuned = self.work.tuned(build, self.task, labels_alone, options.schedule, size, names)
         trained = tuned.run(seed)
-        found = evaluate(trained.model, self.task)
-        labels = {**self.labels(arm, seed), "start": start}
-        score = Record("score", found.score, "share", "measured", dict(labels), count=found.count)
-        return found.score, found.count, [score, *trained.records(labels)]
+        judged = evaluate(trained.model, self.task)
+        labels: Labels = {**self.labels(arm, seed), "start": start}
+        score = measured(labels, "share", judged.count, score=judged.score)
+        return judged, [*score, *trained.records(labels)]
 
-    def labels(self, arm: str, seed: int) -> dict[str, Label]:
+    def labels(self, arm: str, seed: int) -> Labels:
         """What all records of an arm and a seed say."""
-        tokens, corpus = self.work.options.transfer.tokens, self.work.corpus.name
-        return {
-            "question": "transfer",
-            "task": self.name,
-            "corpus": corpus,
-            "tokens": tokens,
-            "arm": arm,
-            "seed": seed,
-        }
+        labels: Labels = {"question": "transfer", "task": self.name}
+        labels |= {"corpus": self.work.corpus.name, "tokens": self.work.options.transfer.tokens}
+        return {**labels, "arm": arm, "seed": seed}
 
 
 def transfer_task(wanted: str, corpus: str, data: Path | None) -> str:
@@ -118,37 +103,33 @@ def transfer_task(wanted: str, corpus: str, data: Path | None) -> str:
 
 def transfer_cells(work: LanguageWork, seeds: int) -> list[Cell]:
     """Seed by seed, every arm in an order drawn anew."""
-    shared, found = TransferWork(work), []
-    for seed in range(seeds):
-        arms = list(work.options.transfer.compared)
-        random.Random(f"transfer:{seed}").shuffle(arms)
-        found += [_cell(shared, arm, seed) for arm in arms]
-    return found
+    shared = TransferWork(work)
+    return [
+        _cell(shared, arm, seed)
+        for seed in range(seeds)
+        for arm in shuffled(work.options.transfer.compared, f"transfer:{seed}")
+    ]
 
 
 def _cell(shared: TransferWork, arm: str, seed: int) -> Cell:
     work = shared.work
 
     def do() -> list[Record]:
-        tokens = work.options.transfer.tokens
-        found: list[Record] = []
-        scores, count = {}, 0
         with threads(work.thread_count):
-            teachers = pretraining(work, work.blocks_task(tokens), arm)
-            for start in (SCRATCH, PRETRAINED):
-                scores[start], count, told = shared.train(arm, start, seed, teachers)
-                found += told
-        gain = scores[PRETRAINED] - scores[SCRATCH]
-        labels = shared.labels(arm, seed)
-        own: dict[str, Label] = {"question": "transfer", "task": shared.name}
+            teachers = masked_question(work).tuned(work.options.transfer.tokens, arm)
+            before, records = shared.train(arm, SCRATCH, seed, teachers)
+            after, more = shared.train(arm, PRETRAINED, seed, teachers)
+        gain, labels = after.score - before.score, shared.labels(arm, seed)
+        of_task: Labels = {"question": "transfer", "task": shared.name}
         return [
-            *found,
-            Record("pretraining_gain", gain, "share", "measured", labels, count=count),
-            Record("chance", shared.task.chance, "share", "measured", own),
+            *records,
+            *more,
+            *measured(labels, "share", after.count, pretraining_gain=gain),
+            *measured(of_task, "share", chance=shared.task.chance),
         ]
 
     options = work.options.transfer
-    steps = 2 * options.schedule.passes * options.schedule.trainings(seed)
+    steps = 2 * options.schedule.passes * trainings(options.schedule.learning_rates, seed)
     steps *= -(-options.examples // options.batch_size)
     # texts are far shorter than what a model was pretrained on
     seen = steps * options.batch_size * min(TYPICAL_TOKENS, options.tokens)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -19,19 +17,21 @@ from sparing.core.errors import Unsupported
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Label, Record
-from sparing.experiment.run import Cell
-from sparing.measure.machine import threads
+from sparing.core.record import Labels, Record, measured
+from sparing.experiment.arms import shuffled
+from sparing.experiment.cells.rates import Tuned, training_cell, trainings
+from sparing.experiment.cells.training import Trained
+from sparing.experiment.run import Cell, slug
 from sparing.models.shared.quiet import quiet
 from sparing.models.shared.shape import seeded
 from sparing.tasks import Examples, Task
-from sparing.train.evaluation import Evaluation, batches_by_length, evaluating
+from sparing.train.evaluation import batches_by_length, evaluating
 from sparing.transfer.layers import find_layers, projection_weights
 from sparing.transfer.plan import Assignment
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import Placement, activate, attach, with_own_seed
 from sparing.transfer.swap import build as build_for
-from sparing_papers.linformer.language.masked import METRIC, judged
+from sparing_papers.linformer.language.losses import NOTHING, Inputs, Shown, WordLoss
 from sparing_papers.linformer.language.pairs import (
     BEGIN,
     END,
@@ -48,16 +48,16 @@ from sparing_papers.linformer.language.work import (
     arm_named,
     arm_options,
     expanded,
-    slots_of,
+    refused_cell,
+    slots_records,
     token_task,
 )
 from sparing_papers.long_range.arms import DENSE
-from sparing_papers.long_range.work import slug
 
 if TYPE_CHECKING:
     from transformers import BartForConditionalGeneration
 
-TASK, NOTHING = "generated translation", -100
+TASK = "generated translation"
 CROSS = "encoder and cross"
 PASS_S, PAIR_S = 0.03, 2e-4  # a step, and one clause in it
 
@@ -119,14 +119,8 @@ class Pairs:
         return longest(self.options.clauses)[0]
 
 
-class Translating:
-    """Cross-entropy of each word of a translation given the source and the words before it.
-
-    Its score, "likelihood", is exp(-loss), one over the perplexity.
-    """
-
-    teacher: nn.Module | None = None
-    metric = METRIC
+class Translating(WordLoss):
+    """Cross-entropy of each word of a translation given the source and the words before it."""
 
     def __init__(self, made: Pairs) -> None:
         self.made = made
@@ -135,33 +129,22 @@ class Translating:
         """Which pairs."""
         return {"translating": {"clauses": self.made.options.clauses}}
 
-    def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
-        """The loss of a batch."""
-        del step
-        scores, wanted = self._scores(model, batch)
-        return F.cross_entropy(scores, wanted, ignore_index=NOTHING)
+    def shown(self, batch: Mapping[str, Tensor], step: int) -> Shown:
+        """Sources, and their translations of which each word is seen by those after it."""
+        ids = batch["input_ids"]
+        wanted = self.made.targets[batch["labels"].cpu()].to(ids.device)
+        inputs = {"input_ids": ids, "attention_mask": batch["attention_mask"], "labels": wanted}
+        return inputs, wanted.flatten()
 
-    def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
-        """How well the validation pairs are foretold, word by word."""
-        losses, right = [], []
-        with evaluating(model), torch.inference_mode():
-            for batch in _batches(task, "validation", batch_size):
-                scores, wanted = self._scores(model, batch)
-                real = wanted != NOTHING
-                losses.append(F.cross_entropy(scores[real], wanted[real], reduction="none"))
-                right += (scores[real].argmax(-1) == wanted[real]).tolist()
-        return judged(torch.cat(losses).cpu(), right)
+    def parts(self, task: Task, split: str, size: int = 0) -> Iterator[Shown]:
+        """The pairs of a split."""
+        for batch in _batches(task, split, size):
+            yield self.shown(batch, 0)
 
-    def _scores(self, model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        device = next(model.parameters()).device
-        wanted = self.made.targets[batch["labels"].cpu()].to(device)
-        found = model(
-            input_ids=batch["input_ids"].to(device),
-            attention_mask=batch["attention_mask"].to(device),
-            labels=wanted,
-            use_cache=False,
-        )
-        return found.logits.float().flatten(0, 1), wanted.flatten()
+    def scores(self, model: Any, inputs: Inputs) -> Float[Tensor, "words vocabulary"]:
+        """Of every word, those that fill up included."""
+        scores: Tensor = model(**inputs, use_cache=False).logits
+        return scores.flatten(0, 1)
 
 
 def build_translator(
@@ -258,61 +241,58 @@ def translation_cells(work: LanguageWork, seeds: int) -> list[Cell]:
     wanted = expanded(options.arms, options.slots, made.source_tokens)
     reasons = {arm: refusal(arm, made.source_tokens) for arm in wanted if arm != DENSE}
     refused = {arm: why for arm, why in reasons.items() if why and CROSS in options.places}
-    found = [_refused_cell(arm, why) for arm, why in refused.items()]
+    cells = [_refused_cell(arm, why) for arm, why in refused.items()]
+    placed = [
+        (arm, place)
+        for arm in wanted
+        for place in (options.places if arm != DENSE else options.places[-1:])
+        if not (arm in refused and place == CROSS)
+    ]
     for seed in range(seeds):
-        own = [
-            (arm, place)
-            for arm in wanted
-            for place in (options.places if arm != DENSE else options.places[-1:])
-            if not (arm in refused and place == CROSS)
-        ]
-        random.Random(f"translation:{seed}").shuffle(own)
-        found += [_cell(work, made, arm, place, seed) for arm, place in own]
-    return found
+        arms = shuffled(placed, f"translation:{seed}")
+        cells += [_cell(work, made, arm, place, seed) for arm, place in arms]
+    return cells
 
 
 def _refused_cell(arm: str, why: str) -> Cell:
-    def do() -> list[Record]:
-        labels = _labels(arm, CROSS, None)
-        return [Record("refused", 1, "", "measured", {**labels, "why": f"{arm}: {why}"})]
-
-    return Cell(f"translation/refused/{slug(arm)}", do, weight=0.1)
+    labels: Labels = {**_labels(arm, CROSS, None), "why": f"{arm}: {why}"}
+    return refused_cell(f"translation/refused/{slug(arm)}", lambda: labels)
 
 
 def _cell(work: LanguageWork, made: Pairs, arm: str, place: str, seed: int) -> Cell:
     options = work.options.translation
 
-    def do() -> list[Record]:
-        labels = {**_labels(arm, place, seed), "tokens": made.source_tokens}
-        with threads(work.thread_count):
-            trained = work.tuned(
-                lambda own: build_translator(options, arm, place, own),
-                made.task,
-                lambda own: Translating(made),
-                options.schedule,
-                options.batch_size,
-                "translation",
-                slug(place),
-                slug(arm),
-            ).run(seed)
-            found = translated(trained.model, made, "test")
+    def tuned() -> Tuned:
+        return work.tuned(
+            partial(build_translator, options, arm, place),
+            made.task,
+            lambda seed: Translating(made),
+            options.schedule,
+            options.batch_size,
+            ("translation", slug(place), slug(arm)),
+        )
+
+    def record(trained: Trained) -> list[Record]:
+        labels: Labels = {**_labels(arm, place, seed), "tokens": made.source_tokens}
+        pairs = translated(trained.model, made, "test")
         # dense attention stands at every place: whatever is swapped there is held against it
         places = options.places if arm == DENSE else (place,)
-        scores = [each for at in places for each in _scores(found, {**labels, "place": at}, arm)]
+        scores = [r for at in places for r in _scores(pairs, {**labels, "place": at}, arm)]
         return [*scores, *trained.records(labels)]
 
-    steps = options.schedule.passes * options.schedule.trainings(seed)
+    steps = options.schedule.passes * trainings(options.schedule.learning_rates, seed)
     steps *= -(-options.pairs // options.batch_size)
-    return Cell(
+    return training_cell(
         f"translation/{slug(place)}/{seed}/{slug(arm)}",
-        do,
+        tuned,
+        seed,
+        record,
+        thread_count=work.thread_count,
         weight=2.0 + steps * (PAIR_S * options.batch_size * options.clauses + PASS_S),
     )
 
 
-def _scores(
-    found: list[tuple[list[int], list[int]]], labels: dict[str, Label], arm: str
-) -> list[Record]:
+def _scores(found: list[tuple[list[int], list[int]]], labels: Labels, arm: str) -> list[Record]:
     """Exact matches, and the words that stand in their right places."""
     exact = sum(said == wanted for said, wanted in found) / len(found)
     places = [
@@ -320,22 +300,11 @@ def _scores(
         for said, wanted in found
         for place, word in enumerate(wanted)
     ]
-    records = [
-        Record("score", exact, "share", "measured", dict(labels), count=len(found)),
-        Record(
-            "token_accuracy",
-            sum(places) / len(places),
-            "share",
-            "measured",
-            dict(labels),
-            count=len(places),
-        ),
+    return [
+        *measured(labels, "share", len(found), score=exact),
+        *measured(labels, "share", len(places), token_accuracy=sum(places) / len(places)),
+        *slots_records(arm, labels),
     ]
-    slots = slots_of(arm)
-    if slots is not None:
-        own = {**labels, "seed": None}
-        records.append(Record("slots", slots, "tokens", "modelled", own))
-    return records
 
 
 @torch.inference_mode()
@@ -375,5 +344,5 @@ def _ids(words: Sequence[str]) -> Int[Tensor, " tokens"]:
     return torch.tensor([*(known[word] for word in words), END])
 
 
-def _labels(arm: str, place: str, seed: int | None) -> dict[str, Label]:
+def _labels(arm: str, place: str, seed: int | None) -> Labels:
     return {"question": "translation", "task": TASK, "place": place, "arm": arm, "seed": seed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +15,14 @@ from sparing.core.catalogue import mechanism_class
 from sparing.core.checks import Count, at_least, check_fields, distinct, one_of
 from sparing.core.errors import UsageError
 from sparing.core.options import option_defaults
+from sparing.core.record import Labels, Record, measured
+from sparing.experiment.cells.rates import Tuned, require_rates
+from sparing.experiment.run import Cell
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.words import FIRST_WORD
+from sparing.train import Recipe
 from sparing.transfer.swap import swap
 from sparing_papers.linformer.language.corpus import AUTO, PAD, TextCorpus, corpus_of, load_corpus
-from sparing_papers.linformer.language.tuning import Schedule, Tuned
 from sparing_papers.long_range.arms import DENSE, UNIFORM, LongArm, arm_of, options_of
 from sparing_papers.long_range.train import FORWARD_AND_BACK, TYPICAL_FLOPS
 
@@ -34,6 +37,34 @@ SIZES = {"long_range": (4, 128, 256), "bert": (2, 64, 128)}  # layers, width, in
 QUESTIONS = ("masked", "transfer", "causal", "translation")
 PLACES = ("encoder", "encoder and cross")
 STEP_S = 0.008  # what a step takes besides its arithmetic
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a model learns, and at which rates: ``passes`` over its examples, with warm-up.
+
+    Where there are several ``learning_rates``, every arm is trained at each with the first seed,
+    and the one with the least validation loss is that of all its seeds: at one rate for all, arms
+    that want a lower one would be judged by the rate.
+    """
+
+    passes: Count = 3
+    learning_rates: tuple[float, ...] = (2e-3, 5e-3)
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_rates(self.learning_rates, "learning_rates")
+
+    def recipe(self, batch_size: int, seed: int, rate: float) -> Recipe:
+        """How a seed is trained at a rate."""
+        return Recipe(
+            epochs=self.passes,
+            batch_size=batch_size,
+            learning_rate=rate,
+            weight_decay=self.weight_decay,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -208,11 +239,19 @@ class LanguageWork:
         objective: Callable[[int], Objective | None],
         schedule: Schedule,
         batch_size: int,
-        *names: object,
+        names: tuple[object, ...],
     ) -> Tuned:
         """The trainings of one arm, in a folder of that name."""
-        place = self.folder.joinpath("models", "-".join(str(name) for name in names))
-        return Tuned(build, task, objective, schedule, batch_size, place, self.watts_per_core)
+        folder = self.folder.joinpath("models", "-".join(str(name) for name in names))
+        return Tuned(
+            build,
+            task,
+            partial(schedule.recipe, batch_size),
+            schedule.learning_rates,
+            lambda seed, rate: folder / f"{seed}-{rate:g}",
+            self.watts_per_core,
+            objective,
+        )
 
     def blocks_task(self, tokens: int) -> Task:
         """The corpus in whole blocks; labels mean nothing."""
@@ -289,6 +328,18 @@ def training_seconds(
     each += 4 * layers * width * tokens if arm == DENSE else 0
     cost = each + 2 * scored_share * width * work.options.vocabulary
     return 2.0 + STEP_S * steps + FORWARD_AND_BACK * seen * cost / TYPICAL_FLOPS
+
+
+def refused_cell(key: str, labels: Callable[[], Labels]) -> Cell:
+    """That an arm is refused; its labels are made when the cell is done, and say why."""
+    return Cell(key, lambda: measured(labels(), "", refused=1), weight=0.1)
+
+
+def slots_records(name: str, labels: Labels) -> list[Record]:
+    """How many slots an arm's name gives it, as a record of all its seeds."""
+    slots = slots_of(name)
+    of_arm: Labels = {**labels, "seed": None}
+    return [] if slots is None else [Record("slots", slots, "tokens", "modelled", of_arm)]
 
 
 def slots_of(name: str) -> int | None:

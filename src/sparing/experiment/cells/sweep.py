@@ -17,7 +17,7 @@ import psutil
 import torch
 
 from sparing.core.mechanism import Mechanism
-from sparing.core.record import Label, Record
+from sparing.core.record import Labels, Record
 from sparing.core.workload import Workload
 from sparing.experiment.arms import DENSE
 from sparing.experiment.cells.device import device
@@ -33,7 +33,6 @@ RATE_CALLS = 3
 FREE_SHARE = 0.5
 STREAMS = 4  # arrays as large as the queries that live beside a mechanism's peak
 TIMEOUT_S = 600.0
-Labels = dict[str, Label]
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,95 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import DataError, NotFinite, UsageError
 from sparing.core.reading import parse_json, read_plain
+from sparing.core.record import Record
 from sparing.core.writing import write_atomically
+from sparing.experiment.cells.training import Trained, train_metered
+from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
+from sparing.tasks import Task
+from sparing.train import Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from sparing.train.objective import Objective
 
 FIRST_SEED = 0
 DIVERGED, RESULT = "diverged.json", "result.json"
 Folder = Callable[[float], Path]
+
+
+def labels_alone(seed: int) -> None:
+    """No objective of its own: the labels of the task are learned, whatever the seed."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The trainings of one arm, all at the rate that validates best with the first seed.
+
+    ``recipe`` and ``folder`` are those of a training, by its seed and its rate. At one rate for
+    all, arms that want a lower one would be decided by the rate.
+    """
+
+    build: Callable[[int], PreTrainedModel]
+    task: Task
+    recipe: Callable[[int, float], Recipe]
+    rates: Sequence[float]
+    folder: Callable[[int, float], Path]
+    watts_per_core: float
+    objective: Callable[[int], Objective | None] = labels_alone
+
+    def run(self, seed: int) -> Trained:
+        """Train with a seed, or read back what was; an interrupted training goes on."""
+        return self._train(seed, self.rate())
+
+    def rate(self) -> float:
+        """The rate of all seeds; the trainings that decide it are kept and not repeated."""
+        train_first = partial(self._train, FIRST_SEED)
+        return best_rate(self.rates, train_first, partial(self.folder, FIRST_SEED))
+
+    def _train(self, seed: int, rate: float) -> Trained:
+        return train_metered(
+            self.build(seed),
+            self.task,
+            self.recipe(seed, rate),
+            self.folder(seed, rate),
+            self.watts_per_core,
+            objective=self.objective(seed),
+        )
+
+
+def training_cell(
+    key: str,
+    tuned: Callable[[], Tuned],
+    seed: int,
+    record: Callable[[Trained], list[Record]],
+    *,
+    thread_count: int,
+    weight: float,
+) -> Cell:
+    """Train an arm with a seed and record what it came to; an interrupted training goes on.
+
+    ``tuned`` is called when the cell is done: it may read data. ``record`` evaluates the model.
+    """
+
+    def do() -> list[Record]:
+        with threads(thread_count):
+            return record(tuned().run(seed))
+
+    return Cell(key, do, weight=weight)
+
+
+def trainings(rates: Sequence[float], seed: int) -> int:
+    """How many trainings a seed takes: the first one is trained at every rate."""
+    return len(rates) if seed == FIRST_SEED else 1
 
 
 def require_rates(rates: Sequence[Any], of: str) -> None:
