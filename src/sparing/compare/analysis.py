@@ -18,6 +18,7 @@ from sparing.experiment.summary import paired
 from sparing.measure.load import disturbances
 from sparing.measure.statistics import (
     Ratio,
+    as_record,
     geometric_mean_ratio,
     holm,
     mean_difference,
@@ -69,23 +70,9 @@ def _accuracy_differences(
     found = []
     for (arm, pair), p_value in zip(pairs.items(), adjusted, strict=True):
         gap = mean_difference(*pair, resolution=1 / examples)
-        labels: dict[str, Label] = {
-            "arm": arm,
-            "baseline": baseline,
-            "margin": margin,
-            "p_value": p_value,
-        }
-        found.append(
-            Record(
-                "accuracy_difference",
-                gap.value,
-                "share",
-                "measured",
-                labels,
-                gap.interval,
-                gap.count,
-            )
-        )
+        labels: dict[str, Label] = {"arm": arm, "baseline": baseline}
+        labels |= {"margin": margin, "p_value": p_value}
+        found.append(as_record("accuracy_difference", gap, "share", labels))
     return found
 
 
@@ -109,11 +96,8 @@ def _latency_verdicts(records: Sequence[Record], others: list[str]) -> list[Reco
     for arm, result in zip(others, results, strict=True):
         labels: dict[str, Label] = {"arm": arm, "verdict": speed_verdict(result)}
         if result.value is not None:
-            found.append(
-                Record(
-                    "latency_verdict", result.value, "ratio", "measured", labels, result.interval
-                )
-            )
+            ratio = Ratio(result.value, result.interval, 1)
+            found.append(as_record("latency_verdict", ratio, "ratio", labels))
     return found
 
 
@@ -132,17 +116,8 @@ def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
         if name in EXACT_RATIOS:
             ratio = Ratio(ratio.value, None, ratio.count)
         ratio_name = RATIOS.get(name) or EXACT_RATIOS[name]
-        found.append(
-            Record(
-                ratio_name,
-                ratio.value,
-                "ratio",
-                obtained,
-                {"arm": arm, **own, **noted},
-                ratio.interval,
-                ratio.count,
-            )
-        )
+        labels = {"arm": arm, **own, **noted}
+        found.append(as_record(ratio_name, ratio, "ratio", labels, obtained))
     return found
 
 
