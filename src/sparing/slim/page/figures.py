@@ -131,11 +131,11 @@ def _paint_scores(run: Run, sheet: Sheet, axes: Axes, lines: Lines, points: list
     """Score against arithmetic, with the floor as a line, dense, and the key above the axes."""
     scale, positions = scale_of(run), chip_positions(run)
     dense, low = scale.factor * (lookups.dense_score(run) or 0.0), _lowest(run, points)
-    places = [place for line in lines.values() for place in line]
-    high = max([dense, *(score for _, score in places)])
+    shown = [point for line in lines.values() for point in line]
+    high = max([dense, *(score for _, score in shown)])
     room = ROOM * ((high - low) or 1.0)
     axes.set_ylim(low - room, high + room)
-    costs = [cost for cost, score in places if score >= low]
+    costs = [cost for cost, score in shown if score >= low]
     left, right = min([*costs, 90.0]), max([*costs, 100.0])
     axes.set_xlim(left - 0.04 * (right - left), right + 0.03 * (right - left))
     floor = lookups.floor(run) * dense

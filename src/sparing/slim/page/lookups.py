@@ -197,7 +197,7 @@ def apart(run: Run, form: Form) -> bool:
     rival = reference(run, form.batch)
     if rival is None:
         return False
-    means = [run.table.find("latency_ms", of="mean", **each.labels) for each in (form, rival)]
+    means = [run.table.find("latency_ms", of="mean", **timed.labels) for timed in (form, rival)]
     return len({mean.cell for mean in means if mean is not None}) > 1
 
 
