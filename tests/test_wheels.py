@@ -16,7 +16,10 @@ ROOT = Path(__file__).parent.parent
 SOURCES = {"sparing": ROOT / "src", "sparing_papers": ROOT / "papers"}
 MUST_HOLD = {
     "sparing/py.typed",
+    "sparing/compare/page/text.md",
     "sparing/report/base.html.jinja",
+    "sparing/slim/page/slim.css",
+    "sparing/slim/page/text.md",
     "sparing/mechanisms/_measured.json",
     "sparing/calculator/calculator.safetensors",
 }

@@ -1,150 +1,18 @@
-"""Every text of a package's ``text.md`` is used, and every one that is used is there."""
+"""Every text of a paper's ``text.md`` is used, and every one that is used is there."""
 
 from __future__ import annotations
 
-import ast
-import re
-from functools import cache
-from pathlib import Path
-
 import pytest
 
-from sparing.report.prose import Prose
+from tests.report.texts import dotted, faults_of, files
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT / "src", ROOT / "papers")
-FILES = sorted(path for source in SOURCES for path in source.glob("sparing*/**/text.md"))
-
-
-def dotted(path):
-    """The module or package that a file or a folder is."""
-    (source,) = (source for source in SOURCES if path.is_relative_to(source))
-    return ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
-
-
-@cache
-def modules():
-    """The syntax tree of every module, by its name."""
-    paths = (path for source in SOURCES for path in source.glob("sparing*/**/*.py"))
-    return {dotted(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
-
-
-def readers(trees, package):
-    """The names, with their modules, that are bound to the ``Prose`` of a package."""
-    for module, tree in trees.items():
-        wanted = {f"Prose({package!r})"} | ({"Prose(__name__)"} if module == package else set())
-        for node, value in assigned_calls(tree):
-            if value in wanted:
-                yield from (f"{module}.{target.id}" for target in node.targets)
-
-
-@cache
-def assigned_calls(tree):
-    """Assignments of what a call returns, each with the text of the call."""
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Assign))
-    return [(node, ast.unparse(node.value)) for node in nodes if isinstance(node.value, ast.Call)]
-
-
-@cache
-def calls(tree):
-    """Every call, with the text of what is called."""
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [(node, ast.unparse(node.func)) for node in nodes]
-
-
-@cache
-def aliases(module, tree):
-    """What the names of a module stand for: its own, and those that it imports."""
-    known = {node.id: f"{module}.{node.id}" for node in ast.walk(tree) if type(node) is ast.Name}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            known |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
-    return known
-
-
-def keys_in(node):
-    """Patterns of the keys that an expression may be; None where it may be any."""
-    if isinstance(node, ast.Constant):
-        return [re.escape(str(node.value))]
-    if isinstance(node, ast.IfExp):
-        parts = keys_in(node.body), keys_in(node.orelse)
-        return None if None in parts else [*parts[0], *parts[1]]
-    if isinstance(node, ast.JoinedStr):
-        parts = (keys_in(part) or ["\\S+"] for part in node.values)
-        return ["".join(part for (part,) in parts)]
-    return None
-
-
-def used(trees, package):
-    """(patterns of keys that calls ask for, every text of modules that ask for a key by a name)."""
-    bound = set(readers(trees, package))
-    patterns, texts = set(), set()
-    for module, tree in trees.items():
-        known = aliases(module, tree)
-        for call, name in calls(tree):
-            first, _, rest = name.removesuffix(".pairs").partition(".")
-            if ".".join(filter(None, (known.get(first, first), rest))) not in bound:
-                continue
-            keys = keys_in(call.args[0])
-            patterns |= set(keys or ())
-            if keys is None:
-                constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
-                texts |= {str(node.value) for node in constants}
-    return patterns, texts
-
-
-def faults(keys, patterns, texts):
-    """(keys that nothing uses, patterns that are no key)"""
-    unused = [key for key in keys if key not in texts and not _any(patterns, [key])]
-    return unused, [pattern for pattern in patterns if not _any([pattern], keys)]
-
-
-def _any(patterns, keys):
-    return any(re.fullmatch(pattern, key) for pattern in patterns for key in keys)
+FILES = files("papers")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: dotted(path.parent))
 def test_every_text_is_used_and_there(path):
-    package = dotted(path.parent)
-    assert faults(Prose(package).texts, *used(modules(), package)) == ([], [])
+    assert faults_of(path) == ([], [])
 
 
 def test_there_are_texts():
     assert FILES
-
-
-PACKAGE = """
-TEXT = Prose(__name__)
-first = TEXT.pairs("one") + TEXT("two" if first else "three", count=1)
-"""
-PAGE = """
-from package import TEXT as text
-def words(side):
-    return text(f"side-{side}")
-"""
-BY_NAME = """
-import package
-from package import TEXT
-for key in ("loop",):
-    TEXT(key)
-"""
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        (("one", "two", "three", "side-left"), ([], [])),
-        (("one", "two", "three", "side-left", "left", "four"), (["left", "four"], [])),
-        (("one", "two", "side-left"), ([], ["three"])),
-        (("one", "two", "three"), ([], ["side\\-\\S+"])),
-    ],
-)
-def test_an_unused_and_a_missing_text_are_named(keys, expected):
-    trees = {"package": ast.parse(PACKAGE), "page": ast.parse(PAGE)}
-    assert faults(keys, *used(trees, "package")) == expected
-
-
-def test_a_key_by_name_may_be_any_text_of_its_module():
-    trees = {"package": ast.parse(PACKAGE), "page": ast.parse(PAGE), "more": ast.parse(BY_NAME)}
-    keys = ("one", "two", "three", "side-left", "loop", "left")
-    assert faults(keys, *used(trees, "package")) == (["left"], [])

@@ -69,9 +69,10 @@ class Outcome(StudyResult):
 
     def _repr_html_(self) -> str:
         from sparing.compare.page.build import table_html
+        from sparing.report.run import Run
 
         failed = [vars(failure) for failure in self.failures]
-        return table_html(self.records, self.config, failed)
+        return table_html(Run(self.config, self.records, [], failed))
 
 
 def finish(result: StudyResult) -> Outcome:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_readme_has_the_verdict_of_the_committed_records():
     run = read_run(ROOT / "benchmarks" / "results" / "demo")
-    verdict = decide(run.records, run.config, run.failed)
+    verdict = decide(run)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for page in (readme, (ROOT / "benchmarks/results/demo/report.md").read_text(encoding="utf-8")):
         assert f"**{verdict.lead}**{verdict.because}" in page

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparing.core.record import Label, Record, RecordLog
+from sparing.report.run import Run
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 EIGHT = (
@@ -53,6 +54,12 @@ SHAPES = {
     "kerformer": Shape(0.10, 8.0e-4, 0.0, 0.964),
     "probabilistic": Shape(0.15, 2e-3, 2.2e-5, 0.958),
 }
+
+
+def run_of(found: list[Record], about: dict[str, object], failed: object = ()) -> Run:
+    """A run as a page reads it, without a folder."""
+    parts = {name: about.get(name, {}) for name in ("task", "model", "machine")}
+    return Run({**about, **parts}, list(found), [], list(failed))  # type: ignore[call-overload]
 
 
 def config(

@@ -55,7 +55,7 @@ def test_they_agree(run, seeds):
         assert speed == {True: "faster", False: "slower"}.get(latency.met, "undecided")
         sound |= {arm} if accuracy.met is True else set()
         fast |= {arm} if latency.met is True else set()
-    advice = headline(records, make.config(tuple(ARMS)))
+    advice = headline(make.run_of(records, make.config(tuple(ARMS))))
     assert (advice.decision == "use" and advice.arm in fast) == bool(sound & fast)
     if seeds < 3:
         assert not sound  # two seeds decide nothing about accuracy, in any of the three

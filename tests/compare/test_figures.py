@@ -9,9 +9,9 @@ import numpy
 import pytest
 from PIL import Image
 
-from sparing.compare.page.figures import plots
+from sparing.compare.page.build import plots
 from sparing.compare.page.learning import mean_line
-from sparing.compare.page.results import Results
+from sparing.compare.page.lineup import lineup
 from sparing.report import wording
 from sparing.report.figures.drawing import free_place, spread, to_png, to_svg
 from sparing.report.figures.palette import DARK, LIGHT, STAND_INS, marker, marker_outline, variables
@@ -23,7 +23,8 @@ TWELVE = (*NASTY, "window", "linear", "nystrom", "kerformer")
 
 def drawn(arms=("softmax", "linear"), seeds=2, keep=lambda record: True):
     found = [record for record in make.records(arms, seeds) if keep(record)]
-    return {plot.name: plot for plot in plots(Results(found, make.config(arms, seeds)))}
+    run = make.run_of(found, make.config(arms, seeds))
+    return {plot.name: plot for plot in plots(run, lineup(run))}
 
 
 @pytest.mark.parametrize("name", ["crossover", "pareto", "memory", "learning"])
@@ -77,7 +78,7 @@ def test_pixels_have_the_ground_of_the_theme_and_twice_the_size(look):
 def test_crossings_share_and_gain_are_in_the_crossover_plot():
     plot = drawn(("softmax", "linear"))["crossover"]
     text = to_svg(plot.draw, "one", narrow=False)
-    share = Results(make.records(), make.config()).value("attention_share", tokens=512)
+    share = make.run_of(make.records(), make.config()).table.value("attention_share", tokens=512)
     assert f">{wording.share_of_gain(share)}<" in text
     assert ">largest gain<" in text
     figure = plot.draw(LIGHT, False)

@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sparing.compare.page.figures import plots
-from sparing.compare.page.results import MANY_ARMS, Results
+from sparing.compare.page.build import plots
+from sparing.compare.page.lineup import MANY_ARMS, lineup
+from sparing.compare.page.lookups import accuracy, far_times, others, times
 from sparing.compare.page.tables import table_rows
 from sparing.core.traits import FAMILIES
 from sparing.report.figures.drawing import to_svg
@@ -24,8 +25,13 @@ def full():
 
 
 @pytest.fixture(scope="module")
-def results(full):
-    return Results(full, make.thirty())
+def run(full):
+    return make.run_of(full, make.thirty())
+
+
+@pytest.fixture(scope="module")
+def arms(run):
+    return lineup(run)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +48,8 @@ def texts(plot, narrow=False):
     return {e.text for e in root.iter() if e.tag.endswith(("}text", "}tspan")) and e.text}
 
 
-def test_rows_go_by_family_and_then_by_speed(full):
-    rows = table_rows(full, make.thirty())
+def test_rows_go_by_family_and_then_by_speed(run, arms):
+    rows = table_rows(run, arms)
     assert next(row.arm for row in rows) == "softmax"
     assert sorted(row.arm for row in rows) == sorted(make.THIRTY)
     groups = [(f, list(g)) for f, g in itertools.groupby(rows[1:], lambda row: row.family)]
@@ -53,32 +59,31 @@ def test_rows_go_by_family_and_then_by_speed(full):
         assert ratios == sorted(ratios)
 
 
-def test_a_beaten_arm_is_beaten_here_and_far_away(results):
-    def nowhere_worse(arm, times):
-        own = results.accuracy(arm)[0]
-        return any(
-            results.accuracy(o)[0] >= own and times[o] <= times[arm] for o in times if o != arm
-        )
+def test_a_beaten_arm_is_beaten_here_and_far_away(run, arms):
+    def nowhere_worse(arm, by):
+        score = accuracy(run, arm)[0]
+        return any(accuracy(run, o)[0] >= score and by[o] <= by[arm] for o in by if o != arm)
 
-    assert results.beaten
-    assert "softmax" not in results.beaten
-    for arm in results.others:
-        lost = [nowhere_worse(arm, times) for times in (results.times(), results.far_times())]
-        assert (arm in results.beaten) == all(lost), arm
-    assert {"linformer", "kerformer"}.isdisjoint(results.beaten)
+    assert arms.beaten
+    assert "softmax" not in arms.beaten
+    for arm in others(run):
+        lost = [nowhere_worse(arm, by) for by in (times(run), far_times(run))]
+        assert (arm in arms.beaten) == all(lost), arm
+    assert {"linformer", "kerformer"}.isdisjoint(arms.beaten)
 
 
 def test_few_arms_are_left_as_they_were():
     arms = make.THIRTY[:MANY_ARMS]
     config = make.config(arms, 3, families=dict.fromkeys(arms, "sparse"))
-    rows = table_rows(make.records(arms, 3), config)
+    run = make.run_of(make.records(arms, 3), config)
+    rows = table_rows(run, lineup(run))
     assert [row.arm for row in rows] == list(arms)
     assert not any(row.family or row.beaten_by for row in rows)
 
 
-def test_figures_name_only_what_nothing_beats(results):
-    kept = {arm for arm in results.arms if arm not in results.beaten}
-    for plot in plots(results):
+def test_figures_name_only_what_nothing_beats(run, arms):
+    kept = {arm for arm in run.table.arms if arm not in arms.beaten}
+    for plot in plots(run, arms):
         named = texts(plot) & set(make.THIRTY)
         assert named <= kept
         assert "softmax" in named
@@ -87,8 +92,8 @@ def test_figures_name_only_what_nothing_beats(results):
         assert set(plot.legend) <= kept
 
 
-def test_grey_lines_are_drawn_though(results):
-    drawn = {plot.name: plot for plot in plots(results)}
+def test_grey_lines_are_drawn_though(run, arms):
+    drawn = {plot.name: plot for plot in plots(run, arms)}
     figure = drawn["crossover"].draw(*_look())
     lengths = [len(line.get_xdata()) for line in figure.axes[0].lines]
     assert lengths.count(len(make.LENGTHS)) == len(make.THIRTY)
@@ -100,31 +105,32 @@ def _look():
     return LIGHT, False
 
 
-def test_points_far_away_do_not_press_the_others_together(results):
-    drawn = {plot.name: plot for plot in plots(results)}
+def test_points_far_away_do_not_press_the_others_together(run, arms):
+    drawn = {plot.name: plot for plot in plots(run, arms)}
     assert "Not shown: " in drawn["pareto"].description
     low, _ = drawn["pareto"].draw(*_look()).axes[0].get_ylim()
-    worst = 100 * results.accuracy("uniform")[0]
+    worst = 100 * accuracy(run, "uniform")[0]
     assert worst < low
-    assert all(100 * results.accuracy(arm)[0] > low for arm in ("softmax", "kerformer"))
+    assert all(100 * accuracy(run, arm)[0] > low for arm in ("softmax", "kerformer"))
 
 
 @pytest.mark.usefixtures("_unpainted")
 def test_before_any_training_only_as_many_as_fit_have_a_colour(full, tmp_path):
     early = [r for r in full if r.name not in ("accuracy", "accuracy_difference")]
-    results = Results(early, make.thirty())
-    assert results.beaten == {}
-    assert len(results.arms) - len(results.grey) == MANY_ARMS
-    times = results.far_times()
-    coloured = [times[arm] for arm in results.others if arm not in results.grey]
-    assert max(coloured) <= min(times[arm] for arm in results.grey)
+    run = make.run_of(early, make.thirty())
+    arms = lineup(run)
+    assert arms.beaten == {}
+    assert len(run.table.arms) - len(arms.grey) == MANY_ARMS
+    far = far_times(run)
+    coloured = [far[arm] for arm in others(run) if arm not in arms.grey]
+    assert max(coloured) <= min(far[arm] for arm in arms.grey)
     make.write_run(tmp_path, make.thirty(), early)
     assert write_report(tmp_path)["html"].is_file()
 
 
-def test_coloured_arms_have_colours_of_their_own(results):
-    coloured = [arm for arm in results.arms if arm not in results.grey]
-    assert sorted(results.position(arm) for arm in coloured) == list(range(len(coloured)))
+def test_coloured_arms_have_colours_of_their_own(run, arms):
+    coloured = [arm for arm in run.table.arms if arm not in arms.grey]
+    assert sorted(arms.positions[arm] for arm in coloured) == list(range(len(coloured)))
 
 
 def test_long_tables_are_folded_and_grey_rows_say_why(written):

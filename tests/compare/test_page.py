@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sparing.compare.page.build import table_html
+from sparing.compare.page.lineup import lineup
 from sparing.compare.page.tables import table_rows
 from sparing.compare.page.verdict import decide
 from sparing.core.errors import DataError
@@ -161,10 +162,11 @@ def test_the_page_holds_everything_it_owes(page):
     text = " ".join(elements.text.split()).replace("\u00a0", " ")
     records = make.records(("softmax", "linear", "kerformer"), 3)
     config = make.config(("softmax", "linear", "kerformer"), 3)
-    decided = decide(records, config, [{"cell": "train/linear/seed=3"}])
+    decided = decide(make.run_of(records, config, [{"cell": "train/linear/seed=3"}]))
     for sentence in (decided.first, decided.second):
         assert sentence in text
-    for row in table_rows(records, config):
+    run = make.run_of(records, config)
+    for row in table_rows(run, lineup(run)):
         for key, cell in row.cells.items():
             for part in (cell.text, *cell.notes) if key != "crossover" else ():
                 assert part in text
@@ -227,7 +229,7 @@ def test_what_cannot_be_written_gives_one_clear_line(tmp_path):
 
 def test_the_notebook_form_is_the_escaped_table_alone():
     found, config = make.records(HOSTILE, 2), make.config(HOSTILE, 2)
-    elements = Elements(table_html(found, config))
+    elements = Elements(table_html(make.run_of(found, config)))
     assert {tag for tag, _ in elements.found} <= {
         *("table", "caption", "thead", "tbody", "tr", "th", "td", "span", "div", "small")
     }

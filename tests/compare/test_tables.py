@@ -5,7 +5,8 @@ import math
 import pytest
 from scipy import stats
 
-from sparing.compare.page.results import Results, mean_interval
+from sparing.compare.page.lineup import lineup
+from sparing.compare.page.lookups import mean_interval
 from sparing.compare.page.tables import table_columns, table_rows
 from sparing.report.wording import share
 from tests.compare import records as make
@@ -24,8 +25,13 @@ def config():
     return make.config(ARMS, 3)
 
 
+def rows_of(records, config, failed=()):
+    run = make.run_of(records, config, failed)
+    return table_rows(run, lineup(run))
+
+
 def cell(records, config, arm, key, failed=()):
-    rows = {row.arm: row for row in table_rows(records, config, failed)}
+    rows = {row.arm: row for row in rows_of(records, config, failed)}
     return rows[arm].cells[key]
 
 
@@ -34,17 +40,17 @@ def without(records, *names):
 
 
 def test_one_row_an_arm_with_a_cell_for_every_column(full, config):
-    rows = table_rows(full, config)
+    rows = rows_of(full, config)
     assert [row.arm for row in rows] == list(ARMS)
     assert [row.baseline for row in rows] == [True, False, False]
-    keys = {column.key for column in table_columns(full, config)}
+    keys = {column.key for column in table_columns(make.run_of(full, config))}
     assert all(set(row.cells) == keys for row in rows)
     assert all(cell.tone != "missing" for row in rows for cell in row.cells.values())
 
 
 def test_the_baseline_comes_first_whatever_the_order(full, config):
     config["arms"] = ["linear", "kerformer", "softmax"]
-    assert [row.arm for row in table_rows(full, config)] == ["softmax", "linear", "kerformer"]
+    assert [row.arm for row in rows_of(full, config)] == ["softmax", "linear", "kerformer"]
 
 
 def test_accuracy_is_a_mean_with_students_interval(full, config):
@@ -165,14 +171,14 @@ def test_without_a_ratio_the_two_values_give_one_without_interval(full, config):
     found = cell(without(full, "latency_ratio"), config, "kerformer", "latency")
     assert found.interval is None
     assert found.notes[0] == "no interval"
-    own = Results(full, config).value("latency_ratio", arm="kerformer", scope="model")
+    own = make.run_of(full, config).table.value("latency_ratio", arm="kerformer", scope="model")
     assert found.value == pytest.approx(own)
 
 
 def test_figures_of_papers_never_enter_the_table(full, config):
     place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
     claim = make.record("latency_ratio", 0.01, "ratio", (0.01, 0.01), "paper", **place)
-    assert table_rows([*full, claim], config) == table_rows(full, config)
+    assert rows_of([*full, claim], config) == rows_of(full, config)
 
 
 def test_the_later_of_two_records_counts(full, config):
@@ -191,7 +197,7 @@ def test_costs_are_taken_at_the_tasks_own_length(full, config):
 
 
 def test_columns_name_chance_margin_and_size(full, config):
-    notes = {column.key: column.note for column in table_columns(full, config)}
+    notes = {column.key: column.note for column in table_columns(make.run_of(full, config))}
     assert notes["accuracy"] == "chance 10 %"
     assert notes["difference"] == "margin 1 point"
     assert notes["latency"] == "whole model, 65 tokens, batch 1"
@@ -199,12 +205,12 @@ def test_columns_name_chance_margin_and_size(full, config):
 
 def test_rows_are_a_pure_function(full, config):
     before = repr((full, config))
-    assert table_rows(full, config) == table_rows(full, config)
+    assert rows_of(full, config) == rows_of(full, config)
     assert repr((full, config)) == before
 
 
 def test_no_cell_holds_a_number_that_is_not_finite(full, config):
-    for row in table_rows(full, config):
+    for row in rows_of(full, config):
         for found in row.cells.values():
             assert found.value is None or math.isfinite(found.value)
 

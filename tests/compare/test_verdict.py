@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from sparing.compare.page.verdict import decide
+from sparing.compare.page import verdict
 from tests.compare import records as make
 
 FAST, SLOW, SAME = (0.5, (0.45, 0.55)), (1.5, (1.4, 1.6)), (1.0, (0.95, 1.05))
+
+
+def decide(records, config, failed=()):
+    return verdict.decide(make.run_of(records, config, failed))
 
 
 def test_the_attention_core_alone_decides_nothing():

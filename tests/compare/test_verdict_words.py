@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sparing.compare.page.verdict import decide
 from tests.compare import records as make
-from tests.compare.test_verdict import FAST, situation
+from tests.compare.test_verdict import FAST, decide, situation
 
 
 def test_it_names_the_whole_model_and_the_gain_at_the_longest_length():

@@ -11,7 +11,6 @@ from sparing.layers.plan import Plan
 from sparing.report.run import Run
 from sparing.slim.page.build import build
 from sparing.slim.page.controls import control_blocks
-from sparing.slim.page.results import SlimResults
 from tests.slim.records import goals, slim_config, slim_records
 
 PLAN = Plan((6,) * 4, (768,) * 4)
@@ -28,7 +27,7 @@ def beside(speed, gap, batch=1):
 def results(*found):
     labels = {"arm": "static", "plan": json.dumps(PLAN.to_dict())}
     fixed = Record("static_plan", 0.33, "share", "measured", labels)
-    return SlimResults(Run(slim_config(), [*slim_records(), fixed, *found], goals(), []))
+    return Run(slim_config(), [*slim_records(), fixed, *found], goals(), [])
 
 
 def whole(arm, metric, value, interval=None):
@@ -39,7 +38,7 @@ def whole(arm, metric, value, interval=None):
 
 
 def test_nothing_is_said_before_anything_was_measured():
-    assert control_blocks(SlimResults(Run(slim_config(), slim_records(), [], []))) == []
+    assert control_blocks(Run(slim_config(), slim_records(), [], [])) == []
     assert control_blocks(results()) == []
 
 
@@ -74,8 +73,7 @@ def test_scores_on_all_of_the_test_split_stand_beside_the_rivals():
 
 def test_page_and_twin_hold_both():
     found = [*beside((1.1, 1.3), (0.001, 0.009)), *whole("dense", "accuracy", 0.9)]
-    made = results(*found).run
-    made = build(made)
+    made = build(results(*found))
     page, twin = made.html, made.markdown
     for text in (page, twin):
         assert "it beats the fixed model" in text

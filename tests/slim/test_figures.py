@@ -10,13 +10,13 @@ from sparing.report.figures.drawing import to_svg
 from sparing.report.figures.palette import LIGHT
 from sparing.report.run import Run
 from sparing.slim.page.figures import best, frontier, widths
-from sparing.slim.page.results import Point, SlimResults, same
-from sparing.slim.page.trials import trials
+from sparing.slim.page.lookups import Point, chosen, dense_score, of_kind, same, surveyed, trials
+from sparing.slim.page.timed import trials_plot
 from tests.slim.records import Story, slim_config, slim_records
 
 
 def read(records=None):
-    return SlimResults(Run(slim_config(), slim_records() if records is None else records, [], []))
+    return Run(slim_config(), slim_records() if records is None else records, [], [])
 
 
 def lines_of(plot):
@@ -26,7 +26,7 @@ def lines_of(plot):
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("figure", [frontier, widths, trials])
+@pytest.mark.parametrize("figure", [frontier, widths, trials_plot])
 def test_figures_are_drawn_wide_and_narrow(figure, narrow):
     svg = to_svg(figure(read()).draw, "x", narrow=narrow)
     texts = {text.text for text in ElementTree.fromstring(svg).iter() if text.tag.endswith("text")}
@@ -34,35 +34,33 @@ def test_figures_are_drawn_wide_and_narrow(figure, narrow):
 
 
 def test_the_frontier_holds_exits_depth_random_and_dense():
-    plot, results = frontier(read()), read()
+    run = read()
+    plot = frontier(run)
     assert plot.legend == ("early exits", "uniform depth", "random exits", "dense")
     lines = lines_of(plot)
-    assert [(100, pytest.approx(100 * results.dense_score))] in lines
-    front = best(results.of_kind("exits"))
+    assert [(100, pytest.approx(100 * dense_score(run)))] in lines
+    front = best(of_kind(surveyed(run), "exits"))
     places = [(pytest.approx(100 * p.cost_share), pytest.approx(100 * p.score)) for p in front]
     assert places in lines
-    chosen = results.chosen
-    ring = (
-        pytest.approx(100 * chosen.value),
-        pytest.approx(100 * chosen.labels["score"]),
-    )
+    taken = chosen(run)
+    ring = (pytest.approx(100 * taken.value), pytest.approx(100 * taken.labels["score"]))
     assert [ring] in lines
 
 
 def test_the_control_belongs_to_the_plans_of_the_front():
-    results = read()
-    plans = [point.plan for point in best(results.of_kind("exits"))]
-    controls = [p for p in results.of_kind("random") if any(same(p.plan, plan) for plan in plans)]
+    points = surveyed(read())
+    plans = [point.plan for point in best(of_kind(points, "exits"))]
+    controls = [p for p in of_kind(points, "random") if any(same(p.plan, plan) for plan in plans)]
     places = sorted((100 * p.cost_share, 100 * p.score) for p in controls)
-    drawn = [sorted(line) for line in lines_of(frontier(results)) if len(line) == len(places)]
+    drawn = [sorted(line) for line in lines_of(frontier(read())) if len(line) == len(places)]
     assert any(numpy.allclose(line, places) for line in drawn)
 
 
 @pytest.mark.parametrize(("floor", "shown"), [(0.99, True), (0.3, False)])
 def test_the_floor_is_drawn_where_the_axis_reaches_it(floor, shown):
     identity = {**slim_config()["identity"], "floor": floor}
-    results = SlimResults(Run(slim_config(identity=identity), slim_records(), [], []))
-    texts = [text.get_text() for text in frontier(results).draw(LIGHT, False).axes[0].texts]
+    run = Run(slim_config(identity=identity), slim_records(), [], [])
+    texts = [text.get_text() for text in frontier(run).draw(LIGHT, False).axes[0].texts]
     assert any(text.startswith("floor, ") for text in texts) is shown
 
 
@@ -73,17 +71,17 @@ def test_each_width_has_its_own_line():
 
 
 def test_without_records_figures_say_so():
-    for figure in (frontier, trials):
+    for figure in (frontier, trials_plot):
         assert "so far" in figure(read([])).missing
 
 
 def test_trials_ring_the_choice():
-    results = read()
-    lines = lines_of(trials(results))
-    chosen = next(t for t in results.trials if t.cost_share == results.chosen.value)
-    place = (pytest.approx(100 * chosen.cost_share), pytest.approx(chosen.speed))
+    run = read()
+    lines = lines_of(trials_plot(run))
+    taken = next(t for t in trials(run) if t.labels["cost_share"] == chosen(run).value)
+    place = (pytest.approx(100 * taken.labels["cost_share"]), pytest.approx(taken.value))
     assert sum(line == [place] for line in lines) == 2
-    assert sum(len(line) == 1 for line in lines) == len(results.trials) + 1
+    assert sum(len(line) == 1 for line in lines) == len(trials(run)) + 1
 
 
 def test_best_keeps_what_nothing_beats():
@@ -95,11 +93,11 @@ def test_best_keeps_what_nothing_beats():
 
 
 def results_point() -> Point:
-    return read().points[0]
+    return surveyed(read())[0]
 
 
 def test_exits_at_which_nobody_can_leave_do_not_tell_plans_apart():
-    plan = next(p.plan for p in read().of_kind("exits"))
+    plan = next(p.plan for p in of_kind(surveyed(read()), "exits"))
     silent = dataclasses.replace(plan, threshold=1.0)
     assert same(silent, dataclasses.replace(silent, exits=()))
     assert not same(plan, silent)
@@ -112,4 +110,4 @@ def test_a_run_of_one_trial_and_no_interval_is_drawn():
     ]
     only = next(r for r in records if r.name == "trial_speed")
     kept = [r for r in records if r.name != "trial_speed" or r is only]
-    assert to_svg(trials(read(kept)).draw, "x", narrow=False)
+    assert to_svg(trials_plot(read(kept)).draw, "x", narrow=False)

@@ -14,15 +14,14 @@ from sparing.report.figures.drawing import to_svg
 from sparing.report.figures.palette import LIGHT
 from sparing.report.run import Run
 from sparing.slim.page.build import build
-from sparing.slim.page.measured import measured, measured_block, measured_plot
-from sparing.slim.page.results import SlimResults
+from sparing.slim.page.timed import measured, measured_block, measured_plot
 from tests.slim.records import goals, slim_config, slim_records
 
 SPEEDS = ((2.9, 3.1), (1.4, 1.6), (2.0, 2.2))
 
 
 def results(*found):
-    return SlimResults(Run(slim_config(), [*slim_records(), *found], goals(), []))
+    return Run(slim_config(), [*slim_records(), *found], goals(), [])
 
 
 def front():
@@ -46,9 +45,9 @@ def test_before_anything_was_measured_nothing_is_drawn():
 
 def test_the_slowest_comes_first_and_the_served_one_is_among_them():
     found = measured(results(*front()))
-    values = [each.speed.value for each in found]
+    values = [speed.value for speed, _ in found]
     assert values == sorted(values)
-    assert [each.chosen for each in found].count(True) == 1
+    assert [speed.name for speed, _ in found].count("speed_up") == 1
     assert len(found) == len(SPEEDS) + 1
 
 
@@ -97,9 +96,9 @@ def test_plans_far_below_stand_in_the_table_alone():
 
 
 def test_page_and_markdown_show_it():
-    made = build(results(*front()).run)
+    made = build(results(*front()))
     page, markdown = made.html, made.markdown
     for text in (page, markdown):
         assert "The frontier in time" in text
-    page = build(results().run).html
+    page = build(results()).html
     assert "The frontier in time" not in page

@@ -14,20 +14,20 @@ from sparing.report.page import write_report
 from sparing.report.rendering import environment
 from sparing.report.run import Run
 from sparing.slim.page.build import build
-from sparing.slim.page.cuts import cut_layers, cut_words, exit_sentence
+from sparing.slim.page.cuts import cut_rows, cut_words, exit_sentence
 from sparing.slim.page.forms import form_rows
 from sparing.slim.page.int8 import settings_text
-from sparing.slim.page.results import SlimResults
+from sparing.slim.page.lookups import chosen, final_plan, taken, trials
 from sparing.slim.page.verdict import judge
 from tests.compare import records as make
 from tests.compare.test_page import HOSTILE
 from tests.slim.records import Story, goals, slim_config, slim_records
 
 
-def read(story: Story | None = None, **changes: object) -> SlimResults:
+def read(story: Story | None = None, **changes: object) -> Run:
     """A run as the page reads it, without a folder."""
     judged = goals(story) if (story or Story()).until.startswith(("verify", "int8")) else []
-    return SlimResults(Run(slim_config(**changes), slim_records(story), judged, []))
+    return Run(slim_config(**changes), slim_records(story), judged, [])
 
 
 def rendered(story=None, failed=None, judged=None, **changes):
@@ -139,29 +139,29 @@ def test_a_failed_step_is_told_and_nothing_is_said_to_be_saved():
 def test_goals_without_a_value_decide_nothing():
     empty = [{**goal, "value": None, "interval": None, "met": "undecided"} for goal in goals()]
     failed = [{"cell": "calibrate", "error": "too few inputs"}]
-    verdict = judge(SlimResults(Run(slim_config(), slim_records(), empty, failed)))
+    verdict = judge(Run(slim_config(), slim_records(), empty, failed))
     assert (verdict.lead, verdict.because[:15]) == ("No verdict yet", ": a step failed")
 
 
 def test_layers_tell_what_is_kept_and_who_leaves():
-    results = read()
-    layers = cut_layers(results)
-    assert [layer.number for layer in layers] == [1, 2, 3, 4, 5, 6]
-    plan = results.final_plan
+    run = read()
+    layers = cut_rows(run)
+    assert [layer[0] for layer in layers] == ["1", "2", "3", "4", "5", "6"]
+    plan = final_plan(run)
     assert plan.layers == 5
-    first = layers[0].bars
+    first = layers[0][1:]
     assert first[0].text == f"{plan.heads[0]} of 12"
     assert first[0].share == plan.heads[0] / 12
     assert first[1].text == f"{plan.neurons[0]:,} of 1,536"
     assert first[2].text == "nobody"
-    assert layers[4].bars[2].text == "all that are left"
-    assert layers[5].bars == ()
-    running = [layer.bars[3].share for layer in layers[:5]]
-    leaving = [layer.bars[4].share for layer in layers[:5]]
+    assert layers[4][3].text == "all that are left"
+    assert layers[5][1:] == ("never run",)
+    running = [layer[4].share for layer in layers[:5]]
+    leaving = [layer[5].share for layer in layers[:5]]
     assert running[0] == 1.0
     assert running[-1] == pytest.approx(leaving[-1])
     assert sum(leaving) == pytest.approx(1.0)
-    assert "5 of 6 layers" in cut_words(results)[0]
+    assert "5 of 6 layers" in cut_words(run)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_a_threshold_that_holds_nobody_is_told_as_a_depth(threshold, told):
 
 
 def test_without_leavers_their_columns_are_left_out():
-    layers = cut_layers(read(Story(leavers=False)))
-    assert all(len(layer.bars) in (0, 3) for layer in layers)
+    layers = cut_rows(read(Story(leavers=False)))
+    assert {len(layer) for layer in layers} == {2, 4}
 
 
 def test_forms_stand_against_the_fastest_dense_of_their_batch():
@@ -236,19 +236,18 @@ def outside(twin):
 @pytest.mark.parametrize("attempt", ["shallow", "fallback"])
 def test_the_page_says_which_plan_was_built_on(attempt):
     plain = read()
-    other = next(t for t in plain.trials if t.cost_share != plain.chosen.value)
-    plan = json.dumps(other.plan.to_dict())
-    labels = {"plan": plan, "score": 0.9, "cost_share": other.cost_share}
+    first = chosen(plain).value
+    other = next(t for t in trials(plain) if t.labels["cost_share"] != first)
+    cost = other.labels["cost_share"]
+    labels = {"plan": other.labels["plan"], "score": 0.9, "cost_share": cost}
     given = {**labels, "attempt": attempt}
     more = [
-        Record("fallback_plan", other.cost_share, "share", "measured", labels),
-        Record("polished_plan", other.cost_share, "share", "measured", given),
+        Record("fallback_plan", cost, "share", "measured", labels),
+        Record("polished_plan", cost, "share", "measured", given),
     ]
-    run = dataclasses.replace(plain.run, records=[*plain.run.records, *more])
-    results = SlimResults(run)
-    built = {"shallow": plain.chosen.value, "fallback": other.cost_share}
-    assert results.taken.value == built[attempt]
-    words = " ".join(cut_words(results))
+    run = dataclasses.replace(plain, records=[*plain.records, *more])
+    assert taken(run).value == {"shallow": first, "fallback": cost}[attempt]
+    words = cut_words(run)
     said = {"shallow": "It is shallower than the plan chosen", "fallback": "fast enough, but not"}
     assert said[attempt] in words
 
@@ -300,7 +299,7 @@ def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
     load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
     cells = {record.cell for record in slim_records() if record.name == "speed_up"}
     found = slim_records() + [dataclasses.replace(load, cell=cell) for cell in sorted(cells)]
-    results = SlimResults(Run(slim_config(), found, judged, []))
+    results = Run(slim_config(), found, judged, [])
     verdict = judge(results)
     assert verdict.lead == "No verdict on speed"
     assert BUSY in verdict.because

@@ -21,7 +21,7 @@ from sparing.core.workload import Workload
 from sparing.experiment.cells.probe import Call, model_call
 from sparing.experiment.cells.sweep import core_demand, usable_bytes
 from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.statistics import Ratio
+from sparing.measure.statistics import Ratio, as_record
 from sparing.transfer.swap import swap
 
 DENSE = "softmax"
@@ -310,15 +310,11 @@ def crossover_records(chosen: Sequence[Candidate], batch: int) -> list[Record]:
         crossover, earliest = each.crossover, each.earliest
         value = None if crossover is None else float(crossover)
         interval = None if value is None or earliest is None else (float(earliest), value)
-        labels: dict[str, Label] = {
-            "arm": each.name,
-            "batch": batch,
-            "longest_tokens": each.longest,
-        }
+        labels: dict[str, Label] = {"arm": each.name, "batch": batch}
+        labels["longest_tokens"] = each.longest
         count = min(ratio.count for ratio in each.curve.values())
-        found.append(
-            Record("crossover_tokens", value, "tokens", "measured", labels, interval, count)
-        )
+        name = "crossover_tokens"
+        found.append(Record(name, value, "tokens", "measured", labels, interval, count))
     return found
 
 
@@ -328,16 +324,6 @@ def whole_records(whole: WholeModel, tokens: int, batch: int) -> list[Record]:
     if whole.predicted is not None:
         labels: dict[str, Label] = {"arm": whole.mechanism, "scope": "model"}
         labels |= {"tokens": tokens, "batch": batch}
-        ratio = whole.predicted
-        found.append(
-            Record(
-                "predicted_latency_ratio",
-                ratio.value,
-                "ratio",
-                "modelled",
-                labels,
-                ratio.interval,
-                ratio.count,
-            )
-        )
+        name = "predicted_latency_ratio"
+        found.append(as_record(name, whole.predicted, "ratio", labels, "modelled"))
     return found

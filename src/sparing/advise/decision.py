@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from sparing.advise import prose
 from sparing.advise.curves import WholeModel
 from sparing.advise.numbers import DASH, digits, factor, gain_bounds, percent, speed
 from sparing.advise.padding import Padding
@@ -27,9 +28,7 @@ def decide(findings: Findings) -> tuple[Decision, str]:
     refusal = _refusal(findings)
     if refusal:
         blocked = findings.subject.obstacle
-        return "undecided", refusal + (
-            " In any case sparing cannot swap this model." if blocked else ""
-        )
+        return "undecided", f"{refusal} {prose('no-swap')}" if blocked else refusal
     decision, attention = _on_attention(findings)
     if findings.padding is not None and decision != "keep dense" and too_short(findings.padding):
         decision, attention = _for_short_texts(findings, findings.padding)
@@ -49,11 +48,7 @@ def _refusal(findings: Findings) -> str:
     explained = findings.parts.accounted.value
     if LEAST_EXPLAINED <= explained <= MOST_EXPLAINED:
         return ""
-    return (
-        f"No verdict: the parts, replayed alone, explain {percent(explained)} of the whole model's "
-        "time, so that their shares are not the model's. Measure again on a quiet machine; of a "
-        "very small model, with more --tokens or a larger --batch."
-    )
+    return prose("unexplained", share=percent(explained))
 
 
 def too_short(padding: Padding) -> bool:
@@ -62,28 +57,30 @@ def too_short(padding: Padding) -> bool:
 
 
 def _for_short_texts(findings: Findings, padding: Padding) -> tuple[Decision, str]:
-    effect = ""
-    if findings.whole is not None:
-        effect = f", while {findings.whole.mechanism} was {speed(findings.whole.measured)}"
-    return "keep dense", (
-        f"Keep dense attention for these texts: 95 % of them have at most {padding.p95_tokens} "
-        f"tokens{effect} at {findings.tokens:,}; ask again with --tokens {padding.p95_tokens}."
-    )
+    effect, whole = "", findings.whole
+    if whole is not None:
+        effect = f", while {whole.mechanism} was {speed(whole.measured)}"
+    most, tokens = padding.p95_tokens, findings.tokens
+    return "keep dense", prose("short-texts", most=most, tokens=tokens, effect=effect)
 
 
 def _on_attention(findings: Findings) -> tuple[Decision, str]:
     """The sentence about attention alone."""
-    share, gain, tokens = findings.parts.core, findings.parts.gain, f"{findings.tokens:,} tokens"
-    decimals = share_decimals(share.value, digits)
-    most = f"the core takes {100 * share.value:.{decimals}f} % of the time at {tokens}"
-    at_most = f"so no other attention can make the model more than {factor(gain.value)} faster"
+    share, gain, interval = findings.parts.core, findings.parts.gain, ""
     if gain.interval is not None:
-        at_most += f" ({digits(gain.interval[0])}{DASH}{digits(gain.interval[1])})"
+        interval = f" ({digits(gain.interval[0])}{DASH}{digits(gain.interval[1])})"
+    core = prose(
+        "core",
+        share=f"{100 * share.value:.{share_decimals(share.value, digits)}f} %",
+        tokens=findings.tokens,
+        gain=factor(gain.value),
+        interval=interval,
+    )
     if (gain.interval or (gain.value, gain.value))[1] < WORTH:
-        return "keep dense", f"Keep dense attention: {most}, {at_most}."
+        return "keep dense", prose("keep", core=core)
     if findings.whole is None:
-        return "keep dense", f"Keep dense attention: {_nobody(findings)}; {most}, {at_most}."
-    return _on_whole(findings.whole, findings, f"{most}, {at_most}")
+        return "keep dense", prose("keep-unserved", reason=_nobody(findings), core=core)
+    return _on_whole(findings.whole, findings, core)
 
 
 def _nobody(findings: Findings) -> str:
@@ -95,30 +92,22 @@ def _nobody(findings: Findings) -> str:
     return "no mechanism could be measured at this length"
 
 
-def _on_whole(whole: WholeModel, findings: Findings, most: str) -> tuple[Decision, str]:
+def _on_whole(whole: WholeModel, findings: Findings, core: str) -> tuple[Decision, str]:
     low, high = gain_bounds(whole.measured)
     largest = (findings.parts.gain.interval or (findings.parts.gain.value,) * 2)[1]
-    name, measured = whole.mechanism, f"{speed(whole.measured)} on the whole model, measured"
+    measured = prose("measured", speed=speed(whole.measured))
+
+    def said(key: str, **values: object) -> str:
+        name, tokens = whole.mechanism, findings.tokens
+        return prose(key, name=name, tokens=tokens, measured=measured, core=core, **values)
+
     if low > max(largest, WORTH):
-        return "undecided", (
-            f"Undecided at {findings.tokens:,} tokens: {name} was {measured}, but a core that "
-            f"costs nothing could give {factor(largest)} at most; the two do not fit, measure "
-            "again."
-        )
+        return "undecided", said("do-not-fit", largest=factor(largest))
     if low >= WORTH:
-        after = (
-            "it is exact, so the outputs stay and nothing needs training"
-            if whole.exact
-            else "it approximates, so train it first (sparing train ... --distil-from DENSE)"
-        )
-        return "swap", f"Swap in {name} at {findings.tokens:,} tokens: {measured}; {after}."
+        after = prose("swap-exact" if whole.exact else "swap-trained")
+        return "swap", said("swap", after=after)
     if high < 1:
-        return "keep dense", f"Keep dense attention: even the best, {name}, is {measured}; {most}."
+        return "keep dense", said("keep-slower")
     if high < WORTH:
-        return "keep dense", (
-            f"Keep dense attention: the best, {name}, is {measured}, not worth a change; {most}."
-        )
-    return "undecided", (
-        f"Undecided at {findings.tokens:,} tokens, so keep dense: the best, {name}, is "
-        f"{measured}; the interval holds both a gain worth having and none."
-    )
+        return "keep dense", said("keep-not-worth")
+    return "undecided", said("undecided")

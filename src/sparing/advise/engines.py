@@ -22,7 +22,7 @@ from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings
 from sparing.export.rivals import dense_rivals, dense_segment
 from sparing.measure.latency import paired_latency
-from sparing.measure.statistics import Ratio
+from sparing.measure.statistics import Ratio, as_record
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
 Answers = Literal["class", "labels", "vectors", "nothing"]
@@ -233,29 +233,10 @@ def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Recor
     for engine in measured:
         own: dict[str, Any] = {**labels, "engine": engine.name, "baseline": PYTORCH}
         ratio, agreement = engine.ratio, engine.agreement
-        records.append(
-            Record(
-                "engine_latency_ratio",
-                ratio.value,
-                "ratio",
-                "measured",
-                own,
-                ratio.interval,
-                ratio.count,
-            )
-        )
+        records.append(as_record("engine_latency_ratio", ratio, "ratio", own))
         if agreement is not None:
             name = "output_cosine" if agreement.kind == "cosine" else "answer_agreement"
             compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}
-            records.append(
-                Record(
-                    name,
-                    agreement.value,
-                    "share",
-                    "measured",
-                    compared,
-                    agreement.interval,
-                    agreement.count,
-                )
-            )
+            same = Ratio(agreement.value, agreement.interval, agreement.count)
+            records.append(as_record(name, same, "share", compared))
     return records

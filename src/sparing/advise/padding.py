@@ -15,7 +15,7 @@ from sparing.advise.model import Inputs, Subject, completed, tokenizer_of
 from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Label, Record
 from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.statistics import Ratio
+from sparing.measure.statistics import Ratio, as_record
 from sparing.models.shared.quiet import quiet
 
 Batches = list[list[int]]
@@ -249,22 +249,7 @@ def _records(padding: Padding, threads: int) -> list[Record]:
         labels: dict[str, Label] = {**shared, "arrangement": name}
         found.append(Record("pad_share", share, "share", "measured", labels, None, padding.texts))
     for name, ratio in padding.ratios.items():
-        timed: dict[str, Any] = {
-            **shared,
-            "arrangement": name,
-            "baseline": FILE,
-            "texts": padding.sample,
-            "threads": threads,
-        }
-        found.append(
-            Record(
-                "padding_latency_ratio",
-                ratio.value,
-                "ratio",
-                "measured",
-                timed,
-                ratio.interval,
-                ratio.count,
-            )
-        )
+        timed: dict[str, Label] = {**shared, "arrangement": name, "baseline": FILE}
+        timed |= {"texts": padding.sample, "threads": threads}
+        found.append(as_record("padding_latency_ratio", ratio, "ratio", timed))
     return found

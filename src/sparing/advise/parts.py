@@ -25,7 +25,7 @@ from sparing.core.record import Label, Record
 from sparing.experiment.cells.probe import model_call
 from sparing.measure.gains import largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
-from sparing.measure.statistics import Ratio, median_ratio
+from sparing.measure.statistics import Ratio, as_record, median_ratio
 
 Call = Callable[[], object]
 CORE, PROJECTIONS, FEED_FORWARD, REST = "attention core", "projections", "feed-forward", "rest"
@@ -330,13 +330,9 @@ def part_records(parts: Parts, tokens: int, batch: int) -> list[Record]:
         own: dict[str, Label] = {**labels, "part": part.name}
         share = part.share
         found.append(Record("part_time_ms", part.time_ms, "ms", "measured", own, None, share.count))
-        found.append(_record("part_share", share, "share", own))
+        found.append(as_record("part_share", share, "share", own))
     dense: dict[str, Label] = {**labels, "arm": "softmax"}
-    found.append(_record("attention_share", parts.core, "share", dense))
-    found.append(_record("largest_gain", parts.gain, "ratio", dense))
-    found.append(_record("accounted_share", parts.accounted, "share", labels))
+    found.append(as_record("attention_share", parts.core, "share", dense))
+    found.append(as_record("largest_gain", parts.gain, "ratio", dense))
+    found.append(as_record("accounted_share", parts.accounted, "share", labels))
     return found
-
-
-def _record(name: str, ratio: Ratio, unit: str, labels: dict[str, Label]) -> Record:
-    return Record(name, ratio.value, unit, "measured", labels, ratio.interval, ratio.count)

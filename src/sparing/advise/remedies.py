@@ -6,8 +6,9 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sparing.advise import prose
 from sparing.advise.curves import Candidate, WholeModel
-from sparing.advise.engines import INT8, ONNX, PYTORCH, Agreement, Engine, Engines
+from sparing.advise.engines import INT8, ONNX, Agreement, Engine, Engines
 from sparing.advise.model import Subject
 from sparing.advise.numbers import DASH, gain_bounds, percent, ratio_words, speed
 from sparing.advise.padding import FILE, SINGLE, Padding
@@ -79,24 +80,16 @@ def _padding(findings: Findings) -> Remedy:
         return Remedy("no padding", "not measured", NEEDS_TEXTS, SAME, how)
     ratio = padding.ratios[padding.best]
     verdict, words = verdict_of(ratio), _padding_words(padding)
-    sentence = {
-        "pays": f"Drop your padding first: {words}.",
-        "undecided": f"On your texts it is undecided whether dropping padding pays: {words}.",
-        "does not pay": "Your texts leave no padding worth dropping "
-        f"({percent(padding.pad_shares[FILE])} pads).",
-    }[verdict]
+    key = {"pays": "padding-pays", "undecided": "padding-undecided"}.get(verdict, "padding-none")
+    sentence = prose(key, padding=words, share=percent(padding.pad_shares[FILE]))
     effect = ratio_words(ratio, findings.disturbance)
     return Remedy("no padding", verdict, effect, SAME, how, sentence)
 
 
 def _padding_words(padding: Padding) -> str:
     way = "taking your texts one by one" if padding.best == SINGLE else "grouping them by length"
-    share = percent(padding.pad_shares[FILE])
-    return (
-        f"in batches of {padding.batch} in file order {share} of the tokens are pads, and {way} "
-        f"is {speed(padding.ratios[padding.best])} with the same outputs, measured on "
-        f"{padding.sample:,} of {padding.texts:,} texts"
-    )
+    share, gain = percent(padding.pad_shares[FILE]), speed(padding.ratios[padding.best])
+    return prose("padding-words", padding=padding, share=share, way=way, speed=gain)
 
 
 def _onnx(findings: Findings) -> Remedy:
@@ -104,10 +97,8 @@ def _onnx(findings: Findings) -> Remedy:
     if engine is None:
         return _unmeasured(ONNX, findings, SAME, how)
     verdict = verdict_of(engine.ratio)
-    sentence = (
-        f"Serve it in {ONNX}: {speed(engine.ratio)} than {PYTORCH} with the same outputs, measured "
-        f"on {findings.engines.inputs}."
-    )
+    words, inputs = speed(engine.ratio), findings.engines.inputs
+    sentence = prose("serve", engine=ONNX, speed=words, inputs=inputs)
     effect = ratio_words(engine.ratio, findings.disturbance)
     return Remedy(ONNX, verdict, effect, SAME, how, sentence if verdict == "pays" else "")
 
@@ -119,7 +110,8 @@ def _int8(findings: Findings) -> Remedy:
     answers = _int8_answers(engine, findings)
     verdict, sentence = verdict_of(engine.ratio), ""
     if verdict == "pays" and _beats_float32(engine, findings):
-        sentence = f"In {INT8} it is {speed(engine.ratio)} than {PYTORCH}; answers: {answers}."
+        words = speed(engine.ratio)
+        sentence = prose("int8", engine=INT8, speed=words, answers=answers)
     effect = ratio_words(engine.ratio, findings.disturbance)
     return Remedy(INT8, verdict, effect, answers, how, sentence)
 
@@ -155,7 +147,7 @@ def _slim(findings: Findings) -> Remedy:
         return Remedy("slim", "not measured", f"not for this model: {obstacle}", "", "")
     known = task_of(subject.name)
     command = f"sparing slim {shlex.quote(subject.name)}" + ("" if known else " --task TASK")
-    sentence = f"To cut the model itself, with a bound on changed answers: {command} (it trains)."
+    sentence = prose("slim", command=command)
     answers = "share changed is bounded"
     return Remedy("slim", "not measured", "not measured: it trains", answers, command, sentence)
 

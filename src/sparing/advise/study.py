@@ -31,7 +31,7 @@ from sparing.advise.numbers import ratio_words
 from sparing.advise.padding import Padding, Texts, measure_padding, read_texts, tokenise
 from sparing.advise.parts import Part, Parts, measure_parts, part_records
 from sparing.advise.remedies import Findings, Remedy, remedies
-from sparing.advise.tables import Table, notes, tables
+from sparing.advise.tables import notes, tables
 from sparing.compare.cells import latency_records
 from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
@@ -39,6 +39,7 @@ from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.measure.load import collected, worst
 from sparing.measure.machine import Facts, commit, machine, machine_id
+from sparing.report.blocks import Block
 
 if TYPE_CHECKING:
     from torch import nn
@@ -115,7 +116,7 @@ class Advice:
     mechanisms: tuple[Candidate, ...]
     whole: WholeModel | None
     notes: tuple[str, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[Block, ...]
     machine: Facts
     records: list[Record] = field(repr=False)
     disturbance: str = ""
@@ -153,8 +154,10 @@ class Advice:
 
     def _repr_html_(self) -> str:
         """The recommendation and the tables; every text is escaped."""
+        from sparing.report.rendering import part_html
+
         parts = [f"<p><strong>{html.escape(self.recommendation)}</strong></p>"]
-        parts += [_html_table(table) for table in self.tables]
+        parts += map(part_html, self.tables)
         parts.append("<ul>" + "".join(f"<li>{html.escape(n)}</li>" for n in self.notes) + "</ul>")
         return "\n".join(parts)
 
@@ -358,7 +361,7 @@ def _plain_whole(whole: WholeModel) -> dict[str, Any]:
     }
 
 
-def _text_table(table: Table, most: int) -> list[str]:
+def _text_table(table: Block, most: int) -> list[str]:
     """Aligned columns, of so many rows at most."""
     rows = [table.heads, *table.rows[:most]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -368,14 +371,3 @@ def _text_table(table: Table, most: int) -> list[str]:
     ]
     left = len(table.rows) - most
     return lines if left <= 0 else [*lines, f"and {left} more: see to_dict()"]
-
-
-def _html_table(table: Table) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-        return f"<tr>{inner}</tr>"
-
-    body = "".join(row(cells, "td") for cells in table.rows)
-    head = row(table.heads, "th")
-    caption = f"<caption>{html.escape(table.title)}</caption>"
-    return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>"

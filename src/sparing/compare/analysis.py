@@ -15,9 +15,9 @@ from sparing.core.record import Label, Obtained, Record
 from sparing.experiment.claims import decide
 from sparing.experiment.records import RecordTable
 from sparing.experiment.summary import paired
-from sparing.measure.load import disturbances
 from sparing.measure.statistics import (
     Ratio,
+    as_record,
     geometric_mean_ratio,
     holm,
     mean_difference,
@@ -30,63 +30,46 @@ RATIOS = {
     "energy_j": "energy_ratio",
 }
 Setting = tuple[str, tuple[tuple[str, Label], ...]]
+SIZES = ("scope", "tokens", "batch", "component")
 EXACT_RATIOS = {"peak_bytes": "peak_ratio", "flops": "flops_ratio"}
-
-
-def values(records: Sequence[Record], name: str, **labels: Label) -> dict[Label, float]:
-    """The values of records that carry the labels, by seed (or by round where there is one)."""
-    return {
-        record.labels.get("seed", record.labels.get("round")): record.value
-        for record in records
-        if record.name == name
-        and record.value is not None
-        and labels.items() <= record.labels.items()
-    }
 
 
 def analyse(
     records: Sequence[Record], arms: Sequence[str], baseline: str, margin: float, test_examples: int
 ) -> list[Record]:
     """Everything that is computed from the measurements rather than measured."""
-    others = [arm for arm in arms if arm != baseline]
-    found = _accuracy_differences(records, others, baseline, margin, test_examples)
-    found = _with_verdicts(found, margin) + _latency_verdicts(records, others)
+    others, table = [arm for arm in arms if arm != baseline], RecordTable(records)
+    differences = _accuracy_differences(table, others, baseline, margin, test_examples)
+    results = _with_verdicts(differences, margin) + _latency_verdicts(table, others)
     for arm in others:
-        found += _ratios(records, arm, baseline)
-        found += _crossovers(records, arm)
-    return found
+        results += _ratios(table, arm, baseline)
+        results += _crossovers(table, arm)
+    return results
+
+
+def _values(table: RecordTable, name: str, **labels: Label) -> dict[Label, float]:
+    """The values of records that carry the labels, by seed (or by round where there is one)."""
+    return {
+        record.labels.get("seed", record.labels.get("round")): record.value
+        for record in table.all(name, **labels)
+        if record.value is not None
+    }
 
 
 def _accuracy_differences(
-    records: Sequence[Record], others: list[str], baseline: str, margin: float, examples: int
+    table: RecordTable, others: list[str], baseline: str, margin: float, examples: int
 ) -> list[Record]:
-    dense = values(records, "accuracy", arm=baseline, split="test")
-    pairs = {
-        arm: paired(values(records, "accuracy", arm=arm, split="test"), dense) for arm in others
-    }
+    scores = {arm: _values(table, "accuracy", arm=arm, split="test") for arm in (baseline, *others)}
+    pairs = {arm: paired(scores[arm], scores[baseline]) for arm in others}
     pairs = {arm: pair for arm, pair in pairs.items() if pair[0]}
     adjusted = holm([sign_flip_p_value(*pair) for pair in pairs.values()]) if pairs else []
-    found = []
+    differences = []
     for (arm, pair), p_value in zip(pairs.items(), adjusted, strict=True):
         gap = mean_difference(*pair, resolution=1 / examples)
-        labels: dict[str, Label] = {
-            "arm": arm,
-            "baseline": baseline,
-            "margin": margin,
-            "p_value": p_value,
-        }
-        found.append(
-            Record(
-                "accuracy_difference",
-                gap.value,
-                "share",
-                "measured",
-                labels,
-                gap.interval,
-                gap.count,
-            )
-        )
-    return found
+        labels: dict[str, Label] = {"arm": arm, "baseline": baseline}
+        labels |= {"margin": margin, "p_value": p_value}
+        differences.append(as_record("accuracy_difference", gap, "share", labels))
+    return differences
 
 
 def _with_verdicts(differences: list[Record], margin: float) -> list[Record]:
@@ -99,108 +82,69 @@ def _with_verdicts(differences: list[Record], margin: float) -> list[Record]:
     ]
 
 
-def _latency_verdicts(records: Sequence[Record], others: list[str]) -> list[Record]:
+def _latency_verdicts(table: RecordTable, others: list[str]) -> list[Record]:
     """What the whole model's latency on one input says of each arm, as the goals decide it.
 
     The interval is the one that decided: wider than 95 % where several arms are open.
     """
-    results = decide(latency_claims(others, 0), RecordTable(records))
-    found = []
-    for arm, result in zip(others, results, strict=True):
+    verdicts = []
+    for arm, result in zip(others, decide(latency_claims(others, 0), table), strict=True):
         labels: dict[str, Label] = {"arm": arm, "verdict": speed_verdict(result)}
         if result.value is not None:
-            found.append(
-                Record(
-                    "latency_verdict", result.value, "ratio", "measured", labels, result.interval
-                )
-            )
-    return found
+            ratio = Ratio(result.value, result.interval, 1)
+            verdicts.append(as_record("latency_verdict", ratio, "ratio", labels))
+    return verdicts
 
 
-def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
-    found, busy = [], disturbances(records)
-    for (name, sizes), obtained in _settings(records, arm).items():
-        own = dict(sizes)
-        disturbed = name in RATIOS and _disturbance(records, busy, name, (arm, baseline), own)
-        noted: dict[str, Label] = {"disturbance": disturbed} if disturbed else {}
-        ours = values(records, name, arm=arm, **own)
-        theirs = values(records, name, arm=baseline, **own)
-        pair = paired(ours, theirs)
+def _ratios(table: RecordTable, arm: str, baseline: str) -> list[Record]:
+    ratios = []
+    for (name, sizes), obtained in _settings(table, arm).items():
+        labels: dict[str, Label] = {"arm": arm, **dict(sizes)}
+        rivals = {**labels, "arm": baseline}
+        pair = paired(_values(table, name, **labels), _values(table, name, **rivals))
         if not pair[0] or min(*pair[0], *pair[1]) <= 0:
             continue
         ratio = geometric_mean_ratio(*pair)
         if name in EXACT_RATIOS:
             ratio = Ratio(ratio.value, None, ratio.count)
+        elif disturbance := _disturbance(table, name, labels, rivals):
+            labels["disturbance"] = disturbance
         ratio_name = RATIOS.get(name) or EXACT_RATIOS[name]
-        found.append(
-            Record(
-                ratio_name,
-                ratio.value,
-                "ratio",
-                obtained,
-                {"arm": arm, **own, **noted},
-                ratio.interval,
-                ratio.count,
-            )
-        )
-    return found
+        ratios.append(as_record(ratio_name, ratio, "ratio", labels, obtained))
+    return ratios
 
 
-def _disturbance(
-    records: Sequence[Record],
-    busy: dict[str, str],
-    name: str,
-    arms: tuple[str, str],
-    labels: dict[str, Label],
-) -> str:
+def _disturbance(table: RecordTable, name: str, *sets: dict[str, Label]) -> str:
     """Why the ratio of two arms' times or energies decides nothing; empty where it may."""
-    cells = [
-        record.cell
-        for record in records
-        if record.name == name
-        and record.labels.get("arm") in arms
-        and labels.items() <= record.labels.items()
-    ]
-    return next((busy[cell] for cell in cells if cell in busy), "")
+    records = (record for labels in sets for record in table.all(name, **labels))
+    return next(filter(None, map(table.disturbance, records)), "")
 
 
-def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
+def _settings(table: RecordTable, arm: str) -> dict[Setting, Obtained]:
     """The quantities with a ratio, each at every size and component it was taken at."""
-    found: dict[Setting, Obtained] = {}
+    settings: dict[Setting, Obtained] = {}
     mixed: set[Setting] = set()
-    for record in records:
+    for record in table.records:
         known = record.name in RATIOS or record.name in EXACT_RATIOS
         if known and record.labels.get("arm") == arm:
-            sizes = {
-                key: value
-                for key, value in record.labels.items()
-                if key in ("scope", "tokens", "batch", "component")
-            }
+            sizes = {key: value for key, value in record.labels.items() if key in SIZES}
             setting = (record.name, tuple(sizes.items()))
-            if found.setdefault(setting, record.obtained) != record.obtained:
+            if settings.setdefault(setting, record.obtained) != record.obtained:
                 mixed.add(setting)  # counted in one round and estimated in another: no ratio
-    return {setting: how for setting, how in found.items() if setting not in mixed}
+    return {setting: how for setting, how in settings.items() if setting not in mixed}
 
 
-def _crossovers(records: Sequence[Record], arm: str) -> list[Record]:
+def _crossovers(table: RecordTable, arm: str) -> list[Record]:
     """From which length on the arm's attention core is faster, at that and every longer length."""
-    curve = sorted(
-        (int(record.labels["tokens"] or 0), record)
-        for record in records
-        if record.name == "latency_ratio"
-        and record.labels.get("scope") == "attention"
-        and record.labels.get("arm") == arm
-    )
-    if not curve:
-        return []
-    busy = disturbances(records)
-    if any(record.cell in busy for _, record in curve):
+    ratios = table.all("latency_ratio", scope="attention", arm=arm)
+    if not ratios or any(map(table.disturbance, ratios)):
         return []  # a curve that was disturbed at one length says nothing of where it crosses
-    crossover: int | None = None
-    for tokens, record in reversed(curve):
-        if record.interval is None or record.interval[1] >= 1:
+    points = [(int(record.labels["tokens"] or 0), record.interval) for record in ratios]
+    curve = sorted(points, key=lambda point: point[0])
+    crossover: float | None = None
+    for tokens, interval in reversed(curve):
+        if interval is None or interval[1] >= 1:
             break
-        crossover = tokens
+        crossover = float(tokens)
     labels: dict[str, Label] = {"arm": arm, "longest_tokens": curve[-1][0]}
-    value = None if crossover is None else float(crossover)
-    return [Record("crossover_tokens", value, "tokens", "measured", labels)]
+    return [Record("crossover_tokens", crossover, "tokens", "measured", labels)]

@@ -19,7 +19,7 @@ from sparing.measure.flops import model_flops
 from sparing.measure.gains import LARGEST_SHARE, largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.machine import threads
-from sparing.measure.statistics import Ratio
+from sparing.measure.statistics import Ratio, as_record
 from sparing.tasks import Task
 from sparing.train import Recipe, evaluate, train
 
@@ -77,15 +77,9 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
             result = train(model, arms.task, recipe, output_dir=place, resume="never")
         judged = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
+        test = {**labels, "split": "test"}
         return [
-            Record(
-                "accuracy",
-                judged.score,
-                "share",
-                "measured",
-                {**labels, "split": "test"},
-                count=judged.count,
-            ),
+            Record("accuracy", judged.score, "share", "measured", test, count=judged.count),
             Record("train_time_s", result.train_time_s, "s", "measured", labels),
             Record("params", float(model.num_parameters()), "numbers", "measured", {"arm": arm}),
             *_energy_records("train_energy_j", meter.energy, labels),
@@ -192,14 +186,10 @@ def _share_records(arms: Arms, tokens: int, core: Callable[[], object]) -> list[
         min(LARGEST_SHARE, arms.shape.layers * end) for end in (ratio.value, low, high)
     )
     share = Ratio(value, (low, high), ratio.count)
-    gain = largest_gain(share)
     labels: dict[str, Label] = {"tokens": tokens, "arm": arms.baseline}
     return [
-        Record(name, part.value, unit, "measured", labels, part.interval, part.count)
-        for name, unit, part in (
-            ("attention_share", "share", share),
-            ("largest_gain", "ratio", gain),
-        )
+        as_record("attention_share", share, "share", labels),
+        as_record("largest_gain", largest_gain(share), "ratio", labels),
     ]
 
 
@@ -220,9 +210,13 @@ def model_memory_cell(arms: Arms, arm: str, batch: int) -> Cell:
         "sizes": arms.sizes,
         "batch": batch,
     }
-    labels: Labels = {"arm": arm, "scope": "model", "tokens": arms.task.tokens, "batch": batch}
+    labels = _model_labels(arms, arm, batch)
     sweep = Sweep(model_in_its_own_process, arms.rounds, arms.thread_count)
     return sweep.memory_cell(f"memory/{arm}/model", Point(arm, arguments, labels), 1.5)
+
+
+def _model_labels(arms: Arms, arm: str, batch: int) -> Labels:
+    return {"arm": arm, "scope": "model", "tokens": arms.task.tokens, "batch": batch}
 
 
 def flops_cell(arms: Arms, arm: str) -> Cell:
@@ -230,12 +224,7 @@ def flops_cell(arms: Arms, arm: str) -> Cell:
 
     def work() -> list[Record]:
         counted = model_flops(arms.build(arm, 0), probe.task_inputs(arms.task, 1))
-        labels: dict[str, Label] = {
-            "arm": arm,
-            "scope": "model",
-            "tokens": arms.task.tokens,
-            "batch": 1,
-        }
+        labels = _model_labels(arms, arm, 1)
         return [Record("flops", float(counted.total), "FLOP", "modelled", labels)]
 
     return Cell(f"flops/{arm}", work, weight=0.2)
@@ -256,13 +245,7 @@ def energy_cell(arms: Arms, batch: int, seconds: float) -> Cell:
                     with EnergyMeter() as meter:
                         for _ in range(repeats):
                             call()
-                    labels: dict[str, Label] = {
-                        "arm": arm,
-                        "scope": "model",
-                        "tokens": arms.task.tokens,
-                        "batch": batch,
-                        "round": number,
-                    }
+                    labels = {**_model_labels(arms, arm, batch), "round": number}
                     per = float(repeats * batch)
                     found += _energy_records("energy_j", meter.energy, labels, per)
         return found

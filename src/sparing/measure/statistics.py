@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sparing.core.errors import UsageError
+from sparing.core.record import Label, Obtained, Record
 
 Interval = tuple[float, float]
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
@@ -53,6 +54,17 @@ class Difference:
     value: float
     interval: Interval | None
     count: int
+
+
+def as_record(
+    name: str,
+    estimate: Ratio | Difference,
+    unit: str,
+    labels: dict[str, Label],
+    obtained: Obtained = "measured",
+) -> Record:
+    """An estimate as a record, with its interval and the number of pairs."""
+    return Record(name, estimate.value, unit, obtained, labels, estimate.interval, estimate.count)
 
 
 def geometric_mean_ratio(

@@ -35,7 +35,7 @@ class Prose:
         """The text of this key with the values in the place of its braces."""
         return self.texts[key].format(**values)
 
-    def pairs(self, key: str) -> list[tuple[str, str]]:
+    def pairs(self, key: str, **values: object) -> list[tuple[str, str]]:
         """A word and what it means for each paragraph ``word: meaning`` of a text."""
-        parts = (part.partition(": ") for part in self(key).split("\n\n"))
+        parts = (part.partition(": ") for part in self(key, **values).split("\n\n"))
         return [(word, meaning) for word, _, meaning in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from huggingface_hub.repocard import metadata_load
@@ -17,6 +17,8 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Run, machines_of
 from sparing.layers.plan import Plan
 from sparing.models import names
+from sparing.report.estimates import interval_text
+from sparing.report.prose import Prose
 from sparing.slim.engines import has_onnx
 from sparing.slim.state import Form
 from sparing.slim.steps import OURS, Steps
@@ -43,6 +45,8 @@ from sparing.export.folder import open_chain
 chain = open_chain(Path("model/onnx-int8"))
 logits, segments = chain(inputs)  # the tokenizer's tensors, by name
 ```"""
+Row = tuple[str, ...]
+prose = Prose("sparing.slim")
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 PIPELINES = {"tokens": "text-classification", "image": "image-classification"}
@@ -58,9 +62,8 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
     blocks = [
         f"---\n{_head(table, task, form, source)}\n---",
         f"# {model} on {task.name}, made faster",
-        f"Made by sparing from {model}: heads and neurons were ordered by importance, then the "
-        f"model was distilled. {_plan_words(form.plan, task.classes)}",
-        *_warning(form),
+        prose("made", model=model, plan=form.plan, exits=_exits(form.plan, task.classes)),
+        *([] if form.good else [prose("not-good")]),
         *_scores(table),
         *_speeds(table, run, steps.engines.thread_count),
         "## How often answers change",
@@ -123,11 +126,6 @@ def _license(source: str) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
-def _plan_words(plan: Plan, classes: int) -> str:
-    layers = f"{plan.layers} layers of {plan.heads[0]} heads and {plan.neurons[0]} neurons"
-    return f"It runs {layers}; {_exits(plan, classes)}."
-
-
 def _exits(plan: Plan, classes: int) -> str:
     if not plan.stops:
         return "all inputs run all of them"
@@ -138,35 +136,26 @@ def _exits(plan: Plan, classes: int) -> str:
     return f"an input exits after layer {layers} when its {sure} is above {plan.threshold:g}"
 
 
-def _warning(form: Form) -> list[str]:
-    if form.good:
-        return []
-    return [
-        "**Keep the dense model.** No candidate kept the accuracy floor on the inputs that plans "
-        "are chosen on; this one came nearest."
-    ]
-
-
 def _scores(table: RecordTable) -> Iterator[str]:
     """Every arm's score on the whole test split; nothing before it was evaluated there."""
     scores = table.all("whole_score", judged=True)
     if not scores:
         return
     yield f"## Scores on all {scores[0].count:,} test inputs"
-    rows = [
-        f"| model | {scores[0].labels['metric']} | difference to dense, percentage points "
-        "(90 % interval) |",
-        "| --- | --- | --- |",
-    ]
-    for score in scores:
-        arm = score.labels["arm"]
-        gap = table.find("whole_difference", judged=True, arm=arm)
-        words = "" if gap is None or gap.value is None else f"{100 * gap.value:+.1f}"
-        if gap is not None and gap.interval is not None:
-            low, high = (100 * end for end in gap.interval)
-            words += f" ({low:+.1f} to {high:+.1f})"
-        rows.append(f"| {arm} | {score.value:.4f} | {words} |")
-    yield "\n".join(rows)
+    heads = ("model", str(scores[0].labels["metric"]), prose("difference"))
+    yield _table(heads, [_score_row(table, score) for score in scores])
+
+
+def _score_row(table: RecordTable, score: Record) -> Row:
+    arm = str(score.labels["arm"])
+    gap = table.find("whole_difference", judged=True, arm=arm)
+    words = interval_text(gap, lambda value: f"{100 * value:+.1f}") if gap else ""
+    return arm, f"{score.value:.4f}", words
+
+
+def _table(heads: Row, rows: Sequence[Row]) -> str:
+    lines = (heads, ("---",) * len(heads), *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _speeds(table: RecordTable, run: Run, threads: int) -> Iterator[str]:
@@ -177,30 +166,25 @@ def _speeds(table: RecordTable, run: Run, threads: int) -> Iterator[str]:
         together = [m for m in means if (m.cell, m.labels["batch"]) == (cell, batch)]
         int8 = all(str(mean.labels["arm"]).endswith("int8") for mean in together)
         yield f"## Speed{' in INT8' if int8 else ''}, batch {batch}"
-        rows = [
-            "| model | engine | milliseconds | speed over the fastest dense float32 form "
-            "(95 % interval) |",
-            "| --- | --- | --- | --- |",
-            *(_speed_row(table, mean) for mean in together),
-        ]
-        yield "\n".join(rows)
+        heads = ("model", "engine", "milliseconds", prose("speed"))
+        yield _table(heads, [_speed_row(table, mean) for mean in together])
         machine = machines.get(together[0].machine) or run.config["machine"]
         busy = table.disturbance(together[0])
-        yield (
-            f"Processor: {machine.get('cpu') or 'unknown'}; threads: {threads}; "
-            f"{together[0].count:,} batches of test inputs, in turns; commit "
-            f"{run.config['commit']}.{f' The machine was busy: {busy}.' if busy else ''}"
+        yield prose(
+            "timed",
+            cpu=machine.get("cpu") or "unknown",
+            threads=threads,
+            count=together[0].count,
+            commit=run.config["commit"],
+            busy=f" The machine was busy: {busy}." if busy else "",
         )
 
 
-def _speed_row(table: RecordTable, mean: Record) -> str:
-    arm, engine, batch = (mean.labels[name] for name in ("arm", "engine", "batch"))
-    speed = table.find("speed_up", arm=arm, engine=engine, batch=batch)
-    factor = "1" if speed is None else f"{speed.value:.2f}"
-    if speed is not None and speed.interval is not None:
-        low, high = speed.interval
-        factor += f" ({low:.2f} to {high:.2f})"
-    return f"| {arm} | {engine} | {mean.value:.3g} | {factor} |"
+def _speed_row(table: RecordTable, mean: Record) -> Row:
+    labels = {name: mean.labels[name] for name in ("arm", "engine", "batch")}
+    speed = table.find("speed_up", **labels)
+    factor = interval_text(speed, "{:.2f}".format) if speed else "1"
+    return str(labels["arm"]), str(labels["engine"]), f"{mean.value:.3g}", factor
 
 
 def _guarantee(bound: Record) -> str:
@@ -210,13 +194,14 @@ def _guarantee(bound: Record) -> str:
     """
     kept = bool(bound.labels.get("kept"))
     at_most = float(str(bound.labels["epsilon"])) if kept else rounded_up(bound.value or 0.0, 3)
-    rate = f"{100 * at_most:g}%"
     which = ", which its threshold was chosen on," if kept else ""
-    return (
-        f"With confidence {1 - float(str(bound.labels['delta'])):g} at most {rate} of inputs like "
-        f"those of the task are answered otherwise than by the dense model "
-        f"({bound.labels['disagreements']} of {bound.count} held-out inputs{which} were)."
-    )
+    return _bound("bound", bound, rate=f"{100 * at_most:g}%", which=which)
+
+
+def _bound(key: str, bound: Record, **values: object) -> str:
+    """A text about a bound, with its confidence and what it rests on."""
+    sure, seen = f"{1 - float(str(bound.labels['delta'])):g}", bound.labels["disagreements"]
+    return prose(key, sure=sure, seen=seen, count=bound.count, **values)
 
 
 def _int8_guarantee(table: RecordTable) -> Iterator[str]:
@@ -229,12 +214,8 @@ def _int8_guarantee(table: RecordTable) -> Iterator[str]:
     short = "" if trial.labels.get("good") else " It loses more than the floor allows."
     float32 = table.find("disagreement_bound", kept=True)
     seen = ", which its threshold was chosen on in float32," if float32 else ""
-    yield (
-        f"`onnx-int8` is the same plan in INT8 for ONNX Runtime ({trial.labels['settings']}"
-        f"{trained}).{short} With confidence {1 - float(str(bound.labels['delta'])):g} at most "
-        f"{rounded_up(bound.value, 3):.1%} of inputs, one at a time, are answered otherwise than "
-        f"by the dense model ({bound.labels['disagreements']} of {bound.count}{seen} were)."
-    )
+    settings, rate = f"{trial.labels['settings']}{trained}", f"{rounded_up(bound.value, 3):.1%}"
+    yield _bound("int8-bound", bound, settings=settings, short=short, rate=rate, which=seen)
 
 
 def _inputs(task: Task) -> str:

@@ -1,1 +1,5 @@
 """The page of a comparison."""
+
+from sparing.report.prose import Prose
+
+prose = Prose(__name__)

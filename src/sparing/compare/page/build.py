@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sparing.compare.page import content
-from sparing.compare.page.figures import plots
-from sparing.compare.page.results import Results
+from sparing.compare.page import content, prose
+from sparing.compare.page.figures import crossover, memory
+from sparing.compare.page.learning import learning
+from sparing.compare.page.lineup import Lineup, lineup
+from sparing.compare.page.pareto import pareto
 from sparing.compare.page.tables import table_columns, table_rows
 from sparing.compare.page.verdict import decide
-from sparing.compare.page.words import words
-from sparing.core.record import Record
-from sparing.report.cells import Column, Failed, Row
 from sparing.report.facts import dense_name, facts
 from sparing.report.figures.drawing import Plot
 from sparing.report.page import Page
 from sparing.report.rendering import part_html
-from sparing.report.run import Config, Run
+from sparing.report.run import Run
 from sparing.report.sections import (
     Comparison,
     Listing,
@@ -28,75 +25,64 @@ from sparing.report.sections import (
     figure,
 )
 
-_SHARES = ("Tokens", "Attention's share of the time", "Largest gain")
-_SHARE_WORDS = (
-    "Attention's share is the part of the whole {dense} model's time that its attention core takes "
-    "at that length; the largest gain is what the whole model would win if attention cost nothing."
-)
+SHARES = ("Tokens", "Attention's share of the time", "Largest gain")
 
 
 def build(run: Run) -> Page:
     """The page of a run of ``compare``."""
-    results = Results(run.records, run.config)
-    crossover, pareto, memory, learning = plots(results)
-    decided = decide(run.records, run.config, run.failed)
+    arms, verdict = lineup(run), decide(run)
+    across, up, sizes, curves = plots(run, arms)
     return Page(
         run,
         "which attention to use",
-        content.headline(results),
-        Verdict(decided.lead, decided.because, (decided.second,)),
-        content.notices(run, results),
+        content.headline(run),
+        Verdict(verdict.lead, verdict.because, (verdict.second,)),
+        content.notices(run),
         [
-            _crossover(results, crossover),
-            _table(run, results),
-            Pair((figure(pareto), figure(memory))),
-            figure(learning),
-            *content.blocks(run, results),
+            _crossover(run, across),
+            _table(run, arms),
+            Pair((figure(up), figure(sizes))),
+            figure(curves),
+            *content.blocks(run),
         ],
         facts(run),
-        words(dense_name(run.config)),
-        {arm: results.position(arm) for arm in (results.baseline, *results.arms)},
-        results.grey,
+        prose.pairs("words", dense=dense_name(run.config)),
+        arms.positions,
+        arms.grey,
     )
 
 
-def _crossover(results: Results, plot: Plot) -> Section:
+def plots(run: Run, arms: Lineup) -> list[Plot]:
+    """All plots of a run, the crossover first; each says so when its records are missing."""
+    return [crossover(run, arms), pareto(run, arms), memory(run, arms), learning(run, arms)]
+
+
+def _crossover(run: Run, plot: Plot) -> Section:
     """From which lengths on arms are faster, and what that could give at most."""
-    shares = content.shares(results)
-    explain = _SHARE_WORDS.format(dense=dense_name(results.config)) if shares else ""
-    return figure(
-        plot,
-        Table(_SHARES, shares, style="shares"),
-        Text(explain),
-        Listing(content.crossings(results)),
-    )
+    shares = content.shares(run)
+    explain = prose("shares", dense=dense_name(run.config)) if shares else ""
+    table = Table(SHARES, shares, style="shares")
+    return figure(plot, table, Text(explain), Listing(content.crossings(run)))
 
 
-def _table(run: Run, results: Results) -> Section:
+def _table(run: Run, arms: Lineup) -> Section:
     """All arms; where lines cross stands as a list beside their plot."""
-    columns = table_columns(run.records, run.config)
-    rows = table_rows(run.records, run.config, run.failed)
     title = f"All arms, against {dense_name(run.config)}"
-    parts = (
-        Text(content.table_words(results)),
-        _comparison(columns, rows, without="crossover"),
-    )
+    parts = (Text(content.table_words(arms)), _comparison(run, arms, without="crossover"))
     return Section("table", title, parts)
 
 
-def table_html(records: Sequence[Record], config: Config, failed: Failed = ()) -> str:
+def table_html(run: Run) -> str:
     """The comparison table alone, as the notebook form of a result; every text is escaped."""
-    rows = table_rows(records, config, failed)
-    return part_html(_comparison(table_columns(records, config), rows, signs=False))
+    return part_html(_comparison(run, lineup(run), signs=False))
 
 
-def _comparison(
-    columns: Sequence[Column], rows: Sequence[Row], *, without: str = "", signs: bool = True
-) -> Comparison:
-    kept, caption = content.caption([column for column in columns if column.key != without])
-    return Comparison(kept, rows, caption, signs=signs)
+def _comparison(run: Run, arms: Lineup, *, without: str = "", signs: bool = True) -> Comparison:
+    columns = [column for column in table_columns(run) if column.key != without]
+    kept, caption = content.caption(columns)
+    return Comparison(kept, table_rows(run, arms), caption, signs=signs)
 
 
 def answer(run: Run) -> str:
     """Which attention to use, in one sentence: the first of the page."""
-    return decide(run.records, run.config, run.failed).first
+    return decide(run).first

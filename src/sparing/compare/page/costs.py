@@ -5,76 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparing.compare.page.missing import missing_cell
-from sparing.compare.page.results import Results, Setting
-from sparing.core.record import Label
+from sparing.compare.page.lookups import Setting, arm_failed, setting
+from sparing.core.record import Label, Record
 from sparing.report import wording
-from sparing.report.cells import Cell, Failed, Tone
+from sparing.report.cells import Cell, Tone
+from sparing.report.run import Run
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A cost that is shown as a ratio to the baseline."""
+    """A cost that is shown as a ratio to the baseline, with the words for less and for more."""
 
     key: str
     title: str
     name: str
     ratio_name: str
-    below: str
-    above: str
+    words: tuple[str, str]
     show: Callable[[float], str]
-    sized: bool = True
+
+    @property
+    def sized(self) -> bool:
+        """Whether it is taken at a size, not over a whole training."""
+        return not self.key.startswith("train")
 
 
+FASTER, LESS = ("faster", "slower"), ("less", "more")
+SECONDS, JOULES = wording.duration, wording.energy
 QUANTITIES = (
+    Quantity("latency", "Latency", "latency_ms", "latency_ratio", FASTER, wording.latency),
+    Quantity("train_time", "Training time", "train_time_s", "train_time_ratio", FASTER, SECONDS),
+    Quantity("memory", "Peak memory", "peak_bytes", "peak_ratio", LESS, wording.size_of_bytes),
+    Quantity("flops", "Arithmetic", "flops", "flops_ratio", LESS, wording.flops),
+    Quantity("energy", "Inference energy", "energy_j", "energy_ratio", LESS, JOULES),
     Quantity(
-        "latency", "Latency", "latency_ms", "latency_ratio", "faster", "slower", wording.latency
-    ),
-    Quantity(
-        "train_time",
-        "Training time",
-        "train_time_s",
-        "train_time_ratio",
-        "faster",
-        "slower",
-        wording.duration,
-        sized=False,
-    ),
-    Quantity(
-        "memory", "Peak memory", "peak_bytes", "peak_ratio", "less", "more", wording.size_of_bytes
-    ),
-    Quantity("flops", "Arithmetic", "flops", "flops_ratio", "less", "more", wording.flops),
-    Quantity(
-        "energy", "Inference energy", "energy_j", "energy_ratio", "less", "more", wording.energy
-    ),
-    Quantity(
-        "train_energy",
-        "Training energy",
-        "train_energy_j",
-        "train_energy_ratio",
-        "less",
-        "more",
-        wording.energy,
-        sized=False,
+        "train_energy", "Training energy", "train_energy_j", "train_energy_ratio", LESS, JOULES
     ),
 )
-
-
-def setting_words(setting: Setting) -> str:
-    """A size in words."""
-    scope = "whole model" if setting.scope == "model" else "attention core alone"
-    return f"{scope}, {wording.length(setting.tokens)}, batch {setting.batch}"
-
-
-def quantity_note(results: Results, quantity: Quantity) -> str:
-    """At which size a column's numbers were taken."""
-    if not quantity.sized:
-        return "a whole run, mean over seeds"
-    setting = _setting(results, quantity)
-    if setting is None:
-        return ""
-    per = ", for one example" if quantity.name == "energy_j" else ""
-    return setting_words(setting) + per
 
 
 @dataclass(frozen=True)
@@ -86,126 +52,138 @@ class _Part:
     obtained: str
 
 
-@dataclass(frozen=True)
-class _Ratio:
-    """A ratio to the baseline; ``component`` is the part that it speaks of, if it has any."""
-
-    value: float
-    interval: tuple[float, float] | None
-    obtained: str
-    component: Label = None
-    disturbance: str = ""
+def setting_words(size: Setting) -> str:
+    """A size in words."""
+    scope = "whole model" if size.scope == "model" else "attention core alone"
+    return f"{scope}, {wording.length(size.tokens)}, batch {size.batch}"
 
 
-def cost_cell(results: Results, arm: str, quantity: Quantity, failed: Failed) -> Cell:
+def quantity_note(run: Run, quantity: Quantity) -> str:
+    """At which size a column's numbers were taken."""
+    if not quantity.sized:
+        return "a whole run, mean over seeds"
+    size = _setting(run, quantity)
+    if size is None:
+        return ""
+    return setting_words(size) + (", for one example" if quantity.name == "energy_j" else "")
+
+
+def missing_cell(run: Run, arm: str, *names: str) -> Cell:
+    """An empty cell that says why: the record's own reason, a failure, or not reached."""
+    empty = next((r for name in names if (r := run.table.empty(name, arm=arm))), None)
+    if empty is not None:
+        reason = str(empty.labels.get("reason") or "the measurement gave no number")
+    elif arm_failed(run, arm):
+        reason = "failed, see below"
+    else:
+        reached = any(run.table.all(name) for name in names)
+        reason = "not reached yet" if reached else "not part of this run so far"
+    return Cell("not measured", (reason,), "missing")
+
+
+def cost_cell(run: Run, arm: str, quantity: Quantity) -> Cell:
     """One cost of one arm; the baseline shows the quantity itself.
 
     An energy of several components shows the ratio of the one that is largest in the baseline,
     named, and lists them all: their sum would mix what was obtained in different ways.
     """
-    parts = _parts(results, arm, quantity)
+    parts = _parts(run, arm, quantity)
     sizes = _sizes(quantity, parts)
     obtained = " and ".join(sorted({part.obtained for part in parts}))
-    if arm == results.baseline:
+    if arm == run.config["baseline"]:
         if not parts:
-            return missing_cell(results, arm, failed, quantity.name)
-        return Cell(sizes[0][0], _baseline_notes(sizes), "neutral", 1.0, obtained=obtained)
-    ratio = _ratio(results, arm, quantity, parts)
-    if ratio is None:
-        return missing_cell(results, arm, failed, quantity.ratio_name, quantity.name)
-    text, tone = _ratio_text(ratio, quantity)
-    exact = quantity.key == "flops" or text == "the same"
-    spread = wording.ratio_interval(ratio.interval) if ratio.interval else ""
-    spread = spread or ("" if exact else "no interval")
-    if ratio.component is not None and len(parts) > 1:
-        spread = f"{ratio.component}: {spread}" if spread else f"{ratio.component} alone"
+            return missing_cell(run, arm, quantity.name)
+        notes = (*sizes[0][1:], *(", ".join(size) for size in sizes[1:]))
+        return Cell(sizes[0][0], notes, "neutral", 1.0, obtained=obtained)
+    ratio = _ratio(run, arm, quantity, parts)
+    if ratio is None or ratio.value is None:
+        return missing_cell(run, arm, quantity.ratio_name, quantity.name)
+    text, tone = _ratio_text(run, ratio, ratio.value, quantity)
+    exact = quantity.key == "flops" or text == wording.SAME
+    spread = "" if exact else "no interval"
+    if ratio.interval:
+        spread = wording.ratio_interval(ratio.interval)
+    component = ratio.labels.get("component")
+    if component is not None and len(parts) > 1:
+        spread = f"{component}: {spread}" if spread else f"{component} alone"
     notes = tuple(note for note in (spread, *(", ".join(size) for size in sizes)) if note)
     return Cell(text, notes, tone, ratio.value, ratio.interval, obtained or ratio.obtained)
 
 
 def _sizes(quantity: Quantity, parts: list[_Part]) -> list[tuple[str, ...]]:
-    """Each part as its number and, where it must be said, how it was obtained."""
-    found = []
+    """Each part as its number and, where it must be said, how it was obtained.
+
+    That is always said for energy, elsewhere where it was not measured.
+    """
+    sizes = []
     for part in parts:
         named = f"{part.component} " if len(parts) > 1 else ""
-        how = (part.obtained,) if _must_say(quantity, part.obtained) else ()
-        found.append((named + quantity.show(part.value), *how))
-    return found
+        said = quantity.name.endswith("energy_j") or part.obtained != "measured"
+        sizes.append((named + quantity.show(part.value), *([part.obtained] if said else [])))
+    return sizes
 
 
-def _baseline_notes(sizes: list[tuple[str, ...]]) -> tuple[str, ...]:
-    return (*sizes[0][1:], *(", ".join(size) for size in sizes[1:]))
+def _setting(run: Run, quantity: Quantity) -> Setting | None:
+    return setting(run, quantity.ratio_name, quantity.name)
 
 
-def _must_say(quantity: Quantity, obtained: str) -> bool:
-    """How a number was obtained is always said for energy, elsewhere where it was not measured."""
-    return quantity.name.endswith("energy_j") or obtained != "measured"
+def _labels(run: Run, quantity: Quantity) -> dict[str, Label] | None:
+    """The labels of a quantity at the size that is shown, None where there is no such size."""
+    size = _setting(run, quantity) if quantity.sized else None
+    if size is None:
+        return None if quantity.sized else {}
+    return size.labels()
 
 
-def _setting(results: Results, quantity: Quantity) -> Setting | None:
-    return results.setting(quantity.ratio_name, quantity.name)
-
-
-def _parts(results: Results, arm: str, quantity: Quantity) -> list[_Part]:
+def _parts(run: Run, arm: str, quantity: Quantity) -> list[_Part]:
     """The quantity by component, the one that is largest in the baseline first."""
-    labels: dict[str, Label] = {}
-    if quantity.sized:
-        setting = _setting(results, quantity)
-        if setting is None:
-            return []
-        labels = setting.labels()
+    labels = _labels(run, quantity)
+    if labels is None:
+        return []
     if quantity.name == "latency_ms":
         labels["statistic"] = "p50"
-    by_component: dict[Label, list[float]] = {}
-    obtained: dict[Label, set[str]] = {}
-    for record in results.all(quantity.name, arm=arm, **labels):
-        component = record.labels.get("component")
-        by_component.setdefault(component, []).append(float(record.value or 0.0))
-        obtained.setdefault(component, set()).add(record.obtained)
+    by_component: dict[Label, list[Record]] = {}
+    for record in run.table.all(quantity.name, arm=arm, **labels):
+        by_component.setdefault(record.labels.get("component"), []).append(record)
     parts = [
-        _Part(component, sum(values) / len(values), " and ".join(sorted(obtained[component])))
-        for component, values in by_component.items()
-    ]
-    if len(parts) < 2:
-        return parts
-    if arm == results.baseline:
-        return sorted(parts, key=lambda part: -part.value)
-    order = [part.component for part in _parts(results, results.baseline, quantity)]
-    known = [part for part in parts if part.component in order]
-    return [
-        *sorted(known, key=lambda part: order.index(part.component)),
-        *(part for part in parts if part.component not in order),
-    ]
-
-
-def _ratio(results: Results, arm: str, quantity: Quantity, parts: list[_Part]) -> _Ratio | None:
-    """The recorded ratio; before it is recorded, the ratio of the two values, without interval."""
-    setting = _setting(results, quantity)
-    labels = setting.labels() if quantity.sized and setting else {}
-    component = parts[0].component if parts else None
-    if component is not None:
-        labels["component"] = component
-    found = results.find(quantity.ratio_name, arm=arm, **labels)
-    if found is None and component is not None:
-        found = results.find(
-            quantity.ratio_name, arm=arm, **{k: v for k, v in labels.items() if k != "component"}
+        _Part(
+            component,
+            sum(float(record.value or 0.0) for record in records) / len(records),
+            " and ".join(sorted({record.obtained for record in records})),
         )
-    if found is not None and found.value is not None:
-        component, busy = found.labels.get("component"), results.disturbance(found)
-        return _Ratio(found.value, found.interval, found.obtained, component, busy)
-    against = {p.component: p.value for p in _parts(results, results.baseline, quantity)}
-    if not parts or against.get(component, 0.0) <= 0:
+        for component, records in by_component.items()
+    ]
+    baseline = run.config["baseline"]
+    if len(parts) < 2 or arm == baseline:
+        return sorted(parts, key=lambda part: -part.value)
+    order = [part.component for part in _parts(run, baseline, quantity)]
+    order += [part.component for part in parts if part.component not in order]
+    return sorted(parts, key=lambda part: order.index(part.component))
+
+
+def _ratio(run: Run, arm: str, quantity: Quantity, parts: list[_Part]) -> Record | None:
+    """The recorded ratio; before it is recorded, the ratio of the two values, without interval."""
+    labels: dict[str, Label] = {"arm": arm, **(_labels(run, quantity) or {})}
+    component = parts[0].component if parts else None
+    named = {**labels, "component": component} if component is not None else labels
+    record = run.table.find(quantity.ratio_name, **named)
+    record = record or run.table.find(quantity.ratio_name, **labels)
+    if record is not None:
+        return record
+    baseline = _parts(run, run.config["baseline"], quantity)
+    against = {part.component: part.value for part in baseline}.get(component, 0.0)
+    if not parts or against <= 0:
         return None
-    return _Ratio(parts[0].value / against[component], None, parts[0].obtained, component)
+    value = parts[0].value / against
+    return Record(quantity.ratio_name, value, "ratio", "measured", {"component": component})
 
 
-def _ratio_text(ratio: _Ratio, quantity: Quantity) -> tuple[str, Tone]:
+def _ratio_text(run: Run, ratio: Record, value: float, quantity: Quantity) -> tuple[str, Tone]:
     """A ratio in words; an interval around 1 is no difference that could be claimed."""
-    if ratio.disturbance:
+    if run.table.disturbance(ratio):
         return "not decided: the machine was busy", "neutral"
     if ratio.interval is not None and ratio.interval[0] < 1 < ratio.interval[1]:
         return "no clear difference", "neutral"
-    text = wording.ratio(ratio.value, quantity.below, quantity.above)
-    if text == "the same":
-        return text, "neutral"
-    return text, "gain" if ratio.value < 1 else "loss"
+    text = wording.ratio(value, *quantity.words)
+    tone: Tone = "neutral" if text == wording.SAME else "gain" if value < 1 else "loss"
+    return text, tone

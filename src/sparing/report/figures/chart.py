@@ -18,7 +18,7 @@ from matplotlib.ticker import (
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.figures.drawing import Plot, Sheet, key_column
+from sparing.report.figures.drawing import Number, Plot, Sheet, key_column
 from sparing.report.figures.palette import Look, marker
 
 BEFORE_ONE = 0.7
@@ -27,6 +27,7 @@ BEFORE_ONE = 0.7
 Interval = tuple[float, float] | None
 Point = tuple[float, float, Interval]
 Lines = Mapping[str, Sequence[Point]]
+Margins = tuple[Number, Number, Number, Number]
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,20 @@ def lines_of(
 
 @dataclass(frozen=True)
 class Frame:
-    """What surrounds a chart: the words on both axes and the heights of its two forms in pixels.
+    """What surrounds a chart: the words on both axes, and the sizes of its two forms in pixels.
 
-    ``label`` is under the horizontal axis, ``caption`` above the vertical one.
+    ``label`` is under the horizontal axis, ``caption`` above the vertical one. ``margins`` and
+    ``narrow_margins`` are those to the left, above, to the right and below; without ``margins`` the
+    signs of all names stand in a column to the right.
     """
 
     label: str
     caption: str
     height: int = 420
     narrow_height: int = 320
-    left: int = 56
+    width: int = 1060
+    margins: Margins | None = None
+    narrow_margins: Margins = (56, 38, 14, 50)
 
 
 def chart(
@@ -136,28 +141,37 @@ def chart(
     """A plot of named series, with their signs beside it where it is wide.
 
     ``paint`` draws on the axes and sets their limits and ticks; ``positions`` give names their
-    signs and colours.
+    signs and colours. In a key column names go by position, else they stay in their order.
     """
-    ordered = tuple(sorted(names, key=lambda each: (positions[each], each)))
+    ordered = tuple(names)
+    if frame.margins is None:
+        ordered = tuple(sorted(names, key=lambda name: (positions[name], name)))
+    # a long name takes about 7 pixels a letter
+    beside = max(190, 46 + 7 * max(map(len, ordered), default=0))
+    margins = frame.margins or (frame.narrow_margins[0], 38, beside, 50)
 
     def draw(look: Look, narrow: bool) -> Figure:
-        sheet = (
-            Sheet(350, frame.narrow_height, look, True)
-            if narrow
-            else Sheet(1060, frame.height, look)
-        )
+        size = (350, frame.narrow_height) if narrow else (frame.width, frame.height)
+        sheet = Sheet(*size, look, narrow)
         figure = sheet.figure()
-        # a long name takes about 7 pixels a letter
-        beside = max(190, 46 + 7 * max(map(len, ordered), default=0))
-        axes = sheet.axes(figure, frame.left, 38, 14 if narrow else beside, 50)
-        paint(sheet, axes)
-        sheet.caption(axes, frame.caption)
+        left, top, right, bottom = frame.narrow_margins if narrow else margins
+        axes = sheet.axes(figure, left, top, right, bottom)
+        sheet.caption(axes, frame.caption, top - 26)
         axes.set_xlabel(frame.label, fontsize=sheet.text, color=look.muted, labelpad=6)
-        if not narrow:
+        paint(sheet, axes)
+        if not narrow and frame.margins is None:
             key_column(sheet, axes, ordered, positions)
         return figure
 
     return Plot(name, title, description, draw, ordered)
+
+
+def label_axes(axes: Axes, across: str, up: str, across_steps: int, up_steps: int) -> None:
+    """Numbers on both axes in these forms, such as ``{x:g} %``, at most so many steps of them."""
+    axes.xaxis.set_major_formatter(across)
+    axes.yaxis.set_major_formatter(up)
+    axes.locator_params(axis="x", nbins=across_steps)
+    axes.locator_params(axis="y", nbins=up_steps)
 
 
 def lines_plot(

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -68,19 +69,29 @@ class Sheet:
         )
         return axes
 
+    def write(
+        self,
+        axes: Axes,
+        text: str,
+        at: tuple[Number, Number],
+        shift: tuple[Number, Number] = (0, 0),
+        coords: str | tuple[str, str] = "data",
+        **style: Any,
+    ) -> None:
+        """A text so many pixels from a point of the axes, as it is; ink unless styled."""
+        usual: dict[str, Any] = {"fontsize": self.text, "color": self.look.ink, "parse_math": False}
+        usual |= {"xycoords": coords, "textcoords": "offset points", "annotation_clip": False}
+        axes.annotate(text, xy=at, xytext=shift, **usual | style)
+
     def caption(self, axes: Axes, text: str, rise: Number = 12) -> None:
         """What the vertical axis shows, written flat so many pixels above it."""
-        axes.annotate(
-            text,
-            xy=(0, 1),
-            xycoords="axes fraction",
-            xytext=(0, rise),
-            textcoords="offset points",
-            fontsize=self.text,
-            color=self.look.muted,
-            parse_math=False,
-            annotation_clip=False,
-        )
+        self.write(axes, text, (0, 1), (0, rise), "axes fraction", color=self.look.muted)
+
+    def level(self, axes: Axes, height: Number, text: str, rise: Number) -> None:
+        """A dashed line to compare with, its name at its right end so many pixels above it."""
+        axes.axhline(height, color=self.look.muted, lw=1, linestyle=(0, (4, 4)), zorder=1)
+        style = {"color": self.look.muted, "fontsize": self.text - 1, "ha": "right"}
+        self.write(axes, text, (1, height), (-2, rise), ("axes fraction", "data"), **style)
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,11 @@ class Plot:
     draw: Draw | None
     legend: tuple[str, ...] = ()
     missing: str = ""
+
+
+def no_plot(name: str, title: str, missing: str) -> Plot:
+    """What stands for a plot of which nothing can be drawn yet, and why."""
+    return Plot(name, title, "", None, missing=missing)
 
 
 @contextmanager
@@ -228,6 +244,38 @@ def free_place(
         if inside and not any(_overlap(box, other) for other in taken):
             return left, bottom
     return None
+
+
+def name_points(
+    sheet: Sheet,
+    axes: Axes,
+    named: Sequence[tuple[float, float, str]],
+    room: Number = 6,
+    lines: Sequence[Box] = (),
+) -> None:
+    """Texts beside their points where they find room, off the lines if they can.
+
+    ``room`` is half of what a point's sign takes, in pixels.
+    """
+    centres = [axes.transData.transform((x, y)) for x, y, _ in named]
+    taken: list[Box] = [(x - room, y - room, x + room, y + room) for x, y in centres]
+    edge = axes.get_window_extent()
+    bounds = (edge.x0, edge.y0, edge.x1 + 10, edge.y1)
+    for (_, _, text), (x, y) in zip(named, centres, strict=True):
+        size = (0.62 * sheet.text * len(text), sheet.text * 1.25)
+        point = (float(x), float(y))
+        free = free_place(point, size, [*taken, *lines], bounds)
+        free = free or free_place(point, size, taken, bounds)
+        if free is None:
+            continue
+        left, bottom = free
+        right = left + size[0]
+        taken.append((left, bottom, right, bottom + size[1]))
+        across, side = (left, "left") if left > x else (right, "right")
+        if left < x < right:
+            across, side = point[0], "center"
+        at = (across, bottom + size[1] / 2)
+        sheet.write(axes, text, at, coords="figure points", ha=side, va="center_baseline")
 
 
 def _overlap(one: Box, other: Box) -> bool:

@@ -7,34 +7,17 @@ from pathlib import Path
 from sparing.report import blocks
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.sections import (
-    Comparison,
-    Pair,
-    Part,
-    Section,
-    Table,
-    Text,
-    figure,
-)
-from sparing.slim.page import content
+from sparing.report.sections import Comparison, Pair, Part, Section, Table, Text, figure
+from sparing.slim.page import content, prose
 from sparing.slim.page.controls import control_blocks
-from sparing.slim.page.cuts import cut_heads, cut_layers, cut_words, front_block, leaving_words
+from sparing.slim.page.cuts import cut_heads, cut_rows, cut_words, front_block
 from sparing.slim.page.figures import chip_positions, frontier, widths
-from sparing.slim.page.forms import (
-    form_columns,
-    form_name,
-    form_position,
-    form_rows,
-    form_words,
-)
+from sparing.slim.page.forms import form_columns, form_positions, form_rows, form_words
 from sparing.slim.page.int8 import int8_blocks
-from sparing.slim.page.measured import measured_block, measured_plot
-from sparing.slim.page.results import SlimResults
-from sparing.slim.page.trials import trials
+from sparing.slim.page.timed import measured_block, measured_plot, trials_plot
 from sparing.slim.page.use import use_blocks, verdict
 
-_STYLE = Path(__file__).with_name("slim.css")
-_NOT_SAVED = "No model was saved: the run did not come to its end."
+STYLE = Path(__file__).with_name("slim.css")
 
 
 def build(run: Run) -> Page:
@@ -42,60 +25,51 @@ def build(run: Run) -> Page:
 
     Raises ``DataError`` where a record is damaged.
     """
-    results = SlimResults(run)
-    signs = {form_name(form): form_position(form) for form in results.forms}
     return Page(
         run,
         "a slimmed model",
-        content.headline(results),
-        verdict(results),
-        content.notices(results),
-        _sections(results),
-        content.facts(results),
-        content.words(),
-        chip_positions(results) | signs,
-        style=_STYLE.read_text(encoding="utf-8"),
+        content.headline(run),
+        verdict(run),
+        content.notices(run),
+        _sections(run),
+        content.facts(run),
+        prose.pairs("words"),
+        chip_positions(run) | form_positions(run),
+        style=STYLE.read_text(encoding="utf-8"),
     )
 
 
-def _sections(results: SlimResults) -> list[Part]:
-    run, snippets = results.run, content.loading(results)
-    cuts = " ".join([*cut_words(results), leaving_words(results)])
-    forms = Comparison(form_columns(results), form_rows(results), head="Form")
+def _sections(run: Run) -> list[Part]:
+    cuts = (Text(cut_words(run)), Table(cut_heads(run), cut_rows(run), style="plain layers"))
+    forms = Comparison(form_columns(run), form_rows(run), head="Form")
     return [
-        *use_blocks(results),
-        Section("load", "How to load it", snippets or [Text(_NOT_SAVED)]),
-        *_figures(results),
-        Section("cuts", "What was cut where", (Text(cuts), _layers(results))),
-        Section("forms", "Every form, timed and scored", (Text(form_words(results)), forms)),
-        *measured_block(results),
-        *control_blocks(results),
-        *int8_blocks(results),
-        content.training(results),
-        content.goals(run),
+        *use_blocks(run),
+        Section("load", "How to load it", content.loading(run) or [Text(prose("not-saved"))]),
+        *_figures(run),
+        Section("cuts", "What was cut where", cuts),
+        Section("forms", "Every form, timed and scored", (Text(form_words(run)), forms)),
+        *measured_block(run),
+        *control_blocks(run),
+        *int8_blocks(run),
+        content.training(run),
+        blocks.goals_block(run, prose("goals")),
         *blocks.failed_blocks(run),
     ]
 
 
-def _figures(results: SlimResults) -> list[Part]:
+def _figures(run: Run) -> list[Part]:
     """The frontier with its table, then what was measured and tried where there is any."""
-    front, title = front_block(results), "The frontier as a table"
-    counted = f"{title}: {len(front.rows)} plans that no other beats"
-    table = Table(front.heads, front.rows, counted)
-    measured, plots = measured_plot(results), [widths(results), trials(results)]
+    front = front_block(run)
+    fold = f"{front.title}: {len(front.rows)} plans that no other beats"
+    measured, plots = measured_plot(run), [widths(run), trials_plot(run)]
     return [
-        figure(frontier(results), table),
+        figure(frontier(run), Table(front.heads, front.rows, fold)),
         *([Section("measured-front", "", (measured,))] if measured.draw else []),
         Pair([figure(plot) for plot in plots if plot.draw]),
     ]
 
 
-def _layers(results: SlimResults) -> Table:
-    rows = [(str(layer.number), *(layer.bars or ("never run",))) for layer in cut_layers(results)]
-    return Table(("Layer", *cut_heads(results)), rows, style="plain layers")
-
-
 def answer(run: Run) -> str:
     """What to do with the model, in one sentence: the first of the page."""
-    first = verdict(SlimResults(run))
+    first = verdict(run)
     return f"{first.lead}{first.because}"

@@ -1,70 +1,65 @@
-"""What adapting is worth beside a fixed model, and scores on the whole test split."""
+"""What adapting is worth beside a fixed model, scores on the whole test split, and memory."""
 
 from __future__ import annotations
 
 from sparing.core.record import Record
 from sparing.report import wording
 from sparing.report.blocks import Block
-from sparing.slim.page.results import DENSE, SlimResults, plan_of
+from sparing.report.run import Run
+from sparing.report.table import Column, table
+from sparing.slim.page import prose
+from sparing.slim.page.lookups import DENSE, batches, handed_on, plan_of
 from sparing.slim.page.wording import (
     NOT_DECIDED,
     Scale,
     engine_name,
     per_cent,
     range_of,
-    record_speed,
     scale_of,
     score_name,
-    speed_interval,
+    speed_columns,
 )
 
 
-def control_blocks(results: SlimResults) -> list[Block]:
-    """The fixed control where it was trained, and the whole split where it was answered."""
-    return [*_static(results), *_whole(results), *_memory(results)]
+def control_blocks(run: Run) -> list[Block]:
+    """The fixed control where it was trained, the whole split and memory where measured."""
+    return [*_static(run), *_whole(run), *_memory(run)]
 
 
-def _static(results: SlimResults) -> list[Block]:
+def _static(run: Run) -> list[Block]:
     """Ours against the fixed model, at every batch size."""
-    fixed = results.all.find("static_plan")
-    pairs = [
-        (batch, ratio, gap)
-        for batch in results.batches
-        if (ratio := results.all.find("static_speed_up", batch=batch))
-        and (gap := results.all.find("static_difference", batch=batch))
-    ]
+    fixed = run.table.find("static_plan")
+    ratios = [run.table.find("static_speed_up", batch=batch) for batch in batches(run)]
+    pairs = [(ratio, gap) for ratio in ratios if ratio and (gap := _gap(run, ratio))]
     if fixed is None or not pairs:
         return []
-    plan = plan_of(fixed)
-    explain = (
-        f"The control has {wording.count_of(plan.layers, 'layer')} of {range_of(plan.heads)} heads "
-        f"and {range_of(plan.neurons)} neurons for every input: the best fixed plan of the survey "
-        f"that takes about the chosen one's arithmetic, no more ({per_cent(fixed.value or 0.0)} of "
-        "dense), cut from the same dense model and distilled alone for as many steps. Positive is "
-        "in favour of adapting; differences have their 90 % interval."
+    plan, served = plan_of(fixed), handed_on(run)
+    explain = prose(
+        "static",
+        layers=wording.count_of(plan.layers, "layer"),
+        heads=range_of(plan.heads),
+        neurons=range_of(plan.neurons),
+        cost=per_cent(fixed.value or 0.0),
     )
-    if results.served is not None and results.served.labels.get("attempt") == "alone":
-        explain += " It was the better one where plans were chosen, so that it is what is served."
-    scale = scale_of(results)
-    heads = ("Batch", "Slim beside the control", "Interval", score_name(results).capitalize())
-    verdict = _verdict(pairs[0])
-    if results.all.disturbance(pairs[0][1]):
-        verdict = NOT_DECIDED
-    rows = tuple(
-        (
-            str(batch),
-            record_speed(results, ratio),
-            speed_interval(ratio.interval),
-            _gap(scale, gap),
-        )
-        for batch, ratio, gap in pairs
-    )
-    return [Block("static", f"What adapting is worth: {verdict}", explain, heads, rows)]
+    if served is not None and served.labels.get("attempt") == "alone":
+        explain += f" {prose('static-served')}"
+    busy = run.table.disturbance(pairs[0][0])
+    title = f"What adapting is worth: {NOT_DECIDED if busy else _verdict(*pairs[0])}"
+    gaps = {ratio.labels["batch"]: scale_of(run).gap(gap) for ratio, gap in pairs}
+    columns = [
+        Column[Record]("Batch", lambda ratio: str(ratio.labels["batch"])),
+        *speed_columns(run, "Slim beside the control"),
+        Column(score_name(run).capitalize(), lambda ratio: gaps[ratio.labels["batch"]]),
+    ]
+    return [table("static", title, explain, [ratio for ratio, _ in pairs], columns)]
 
 
-def _verdict(pair: tuple[int, Record, Record]) -> str:
+def _gap(run: Run, ratio: Record) -> Record | None:
+    return run.table.find("static_difference", batch=ratio.labels["batch"])
+
+
+def _verdict(ratio: Record, gap: Record) -> str:
     """Whether adapting beats the fixed model at the batch size that decides."""
-    _, ratio, gap = pair
     faster, better = _sign(ratio, 1.0), _sign(gap, 0.0)
     if faster >= 0 and better >= 0 and faster + better > 0:
         return "it beats the fixed model"
@@ -79,60 +74,58 @@ def _sign(record: Record, even: float) -> int:
     return 1 if low > even else -1 if high < even else 0
 
 
-def _whole(results: SlimResults) -> list[Block]:
+def _whole(run: Run) -> list[Block]:
     """Every form's score on all test inputs."""
-    scores = results.all.all("whole_score")
+    scores, judged = run.table.all("whole_score"), scale_of(run).metric
     if not scores:
         return []
-    own = scale_of(results).metric
-    rows = []
-    for score in scores:
-        arm, metric = str(score.labels.get("arm")), str(score.labels.get("metric"))
-        scale = Scale(metric)
-        gap = results.all.find("whole_difference", arm=arm, metric=metric)
-        name = arm.replace("int8", "INT8") + ("" if metric == own else f", {metric}")
-        told = _gap(scale, gap) if gap else ("the rival" if arm == DENSE else "not measured")
-        rows.append((name, scale.text(score.value or 0.0), told))
-    explain = (
-        f"All {wording.count_of(scores[0].count, 'test input')}, answered one at a time by each "
-        "form; the logits lie in answers.safetensors. Differences are to the dense rival, with "
-        "their 90 % interval over inputs, whose lower end is the one-sided 95 % bound."
-    )
-    heads = ("Form", "Score", "Difference")
-    return [Block("whole", "On the whole test split", explain, heads, tuple(rows))]
+
+    def name(score: Record) -> str:
+        arm, metric = (str(score.labels.get(key)) for key in ("arm", "metric"))
+        return arm.replace("int8", "INT8") + ("" if metric == judged else f", {metric}")
+
+    def difference(score: Record) -> str:
+        labels = {key: str(score.labels.get(key)) for key in ("arm", "metric")}
+        gap = run.table.find("whole_difference", **labels)
+        if gap is None:
+            return "the rival" if labels["arm"] == DENSE else "not measured"
+        return Scale(labels["metric"]).gap(gap)
+
+    columns = [
+        Column("Form", name),
+        Column[Record]("Score", lambda s: Scale(str(s.labels.get("metric"))).text(s.value or 0.0)),
+        Column("Difference", difference),
+    ]
+    explain = prose("whole", inputs=wording.count_of(scores[0].count, "test input"))
+    return [table("whole", "On the whole test split", explain, scores, columns)]
 
 
-def _memory(results: SlimResults) -> list[Block]:
+def _memory(run: Run) -> list[Block]:
     """What each form adds to its weights at its peak, beside the dense model in the same engine."""
-    peaks = results.all.all("peak_bytes")
+    peaks = run.table.all("peak_bytes")
     if not peaks:
         return []
-    rows = []
-    for peak in peaks:
-        labels = {name: peak.labels.get(name) for name in ("arm", "engine")}
-        weights = results.all.value("weight_bytes", **labels)
-        rival = results.all.value("peak_bytes", arm=DENSE, engine=labels.get("engine"))
-        own = peak.value or 0.0
-        change = f"{wording.signed(100 * (own / rival - 1), 0)} %" if rival else ""
-        rows.append(
-            (
-                f"{labels['arm']}, {engine_name(str(labels['engine']))}",
-                wording.size_of_bytes(own),
-                "the rival" if labels["arm"] == DENSE else change,
-                wording.size_of_bytes(weights) if weights else "not measured",
-            )
-        )
-    explain = (
-        f"What one call adds at its peak on the longest batch of "
-        f"{wording.count_of(int(str(peaks[0].labels.get('batch'))), 'test input')}, each form in a "
-        "process of its own; the weights come on top. The change is to the dense model in the same "
-        "engine."
-    )
-    heads = ("Form", "Peak", "Change", "Weights")
-    return [Block("memory", "Memory", explain, heads, tuple(rows))]
 
+    def form(peak: Record) -> str:
+        return f"{peak.labels.get('arm')}, {engine_name(peak.labels.get('engine'))}"
 
-def _gap(scale: Scale, gap: Record) -> str:
-    value, interval = gap.value or 0.0, gap.interval
-    text = scale.difference(value, interval)
-    return f"{text} ({scale.interval(value, interval)})" if interval else text
+    def change(peak: Record) -> str:
+        if peak.labels.get("arm") == DENSE:
+            return "the rival"
+        rival = run.table.value("peak_bytes", arm=DENSE, engine=peak.labels.get("engine"))
+        share = (peak.value or 0.0) / rival - 1 if rival else None
+        return "" if share is None else f"{wording.signed(100 * share, 0)} %"
+
+    def weights(peak: Record) -> str:
+        labels = {key: peak.labels.get(key) for key in ("arm", "engine")}
+        taken = run.table.value("weight_bytes", **labels)
+        return wording.size_of_bytes(taken) if taken else "not measured"
+
+    columns = [
+        Column("Form", form),
+        Column("Peak", lambda peak: wording.size_of_bytes(peak.value or 0.0)),
+        Column("Change", change),
+        Column("Weights", weights),
+    ]
+    inputs = wording.count_of(int(str(peaks[0].labels.get("batch"))), "test input")
+    return [table("memory", "Memory", prose("memory", inputs=inputs), peaks, columns)]

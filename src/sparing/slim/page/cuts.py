@@ -2,81 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.blocks import Block
+from sparing.report.run import Run
 from sparing.report.sections import Bar
-from sparing.slim.page.results import DENSE, SlimResults, Trial, number_of, plan_of
+from sparing.report.table import Column, table
+from sparing.slim.page import lookups, prose
+from sparing.slim.page.lookups import DENSE, Point, number_of, plan_of
 from sparing.slim.page.wording import (
-    NOT_DECIDED,
     plan_words,
     range_of,
+    record_speed,
     scale_of,
     small_share,
     speed_interval,
-    speed_text,
     token_words,
     width_name,
 )
 
 
-@dataclass(frozen=True)
-class Layer:
-    """One layer of the dense model; ``bars`` belong to ``cut_heads``, none where it is not run."""
-
-    number: int
-    bars: tuple[Bar, ...]
-
-
-def cut_heads(results: SlimResults) -> tuple[str, ...]:
-    """The columns of ``cut_layers``."""
-    heads = ("Heads kept", "Neurons kept", "Who leaves after it")
-    if not _leavers(results):
-        return heads
-    return (*heads, "Inputs that run it", "Leave after it", "Right, of these")
+def cut_heads(run: Run) -> tuple[str, ...]:
+    """The columns of ``cut_rows``."""
+    heads = ("Layer", "Heads kept", "Neurons kept", "Who leaves after it")
+    flow = ("Inputs that run it", "Leave after it", "Right, of these")
+    return (*heads, *flow) if _leavers(run) else heads
 
 
-def cut_layers(results: SlimResults) -> list[Layer]:
-    """One entry a layer of the dense model, those that are never run included."""
-    plan, whole = results.final_plan, results.whole
+def cut_rows(run: Run) -> list[tuple[str | Bar, ...]]:
+    """A row for each layer of the dense model, those that are never run included."""
+    plan, whole = lookups.final_plan(run), lookups.whole_plan(run)
     if plan is None:
         return []
-    depth = max(plan.layers, whole.layers if whole else 0)
-    leavers, staying = _leavers(results), 1.0
-    found = []
-    for number in range(1, depth + 1):
+    leavers, staying = _leavers(run), 1.0
+    rows: list[tuple[str | Bar, ...]] = []
+    for number in range(1, max(plan.layers, whole.layers if whole else 0) + 1):
         if number > plan.layers:
-            found.append(Layer(number, ()))
+            rows.append((str(number), "never run"))
             continue
         bars = _kept_bars(plan, whole, number)
         if leavers:
             bars += _flow_bars(leavers.get(number), staying)
             staying -= _share(leavers.get(number))
-        found.append(Layer(number, bars))
-    return found
+        rows.append((str(number), *bars))
+    return rows
 
 
-def cut_words(results: SlimResults) -> list[str]:
-    """The plan in sentences."""
-    plan, whole = results.final_plan, results.whole
+def cut_words(run: Run) -> str:
+    """The plan in sentences, and on which inputs the leavers were counted."""
+    leavers = list(_leavers(run).values())
+    counted = ""
+    if leavers:
+        inputs = wording.count_of(leavers[0].count, f"{leavers[0].labels.get('split')} input")
+        counted = prose("counted", inputs=inputs)
+    return " ".join([*_plan_sentences(run), counted])
+
+
+def _plan_sentences(run: Run) -> list[str]:
+    plan = lookups.final_plan(run)
     if plan is None:
-        return ["No plan was chosen in this run so far."]
+        return [prose("no-plan")]
     sentences = [
-        _size_sentence(plan, whole),
-        exit_sentence(plan, int(results.run.config["task"].get("classes") or 0)),
+        _size_sentence(plan, lookups.whole_plan(run)),
+        exit_sentence(plan, int(run.config["task"].get("classes") or 0)),
         token_words(plan),
     ]
-    point = results.point_of(plan)
+    point = lookups.point_of(run, plan)
     if point is not None:
-        share = wording.share(point.cost_share, 0)
-        sentences.append(
-            f"On the inputs it was chosen on, an input runs {wording.trimmed(point.mean_layers)} "
-            f"layers on average: {share} of the dense model's arithmetic."
-        )
-    sentences += [_polished(results), _raised(results, plan)]
+        share, layers = wording.share(point.cost_share, 0), wording.trimmed(point.mean_layers)
+        sentences.append(prose("runs", layers=layers, share=share))
+    sentences += [_built_on(run), _raised(run, plan)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -84,21 +80,16 @@ def _size_sentence(plan: Plan, whole: Plan | None) -> str:
     """Heads, neurons and layers that are left."""
     deep = f" of {whole.layers}" if whole and whole.layers > plan.layers else ""
     layers = f"{plan.layers}{deep} {'layer' if plan.layers == 1 else 'layers'}"
-    if whole and plan.heads + plan.neurons == _sizes(whole, plan.layers):
-        return f"The slim model keeps all heads and neurons in each of {layers}."
-    return (
-        f"The slim model keeps {range_of(plan.heads)}{_of(whole, 'heads')} heads and "
-        f"{range_of(plan.neurons)}{_of(whole, 'neurons')} neurons in each of {layers}: those that "
-        "matter most, in smaller matrices."
-    )
-
-
-def _sizes(whole: Plan, layers: int) -> tuple[int, ...]:
-    return whole.heads[:layers] + whole.neurons[:layers]
-
-
-def _of(whole: Plan | None, name: str) -> str:
-    return f" of {range_of(getattr(whole, name))}" if whole else ""
+    if whole and (plan.heads, plan.neurons) == (
+        whole.heads[: plan.layers],
+        whole.neurons[: plan.layers],
+    ):
+        return prose("keeps-all", layers=layers)
+    heads, neurons = range_of(plan.heads), range_of(plan.neurons)
+    if whole:
+        heads += f" of {range_of(whole.heads)}"
+        neurons += f" of {range_of(whole.neurons)}"
+    return prose("keeps-some", heads=heads, neurons=neurons, layers=layers)
 
 
 def exit_sentence(plan: Plan, classes: int) -> str:
@@ -106,65 +97,48 @@ def exit_sentence(plan: Plan, classes: int) -> str:
     if not plan.stops:
         return "No input leaves early."
     if classes and plan.lets_all_leave(classes):
-        return f"All inputs but exact ties leave after layer {plan.stops[0]}."
-    places = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
+        return prose("all-leave", layer=plan.stops[0])
+    layers = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
     softmax = plan.confidence == "softmax"
     sure = "its largest class probability there" if softmax else "the confidence learned for it"
-    return f"An input leaves after layer {places} as soon as {sure} is above {plan.threshold:g}."
+    return prose("leave", layers=layers, sure=sure, threshold=plan.threshold)
 
 
-def _polished(results: SlimResults) -> str:
+def _built_on(run: Run) -> str:
     """What training the chosen plan on did where it was chosen."""
-    before, after = results.chosen, results.served
-    if before is None or after is None or after is before:
+    first, last = lookups.chosen(run), lookups.handed_on(run)
+    if first is None or last is None or last is first:
         return ""
-    scale = scale_of(results)
-    scores = [scale.text(float(record.labels["score"] or 0.0)) for record in (before, after)]
-    kind = after.labels.get("attempt", "chosen")
-    if kind == "chosen":
-        return (
-            "Then its own small model was trained on, which took its score there from "
-            f"{scores[0]} to {scores[1]} at no more arithmetic."
-        )
-    spent = wording.share(float(before.value or 0.0), 0)
-    if kind == "shallow":
-        return (
-            "It is shallower than the plan chosen from the frontier, which keeps "
-            f"{plan_of(before).layers} layers and {scores[0]} at {spent} of the arithmetic: cut "
-            f"from the same model and trained on by itself it has {scores[1]} there."
-        )
-    if kind == "alone":
-        cost = wording.share(float(after.value or 0.0), 0)
-        return (
-            f"It is the fixed control: {scores[1]} there at {cost} of the arithmetic, distilled "
-            "alone from the dense model. What was cut from the model of all widths was not better."
-        )
-    return (
-        f"A plan of {spent} of the arithmetic was fast enough, but not good enough, trained on or "
-        f"not; this one has {scores[1]} there, trained on by itself."
-    )
+    scale, kind = scale_of(run), last.labels.get("attempt", "chosen")
+    before, after = (scale.text(float(record.labels["score"] or 0.0)) for record in (first, last))
+    spent, cost = (wording.share(float(record.value or 0.0), 0) for record in (first, last))
+    known = kind if kind in ("chosen", "shallow", "alone") else "fallback"
+    values = {"before": before, "after": after, "spent": spent, "cost": cost}
+    return prose(f"built-{known}", layers=plan_of(first).layers, **values)
 
 
-def _raised(results: SlimResults, plan: Plan) -> str:
+def _raised(run: Run, plan: Plan) -> str:
     """Where calibration put another threshold than was chosen."""
-    served = results.served
-    before = plan_of(served).threshold if served else plan.threshold
-    if before == plan.threshold:
-        return ""
-    return (
-        f"The threshold was chosen as {before:g}; calibration set it to {plan.threshold:g} to "
-        "keep the promise."
-    )
+    record = lookups.handed_on(run)
+    before = plan_of(record).threshold if record else plan.threshold
+    same = before == plan.threshold
+    return "" if same else prose("raised", before=before, after=plan.threshold)
 
 
 def _kept_bars(plan: Plan, whole: Plan | None, number: int) -> tuple[Bar, ...]:
-    place = number - 1
-    known = whole if whole and place < whole.layers else None  # records may have been lost
+    index = number - 1
+    known = whole if whole and index < whole.layers else None  # records may have been lost
     return (
-        _kept(plan.heads[place], known.heads[place] if known else None),
-        _kept(plan.neurons[place], known.neurons[place] if known else None),
+        _kept(plan.heads[index], known.heads[index] if known else None),
+        _kept(plan.neurons[index], known.neurons[index] if known else None),
         Bar(_leaver_words(plan, number)),
     )
+
+
+def _kept(count: int, whole: int | None) -> Bar:
+    if whole is None:
+        return Bar(f"{count:,}")
+    return Bar(f"{count:,} of {whole:,}", count / whole)
 
 
 def _flow_bars(leaver: Record | None, staying: float) -> tuple[Bar, ...]:
@@ -177,67 +151,48 @@ def _flow_bars(leaver: Record | None, staying: float) -> tuple[Bar, ...]:
     )
 
 
-def _kept(count: int, whole: int | None) -> Bar:
-    if whole is None:
-        return Bar(f"{count:,}")
-    return Bar(f"{count:,} of {whole:,}", count / whole)
-
-
 def _leaver_words(plan: Plan, number: int) -> str:
     if number == plan.layers:
         return "all that are left" if plan.stops else "all"
     return f"those surer than {plan.threshold:g}" if number in plan.stops else "nobody"
 
 
-def _leavers(results: SlimResults) -> dict[int, Record]:
+def _leavers(run: Run) -> dict[int, Record]:
     """Who left after each layer: of the test split, or of the one named last."""
-    records = results.all.all("leavers")
+    records = run.table.all("leavers")
     splits = [record.labels.get("split") for record in records]
     split = "test" if "test" in splits else splits[-1] if splits else None
-    return {
-        int(number_of(record, "layer")): record
-        for record in records
-        if record.labels.get("split") == split
-    }
+    chosen = (record for record in records if record.labels.get("split") == split)
+    return {int(number_of(record, "layer")): record for record in chosen}
 
 
 def _share(leaver: Record | None) -> float:
     return 0.0 if leaver is None else float(leaver.value or 0.0)
 
 
-def leaving_words(results: SlimResults) -> str:
-    """On which inputs the leavers were counted; empty where they were not."""
-    leavers = list(_leavers(results).values())
-    if not leavers:
-        return ""
-    counted = wording.count_of(leavers[0].count, f"{leavers[0].labels.get('split')} input")
-    return f"Who leaves where was counted on {counted}."
-
-
-def front_block(results: SlimResults) -> Block:
+def front_block(run: Run) -> Block:
     """The frontier as a table: every plan that no other beats, with its time where it was timed."""
-    scale, dense = scale_of(results), results.dense_score or 0.0
-    timed = {trial.cost_share: trial for trial in results.trials}
-    front = sorted((p for p in results.points if p.on_front), key=lambda point: point.cost_share)
-    rows = tuple(
-        (
-            wording.share(point.cost_share, 0),
-            scale.text(point.score),
-            wording.share(point.score / dense) if dense else "unknown",
-            wording.trimmed(point.mean_layers),
-            width_name(point.width),
-            plan_words(point.plan),
-            _timed_words(timed.get(point.cost_share)),
+    scale, dense = scale_of(run), lookups.dense_score(run) or 0.0
+    timed = {lookups.cost_of(trial): trial for trial in lookups.trials(run)}
+    front = [point for point in lookups.surveyed(run) if point.on_front]
+
+    def speed(point: Point) -> str:
+        trial = timed.get(point.cost_share)
+        if trial is None:
+            return "not timed"
+        words = record_speed(run, trial)
+        return (
+            words if run.table.disturbance(trial) else f"{words}, {speed_interval(trial.interval)}"
         )
-        for point in front
-    )
-    heads = ("Arithmetic", "Score", f"Of {DENSE}", "Layers, mean", "Width", "Exits", "Timed")
-    return Block("front", "The frontier as a table", "", heads, rows)
 
-
-def _timed_words(trial: Trial | None) -> str:
-    if trial is None:
-        return "not timed"
-    if trial.disturbance:
-        return NOT_DECIDED
-    return f"{speed_text(trial.speed, trial.interval)}, {speed_interval(trial.interval)}"
+    columns = [
+        Column[Point]("Arithmetic", lambda point: wording.share(point.cost_share, 0)),
+        Column("Score", lambda point: scale.text(point.score)),
+        Column(f"Of {DENSE}", lambda p: wording.share(p.score / dense) if dense else "unknown"),
+        Column("Layers, mean", lambda point: wording.trimmed(point.mean_layers)),
+        Column("Width", lambda point: width_name(point.width)),
+        Column("Exits", lambda point: plan_words(point.plan)),
+        Column("Timed", speed),
+    ]
+    front.sort(key=lambda point: point.cost_share)
+    return table("front", "The frontier as a table", "", front, columns)

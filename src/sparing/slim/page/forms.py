@@ -4,131 +4,112 @@ from __future__ import annotations
 
 from sparing.report import wording
 from sparing.report.cells import Cell, Column, Row, Tone
-from sparing.slim.page.results import DENSE, Form, SlimResults
+from sparing.report.run import Run
+from sparing.slim.page import prose
+from sparing.slim.page.lookups import DENSE, Form, apart, forms, latency, reference, speed_up
 from sparing.slim.page.wording import (
-    engine_name,
+    form_name,
     record_speed,
     scale_of,
     score_name,
     speed_interval,
 )
 
-_APART = (
-    " Forms timed apart ran later, beside a dense form timed with them: their speeds are against "
-    "that one, and their milliseconds do not compare with the others'."
-)
-_POSITIONS = {"dense": 0, "slim": 1, "dense int8": 5, "slim int8": 6}
+POSITIONS = {"dense": 0, "slim": 1, "dense int8": 5, "slim int8": 6}
+MISSING = Cell("not measured", (), "missing")
 
 
-def form_columns(results: SlimResults) -> list[Column]:
+def form_columns(run: Run) -> list[Column]:
     """The columns of ``form_rows``."""
     return [
         Column("mean", "Mean time", "of one call"),
         Column("p50", "p50"),
         Column("p99", "p99"),
         Column("speed", "Speed", "against the fastest dense"),
-        Column("score", score_name(results).capitalize(), "test split"),
+        Column("score", score_name(run).capitalize(), "test split"),
         Column("difference", "Difference", "to the fastest dense"),
     ]
 
 
-def form_rows(results: SlimResults) -> list[Row]:
+def form_rows(run: Run) -> list[Row]:
     """One row a form, by batch size; names are those of ``form_name``."""
-    return [_row(results, form) for form in results.forms]
+    return [_row(run, form) for form in forms(run)]
 
 
-def form_name(form: Form) -> str:
-    """A form's name: what and where it runs."""
-    arm = form.arm.replace("int8", "INT8")
-    return f"{arm}, {engine_name(form.engine)}"
+def form_positions(run: Run) -> dict[str, int]:
+    """The sign of each form: the dense model is ink, the slim one has the front's colour."""
+    return {
+        form_name(form.arm, form.engine): POSITIONS.get(form.arm, 7 + sum(map(ord, form.arm)) % 4)
+        for form in forms(run)
+    }
 
 
-def form_position(form: Form) -> int:
-    """What gives a form its sign: the dense model is ink, the slim one has the front's colour."""
-    if form.arm in _POSITIONS:
-        return _POSITIONS[form.arm]
-    return 7 + sum(map(ord, form.arm)) % 4
-
-
-def form_words(results: SlimResults) -> str:
+def form_words(run: Run) -> str:
     """How the table came about."""
-    form = next(iter(results.forms), None)
-    if form is None:
-        return "No form was timed in this run so far."
-    threads = results.run.config.get("threads")
+    timed = forms(run)
+    if not timed:
+        return prose("no-forms")
+    threads = run.config.get("threads")
     pinned = f", {wording.count_of(threads, 'thread')}" if isinstance(threads, int) else ""
-    counts = wording.listing([_count_words(results, b) for b in _batches(results)])
-    return (
-        f"Every form ran the same test inputs in turns, unpadded or grouped by length{pinned}: "
-        f"{counts}. Scores come from the calls that were timed. Speed is the fastest dense form's "
-        "time for all inputs over the form's own, with its 95 % interval over inputs. "
-        "A difference has its 90 % interval, whose lower end is the one-sided 95 % bound."
-        + (_APART if any(map(results.apart, results.forms)) else "")
-    )
+    first = {form.batch: form for form in reversed(timed)}
+    counts = wording.listing([_count_words(run, first[batch]) for batch in sorted(first)])
+    words = prose("forms", threads=pinned, counts=counts)
+    return f"{words} {prose('forms-apart')}" if any(apart(run, form) for form in timed) else words
 
 
-def _batches(results: SlimResults) -> list[int]:
-    return sorted({form.batch for form in results.forms})
+def _count_words(run: Run, form: Form) -> str:
+    timed = run.table.find("latency_ms", of="mean", **form.labels)
+    noun = "call" if form.batch > 1 else "input"
+    return f"{wording.count_of(timed.count if timed else 0, noun)} at batch {form.batch}"
 
 
-def _count_words(results: SlimResults, batch: int) -> str:
-    form = next(form for form in results.forms if form.batch == batch)
-    timed = results.all.find("latency_ms", of="mean", **form.labels)
-    count = timed.count if timed else 0
-    return wording.count_of(
-        count,
-        f"{'call' if batch > 1 else 'input'} at batch {batch}",
-        (f"{'calls' if batch > 1 else 'inputs'} at batch {batch}"),
-    )
-
-
-def _row(results: SlimResults, form: Form) -> Row:
-    cells = {of: _time_cell(results.latency(form, of)) for of in ("mean", "p50", "p99")}
-    cells["speed"] = _speed_cell(results, form)
-    cells["score"] = _score_cell(results, form)
-    cells["difference"] = _difference_cell(results, form)
-    note = "timed apart" if results.apart(form) else ""
-    return Row(form_name(form), False, note, cells, f"batch {form.batch}")
+def _row(run: Run, form: Form) -> Row:
+    cells = {of: _time_cell(latency(run, form, of)) for of in ("mean", "p50", "p99")}
+    cells["speed"] = _speed_cell(run, form)
+    cells["score"] = _score_cell(run, form)
+    cells["difference"] = _difference_cell(run, form)
+    note = "timed apart" if apart(run, form) else ""
+    name = form_name(form.arm, form.engine)
+    return Row(name, False, note, cells, f"batch {form.batch}")
 
 
 def _time_cell(time_ms: float | None) -> Cell:
     if time_ms is None:
-        return Cell("not measured", (), "missing")
-    return Cell(wording.latency(time_ms), (), "neutral", time_ms, None, "measured")
+        return MISSING
+    return Cell(wording.latency(time_ms), value=time_ms, obtained="measured")
 
 
-def _speed_cell(results: SlimResults, form: Form) -> Cell:
-    found = results.speed_up(form)
-    if found is None or found.value is None:
-        is_reference = form == results.reference(form.batch)
-        return Cell("fastest dense") if is_reference else Cell("not measured", (), "missing")
-    text = record_speed(results, found)
-    clear = text.endswith(("faster", "slower"))
-    tone: Tone = "neutral" if not clear else "gain" if found.value > 1 else "loss"
-    notes = (speed_interval(found.interval),)
-    return Cell(text, notes, tone, found.value, found.interval, found.obtained)
+def _tone(clear: bool, gain: bool) -> Tone:
+    return "neutral" if not clear else "gain" if gain else "loss"
 
 
-def _score_cell(results: SlimResults, form: Form) -> Cell:
-    found = results.all.find("score", split="test", **form.labels)
-    if found is None or found.value is None:
-        return Cell("not measured", (), "missing")
-    notes = (wording.count_of(found.count, "input"),)
-    text = scale_of(results).text(found.value)
-    return Cell(text, notes, "neutral", found.value, None, found.obtained)
+def _speed_cell(run: Run, form: Form) -> Cell:
+    record = speed_up(run, form)
+    if record is None or record.value is None:
+        return Cell("fastest dense") if form == reference(run, form.batch) else MISSING
+    text, interval = record_speed(run, record), record.interval
+    tone = _tone(text.endswith(("faster", "slower")), record.value > 1)
+    return Cell(text, (speed_interval(interval),), tone, record.value, interval, record.obtained)
 
 
-def _difference_cell(results: SlimResults, form: Form) -> Cell:
-    if form.arm == DENSE and form == results.reference(form.batch):
+def _score_cell(run: Run, form: Form) -> Cell:
+    record = run.table.find("score", split="test", **form.labels)
+    if record is None or record.value is None:
+        return MISSING
+    notes = (wording.count_of(record.count, "input"),)
+    text = scale_of(run).text(record.value)
+    return Cell(text, notes, value=record.value, obtained=record.obtained)
+
+
+def _difference_cell(run: Run, form: Form) -> Cell:
+    if form.arm == DENSE and form == reference(run, form.batch):
         return Cell("fastest dense")
-    found = results.all.find("score_difference", split="test", **form.labels)
-    if found is None or found.value is None:
-        return Cell("not measured", (), "missing")
-    scale = scale_of(results)
-    if found.value == 0 and found.interval in (None, (0.0, 0.0)):
-        return Cell("none", (), "neutral", 0.0, found.interval, found.obtained)
-    notes = (scale.interval(found.value, found.interval),) if found.interval else ()
-    clear = found.interval is not None and not found.interval[0] <= 0 <= found.interval[1]
-    tone: Tone = "neutral" if not clear else "gain" if found.value > 0 else "loss"
-    text = scale.difference(found.value, found.interval)
-    return Cell(text, notes, tone, found.value, found.interval, found.obtained)
+    record = run.table.find("score_difference", split="test", **form.labels)
+    if record is None or record.value is None:
+        return MISSING
+    scale, value, interval = scale_of(run), record.value, record.interval
+    if value == 0 and interval in (None, (0.0, 0.0)):
+        return Cell("none", (), "neutral", 0.0, interval, record.obtained)
+    tone = _tone(interval is not None and not interval[0] <= 0 <= interval[1], value > 0)
+    notes = (scale.interval(value, interval),) if interval else ()
+    return Cell(scale.difference(value, interval), notes, tone, value, interval, record.obtained)

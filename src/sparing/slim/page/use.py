@@ -5,68 +5,66 @@ from __future__ import annotations
 from sparing.experiment.claims import Met
 from sparing.report import wording
 from sparing.report.blocks import Block
+from sparing.report.run import Run
 from sparing.report.sections import Verdict
 from sparing.report.table import Column, table
 from sparing.slim.choices import Choice, choices, recommended
-from sparing.slim.page.results import SlimResults
+from sparing.slim.page import lookups, prose
 from sparing.slim.page.verdict import judge
 from sparing.slim.page.wording import (
-    engine_name,
+    form_name,
     per_cent,
     score_name,
+    share_between,
     speed_interval,
     speed_text,
     upper_share,
 )
 
-_KEEPS: dict[Met, str] = {True: "yes", False: "no", "undecided": "not shown"}
-_FILES = {"slim": "model/onnx", "slim int8": "model/onnx-int8"}
-_BOUNDS = {"slim": "disagreement_bound", "slim int8": "int8_disagreement_bound"}
+KEEPS: dict[Met, str] = {True: "yes", False: "no", "undecided": "not shown"}
+FILES = {"slim": "model/onnx", "slim int8": "model/onnx-int8"}
+BOUNDS = {"slim": "disagreement_bound", "slim int8": "int8_disagreement_bound"}
 
 
-def use_blocks(results: SlimResults) -> list[Block]:
+def use_blocks(run: Run) -> list[Block]:
     """One block once forms were timed: every model in its fastest engine."""
-    listed = _listed(results)
+    listed = _listed(run)
     if not listed:
         return []
     columns = [
         Column("Form", _name),
         Column("Speed", _speed),
-        Column(f"Share of {score_name(results)} kept", _kept),
-        Column(f"Keeps {per_cent(results.floor)}", lambda choice: _KEEPS[choice.keeps]),
-        Column("Answers changed, at most", lambda choice: _changed(results, choice)),
+        Column(f"Share of {score_name(run)} kept", _kept),
+        Column(f"Keeps {per_cent(lookups.floor(run))}", lambda choice: KEEPS[choice.keeps]),
+        Column("Answers changed, at most", lambda choice: _changed(run, choice)),
         Column("Where", _where),
     ]
-    explain = (
-        f"At batch {results.batches[0]}, each model in its fastest engine. Speed is over the "
-        "fastest dense form in float32. A share kept has its 90 % interval, whose lower end "
-        "decides; each form is decided by itself."
-    )
+    explain = prose("use", batch=lookups.batches(run)[0])
     return [table("use", "The form to use", explain, listed, columns)]
 
 
-def verdict(results: SlimResults) -> Verdict:
+def verdict(run: Run) -> Verdict:
     """The form to use, then whether the target was reached; that alone before forms were timed."""
-    target, listed = judge(results), _listed(results)
+    reached, listed = judge(run), _listed(run)
     if not listed:
-        return target
-    lead, because = _advice(results, listed)
-    return Verdict(lead, f": {because}.", (f"{target.lead}{target.because}", *target.second))
+        return reached
+    lead, because = _advice(run, listed)
+    return Verdict(lead, f": {because}.", (f"{reached.lead}{reached.because}", *reached.second))
 
 
-def _listed(results: SlimResults) -> list[Choice]:
-    listed = choices(results.all, results.batches[0], results.floor)
+def _listed(run: Run) -> list[Choice]:
+    listed = choices(run.table, lookups.batches(run)[0], lookups.floor(run))
     return listed if len(listed) > 1 else []
 
 
-def _advice(results: SlimResults, listed: list[Choice]) -> tuple[str, str]:
+def _advice(run: Run, listed: list[Choice]) -> tuple[str, str]:
     """Which form to use, and why, from what was decided."""
     chosen = recommended(listed)
     if any(choice.disturbance for choice in listed):
         return "No form is recommended", "the machine was busy while times were taken"
     if chosen is None:
         return "No form is recommended", "the dense model was not timed"
-    kept = f"{per_cent(results.floor)} of the dense {score_name(results)}"
+    kept = f"{per_cent(lookups.floor(run))} of the dense {score_name(run)}"
     if chosen.arm != "dense":
         return f"Use {_name(chosen)}", f"the fastest form that is shown to keep {kept}"
     if all(choice.factor <= 1 for choice in listed):
@@ -75,7 +73,7 @@ def _advice(results: SlimResults, listed: list[Choice]) -> tuple[str, str]:
 
 
 def _name(choice: Choice) -> str:
-    return f"{choice.arm.replace('int8', 'INT8')}, {engine_name(choice.engine)}"
+    return form_name(choice.arm, choice.engine)
 
 
 def _speed(choice: Choice) -> str:
@@ -90,20 +88,20 @@ def _speed(choice: Choice) -> str:
 def _kept(choice: Choice) -> str:
     if choice.kept is None:
         return "not scored"
-    if choice.kept.interval in (None, (1.0, 1.0)):
-        return wording.share(choice.kept.value)
-    low, high = (wording.share(end) for end in choice.kept.interval or ())
-    return f"{wording.share(choice.kept.value)} ({low.removesuffix(' %')} to {high})"
+    share = wording.share(choice.kept.value)
+    if choice.kept.interval is None or choice.kept.interval == (1.0, 1.0):
+        return share
+    return f"{share} ({share_between(choice.kept.interval)})"
 
 
-def _changed(results: SlimResults, choice: Choice) -> str:
+def _changed(run: Run, choice: Choice) -> str:
     if choice.arm == "dense":
         return "none"
-    bound = results.all.value(_BOUNDS.get(choice.arm, ""))
+    bound = run.table.value(BOUNDS.get(choice.arm, ""))
     return "not bounded" if bound is None else upper_share(bound)
 
 
 def _where(choice: Choice) -> str:
     if choice.engine != "onnxruntime":
         return "model" if choice.arm == "slim" else "your model"
-    return _FILES.get(choice.arm, "your model, exported")
+    return FILES.get(choice.arm, "your model, exported")

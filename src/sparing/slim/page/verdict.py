@@ -6,17 +6,20 @@ Whether a goal is met was decided by the study, before any page; here it is put 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sparing.core.record import Record
 from sparing.core.rounding import rounded_down
 from sparing.report import wording
+from sparing.report.figures.chart import Interval
+from sparing.report.run import Run
 from sparing.report.sections import Verdict
-from sparing.slim.page.results import Interval, SlimResults, Trial
+from sparing.slim.page import lookups, prose
+from sparing.slim.page.lookups import number_of
 from sparing.slim.page.wording import (
     engine_name,
     per_cent,
     score_name,
+    share_between,
     speed_interval,
     speed_text,
     times,
@@ -34,34 +37,34 @@ class _Goal:
     note: str = ""
 
 
-def judge(results: SlimResults) -> Verdict:
+def judge(run: Run) -> Verdict:
     """The verdict from goals and records alone; goals that were not judged yet decide nothing."""
-    speed, kept = _goal(results, "speed over"), _goal(results, "share of")
-    after = [_guarantee(results)]
+    speed, kept = _goal(run, "speed over"), _goal(run, "share of")
+    promise = _guarantee(run)
     if speed is None or kept is None:
-        stage = "a step failed" if results.run.failed else "the run is not at its end"
+        stage = "a step failed" if run.failed else "the run is not at its end"
         because = f": {stage}, and nothing was verified on test inputs."
-        return Verdict("No verdict yet", because, _said(_offer(results), *after))
+        return Verdict("No verdict yet", because, _said(_offer(run), promise))
+    kept_words = _kept_words(run, kept)
     if speed.note:
-        because = f": the goal is {speed.note}; the slim model {_kept_words(results, kept)}."
-        return Verdict("No verdict on speed", because, _said(*after))
+        because = f": the goal is {speed.note}; the slim model {kept_words}."
+        return Verdict("No verdict on speed", because, _said(promise))
     verdicts = {speed.met, kept.met}
-    target = f"{times(results.speed)} at {per_cent(results.floor)}"
-    what = f"{_speed_words(results, speed)} and {_kept_words(results, kept)}"
-    facts = f"at batch {results.batches[0]} the slim model {what}."
+    target = f"The target of {times(lookups.target(run))} at {per_cent(lookups.floor(run))}"
+    batch = lookups.batches(run)[0]
+    because = f": at batch {batch} the slim model {_speed_words(run, speed)} and {kept_words}."
     if verdicts == {True}:
-        return Verdict(_reached(results), f": {facts}", _said(*after))
+        return Verdict(_reached(run), because, _said(promise))
     if False in verdicts:
-        lead = f"The target of {target} is not reached"
-        return Verdict(lead, f": {facts}", _said(_offer(results), *after))
-    lead = f"Whether the target of {target} is reached is undecided"
-    return Verdict(lead, f": {facts}", _said(_open(speed, kept), _offer(results), *after))
+        return Verdict(f"{target} is not reached", because, _said(_offer(run), promise))
+    lead = f"Whether {target[0].lower()}{target[1:]} is reached is undecided"
+    return Verdict(lead, because, _said(_open(speed, kept), _offer(run), promise))
 
 
-def _reached(results: SlimResults) -> str:
+def _reached(run: Run) -> str:
     """Reached, in full or without the rate of disagreement that was asked for."""
-    found = results.disagreement
-    refused = found is not None and found.labels.get("kept") is False
+    bound = lookups.disagreement(run)
+    refused = bound is not None and bound.labels.get("kept") is False
     return "Target reached, but not the guarantee" if refused else "Target reached"
 
 
@@ -69,121 +72,96 @@ def _said(*sentences: str) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if sentence)
 
 
-def _goal(results: SlimResults, begins: str) -> _Goal | None:
+def _goal(run: Run, begins: str) -> _Goal | None:
     """A goal by how its name begins; None where it was not measured."""
-    named: list[dict[str, Any]] = [
-        goal for goal in results.run.goals if str(goal.get("name")).startswith(begins)
-    ]
+    named = [goal for goal in run.goals if str(goal.get("name")).startswith(begins)]
     value = named[0].get("value") if named else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    met, interval = named[0].get("met", "undecided"), _pair(named[0].get("interval"))
+    met, ends = named[0].get("met", "undecided"), named[0].get("interval")
+    interval = (float(ends[0]), float(ends[1])) if ends else None
     return _Goal(met, float(value), interval, str(named[0].get("note") or ""))
 
 
-def _pair(interval: object) -> Interval:
-    if not isinstance(interval, (list, tuple)) or len(interval) != 2:
-        return None
-    low, high = interval
-    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
-        return None
-    return float(low), float(high)
-
-
-def _speed_words(results: SlimResults, goal: _Goal) -> str:
+def _speed_words(run: Run, goal: _Goal) -> str:
     """How fast, against what, and in which engines."""
-    found = speed_text(goal.value, goal.interval)
-    clear = "neither clearly faster nor slower" if found == "no clear difference" else found
-    if found == "the same":
+    words = speed_text(goal.value, goal.interval)
+    clear = "neither clearly faster nor slower" if words == "no clear difference" else words
+    if words == wording.SAME:
         clear = "as fast as" if goal.interval is None else "neither faster nor slower"
     interval = f"{speed_interval(goal.interval)}; " if goal.interval else ""
-    return f"is {clear} than the fastest dense form ({interval}{_engines(results)})"
+    return f"is {clear} than the fastest dense form ({interval}{_engines(run)})"
 
 
-def _engines(results: SlimResults) -> str:
-    form, rival = results.fastest(), results.reference(results.batches[0])
+def _engines(run: Run) -> str:
+    form, rival = lookups.fastest(run), lookups.reference(run, lookups.batches(run)[0])
     if form is None or rival is None:
         return "engine unknown"
-    mine, theirs = engine_name(form.engine), engine_name(rival.engine)
-    return f"both in {mine}" if mine == theirs else f"{mine} against {theirs}"
+    ours, dense = engine_name(form.labels.get("engine")), engine_name(rival.engine)
+    return f"both in {ours}" if ours == dense else f"{ours} against {dense}"
 
 
-def _kept_words(results: SlimResults, goal: _Goal) -> str:
+def _kept_words(run: Run, goal: _Goal) -> str:
     """The share of the score kept, with the bound that decides it."""
-    kept = f"keeps {_share(goal.value)} of its {score_name(results)}"
+    kept = f"keeps {wording.share(goal.value)} of its {score_name(run)}"
     if goal.interval is None:
         return kept
-    low, high = (_share(end) for end in goal.interval)
     if goal.met is True:
-        return f"{kept} (at least {_share(rounded_down(goal.interval[0], 3))})"
-    return f"{kept} ({low.removesuffix(' %')} to {high})"
-
-
-def _share(value: float) -> str:
-    return wording.share(value)
+        return f"{kept} (at least {wording.share(rounded_down(goal.interval[0], 3))})"
+    return f"{kept} ({share_between(goal.interval)})"
 
 
 def _open(speed: _Goal, kept: _Goal) -> str:
     """Which goal the numbers leave open."""
     named = [("the speed", speed), ("the score kept", kept)]
     undecided = [name for name, goal in named if goal.met not in (True, False)]
-    verb, noun = ("holds", "interval") if len(undecided) == 1 else ("hold", "intervals")
-    return (
-        f"The {noun} of {wording.listing(undecided)} {verb} the target: neither reached nor "
-        "missed. More test inputs would narrow it."
+    return prose(
+        f"open-{'one' if len(undecided) == 1 else 'both'}", goals=wording.listing(undecided)
     )
 
 
-def _offer(results: SlimResults) -> str:
+def _offer(run: Run) -> str:
     """What else the frontier holds: the fastest plan that is good enough, the best fast one."""
-    dense = results.dense_score
-    if not dense or not results.trials or any(trial.disturbance for trial in results.trials):
+    dense, trials = lookups.dense_score(run), lookups.trials(run)
+    if not dense or not trials or any(map(run.table.disturbance, trials)):
         return ""
-    good = [trial for trial in results.trials if trial.score >= results.floor * dense]
-    fast = [trial for trial in results.trials if trial.speed >= results.speed]
-    name = score_name(results)
-    if good:
-        best = max(good, key=lambda trial: trial.speed)
-        parts = [f"the fastest within the floor kept {_trial_words(best, dense, name)}"]
-    else:
-        best = max(results.trials, key=lambda trial: trial.score)
-        parts = [f"none was within the floor and the best kept {_trial_words(best, dense, name)}"]
+    least, target = lookups.floor(run) * dense, lookups.target(run)
+    good = [trial for trial in trials if _score(trial) >= least]
+    fast = [trial for trial in trials if (trial.value or 0.0) >= target]
+    best = max(good, key=lambda t: t.value or 0.0) if good else max(trials, key=_score)
+    words = _trial_words(run, best, dense)
+    offer = prose("offer-good" if good else "offer-none-good", best=words)
+    speedy = prose("offer-none-fast", target=times(target))
     if fast:
-        best = max(fast, key=lambda trial: trial.score)
-        kept = _share(best.score / dense)
-        parts.append(f"the best of those at least {times(results.speed)} faster kept {kept}")
-    else:
-        parts.append(f"none was {times(results.speed)} faster")
-    return f"Of the plans timed while choosing, on {results.split} inputs, {'; '.join(parts)}."
+        kept = wording.share(_score(max(fast, key=_score)) / dense)
+        speedy = prose("offer-fast", target=times(target), kept=kept)
+    return prose("offer", split=lookups.split(run), good=offer, fast=speedy)
 
 
-def _trial_words(trial: Trial, dense: float, name: str) -> str:
-    speed = speed_text(trial.speed, trial.interval)
+def _score(trial: Record) -> float:
+    return number_of(trial, "score")
+
+
+def _trial_words(run: Run, trial: Record, dense: float) -> str:
+    speed = speed_text(trial.value or 0.0, trial.interval)
     clear = speed.endswith(("faster", "slower"))
     ran = f"and was {speed}" if clear else "without a clear difference in time"
-    kept = f"{_share(trial.score / dense)} of the dense {name}"
+    kept = f"{wording.share(_score(trial) / dense)} of the dense {score_name(run)}"
     return f"{kept} {ran} ({speed_interval(trial.interval)})"
 
 
-def _guarantee(results: SlimResults) -> str:
-    """What is promised about answers that differ from the dense model's."""
-    found = results.disagreement
-    if found is None or found.value is None:
+def _guarantee(run: Run) -> str:
+    """What is promised about answers that differ from the dense model's.
+
+    A plan that was fixed beforehand has its bound, with what it rests on.
+    """
+    bound = lookups.disagreement(run)
+    if bound is None or bound.value is None:
         return ""
-    promise = found.labels.get("promise")
+    promise, delta = bound.labels.get("promise"), bound.labels.get("delta")
     if isinstance(promise, str) and promise:
-        asked = "Guarantee" if found.labels.get("kept") is True else "No guarantee as asked"
-        return f"{asked}: {promise}."
-    return f"Guarantee: {bound_words(found)}."
-
-
-def bound_words(found: Record) -> str:
-    """The bound of a plan that was fixed beforehand, with what it rests on."""
-    delta = found.labels.get("delta")
+        kept = "Guarantee" if bound.labels.get("kept") is True else "No guarantee as asked"
+        return f"{kept}: {promise}."
     sure = per_cent(1 - delta) if isinstance(delta, float) else "unknown"
-    seen = found.labels.get("disagreements")
-    return (
-        f"with confidence {sure}, at most {upper_share(found.value or 0.0)} of inputs like these "
-        f"are answered otherwise than by the dense model ({seen} of {found.count:,} held-out "
-        "inputs were)"
-    )
+    seen, most = bound.labels.get("disagreements"), upper_share(bound.value)
+    return f"Guarantee: {prose('bound', sure=sure, most=most, seen=seen, count=bound.count)}."

@@ -11,9 +11,12 @@ from sparing.core.rounding import rounded_up
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.facts import metric_name
-from sparing.slim.page.results import ENGINES, Interval, SlimResults
+from sparing.report.figures.chart import Interval
+from sparing.report.run import Run
+from sparing.report.table import Column
 
 NOT_DECIDED = "not decided: the machine was busy"
+ENGINES = {"onnxruntime": "ONNX Runtime", "eager": "eager PyTorch", "compiled": "torch.compile"}
 
 _SHARES = ("accuracy", "top5", "f1")
 
@@ -50,20 +53,31 @@ class Scale:
             return wording.points_interval(value, interval)
         return " to ".join(wording.signed(end, 3) for end in interval)
 
+    def gap(self, record: Record) -> str:
+        """A recorded difference with its interval."""
+        value, interval = record.value or 0.0, record.interval
+        text = self.difference(value, interval)
+        return f"{text} ({self.interval(value, interval)})" if interval else text
 
-def scale_of(results: SlimResults) -> Scale:
+
+def scale_of(run: Run) -> Scale:
     """How this run's metric is written."""
-    return Scale(str(results.run.config["task"].get("metric") or "accuracy"))
+    return Scale(str(run.config["task"].get("metric") or "accuracy"))
 
 
-def score_name(results: SlimResults) -> str:
+def score_name(run: Run) -> str:
     """What the task is judged by."""
-    return metric_name(results.run.config)
+    return metric_name(run.config)
 
 
-def engine_name(engine: str) -> str:
+def engine_name(engine: object) -> str:
     """An engine as a reader knows it."""
-    return ENGINES.get(engine, engine)
+    return ENGINES.get(str(engine), str(engine))
+
+
+def form_name(arm: str, engine: object) -> str:
+    """A form's name: what runs where."""
+    return f"{arm.replace('int8', 'INT8')}, {engine_name(engine)}"
 
 
 def speed_text(value: float, interval: Interval) -> str:
@@ -73,9 +87,9 @@ def speed_text(value: float, interval: Interval) -> str:
     return wording.ratio(value, "slower", "faster")
 
 
-def record_speed(results: SlimResults, record: Record) -> str:
+def record_speed(run: Run, record: Record) -> str:
     """A recorded speed-up in words; none where the machine was busy."""
-    if results.all.disturbance(record):
+    if run.table.disturbance(record):
         return NOT_DECIDED
     return speed_text(record.value or 0.0, record.interval)
 
@@ -83,6 +97,12 @@ def record_speed(results: SlimResults, record: Record) -> str:
 def speed_interval(interval: Interval) -> str:
     """The interval of a speed-up, turned the way ``speed_text`` turns the value."""
     return wording.ratio_interval(interval) if interval else "no interval"
+
+
+def speed_columns(run: Run, head: str = "Speed") -> tuple[Column[Record], Column[Record]]:
+    """A recorded speed-up, and its interval."""
+    speed = Column[Record](head, lambda record: record_speed(run, record))
+    return speed, Column("Interval", lambda record: speed_interval(record.interval))
 
 
 def times(value: float) -> str:
@@ -105,6 +125,12 @@ def upper_share(share: float) -> str:
     if share <= 0:
         return small_share(share)
     return small_share(rounded_up(share, 3 if share >= 0.01 else 4))
+
+
+def share_between(interval: tuple[float, float]) -> str:
+    """The interval of a share, with one sign of per cent."""
+    low, high = (wording.share(end) for end in interval)
+    return f"{low.removesuffix(' %')} to {high}"
 
 
 def width_name(width: float) -> str:
