@@ -3,7 +3,7 @@
     python benchmarks/readme_table.py runs/demo
 
 What stands there is taken from the run's own report.md and from nowhere else; the run's records
-and page are copied to benchmarks/results/demo beside it, so that the table can be checked.
+and page are copied to benchmarks/results/demo and packed, so that the table can be checked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pages import put_between
+from sparing.core.record import RECORDS
+from sparing.report.packing import pack
 
 ROOT = Path(__file__).parents[1]
-KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
+KEPT = ("config.json", RECORDS, f"{RECORDS}.gz", "goals.json", "failed.json", "report.md")
 
 
 COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Peak memory", "Inference")
@@ -57,11 +59,9 @@ def main() -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in KEPT:
-        source = run / name
-        if source.is_dir():
-            shutil.copytree(source, target / name)
-        else:
-            shutil.copy(source, target / name)
+        if (run / name).is_file():
+            shutil.copy(run / name, target / name)
+    pack(target)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from sparing.core.compressed import compress_file
 from sparing.core.record import Record, RecordLog
-from sparing.slim.verify import ANSWERS
+from sparing.experiment.owned import ANSWERS
 
 
 @pytest.fixture
@@ -53,6 +54,8 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     (told,) = slim_pool._beside(folders, "static")
     assert told.startswith("slim over the same 1 run: at -50.00 points")
     assert "less the fixed control -50.00" in told
+    compress_file(one / ANSWERS)
+    assert slim_pool.pooled(folders, "slim") == found
     assert slim_pool._beside(folders, "slim int8") == []
 
 

@@ -76,10 +76,8 @@ def test_answers_are_compressed_and_what_else_is_there_stays(folder):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"0" * 1000)
     packed = pack(folder)
-    assert sorted(content_of(folder)) == sorted(
-        [*PACKED, "answers.safetensors.gz", "model/model.safetensors", "notes.txt"]
-        + ["figures/mine.png"]
-    )
+    others = {"figures/mine.png", "model/model.safetensors", "notes.txt"}
+    assert content_of(folder).keys() == {*PACKED, "answers.safetensors.gz"} | others
     assert packed.left == {"figures": 1000, "model": 1000, "notes.txt": 1000}
 
 
@@ -232,7 +230,7 @@ def test_the_command_says_what_became_of_each_run(folder, capsys):
         main(["pack", str(folder), "--json"])
     [told] = json.loads(capsys.readouterr().out)["packed"]
     assert told["left"] == {"model": 2048}
-    assert told["bytes_after"] == told["bytes_before"] - 0
+    assert told["bytes_after"] == told["bytes_before"]
     with pytest.raises(SystemExit) as end:
         main(["pack", str(folder / "model")])
     assert end.value.code == 1
