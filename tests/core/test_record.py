@@ -10,7 +10,7 @@ import pytest
 
 from sparing.core.compressed import compress_file
 from sparing.core.errors import DataError
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import Record, RecordLog, least_sure
 
 
 def _one(value=1.5):
@@ -124,3 +124,11 @@ def test_records_that_are_there_twice_and_differ_are_not_added_to(tmp_path):
         with pytest.raises(DataError, match="differ: move the one that is wrong away"):
             act()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_follows_is_as_sure_as_the_least_sure_record():
+    ways = ["measured", "integrated", "estimated", "modelled", "paper"]
+    records = [replace(_one(), obtained=way) for way in ways]
+    assert [least_sure(records[:count]) for count in range(1, 6)] == ways
+    assert least_sure(records[:0]) == "measured"
+    assert least_sure(records[2::-1]) == "estimated"

@@ -11,7 +11,7 @@ from sparing.compare.claims import (
     latency_claims,
     speed_verdict,
 )
-from sparing.core.record import Label, Obtained, Record
+from sparing.core.record import Label, Obtained, Record, least_sure
 from sparing.experiment.claims import decide
 from sparing.experiment.records import RecordTable
 from sparing.experiment.summary import paired
@@ -65,6 +65,7 @@ def _accuracy_differences(
         arm: paired(values(records, "accuracy", arm=arm, split="test"), dense) for arm in others
     }
     pairs = {arm: pair for arm, pair in pairs.items() if pair[0]}
+    obtained = least_sure(record for record in records if record.name == "accuracy")
     adjusted = holm([sign_flip_p_value(*pair) for pair in pairs.values()]) if pairs else []
     found = []
     for (arm, pair), p_value in zip(pairs.items(), adjusted, strict=True):
@@ -80,7 +81,7 @@ def _accuracy_differences(
                 "accuracy_difference",
                 gap.value,
                 "share",
-                "measured",
+                obtained,
                 labels,
                 gap.interval,
                 gap.count,
@@ -104,22 +105,21 @@ def _latency_verdicts(records: Sequence[Record], others: list[str]) -> list[Reco
 
     The interval is the one that decided: wider than 95 % where several arms are open.
     """
-    results = decide(latency_claims(others, 0), RecordTable(records))
-    found = []
+    table, found = RecordTable(records), []
+    results = decide(latency_claims(others, 0), table)
     for arm, result in zip(others, results, strict=True):
         labels: dict[str, Label] = {"arm": arm, "verdict": speed_verdict(result)}
         if result.value is not None:
+            obtained = least_sure(table.all("latency_ratio", arm=arm, scope="model", batch=1))
             found.append(
-                Record(
-                    "latency_verdict", result.value, "ratio", "measured", labels, result.interval
-                )
+                Record("latency_verdict", result.value, "ratio", obtained, labels, result.interval)
             )
     return found
 
 
 def _ratios(records: Sequence[Record], arm: str, baseline: str) -> list[Record]:
     found, busy = [], disturbances(records)
-    for (name, sizes), obtained in _settings(records, arm).items():
+    for (name, sizes), obtained in _settings(records, arm, baseline).items():
         own = dict(sizes)
         disturbed = name in RATIOS and _disturbance(records, busy, name, (arm, baseline), own)
         noted: dict[str, Label] = {"disturbance": disturbed} if disturbed else {}
@@ -164,13 +164,13 @@ def _disturbance(
     return next((busy[cell] for cell in cells if cell in busy), "")
 
 
-def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
+def _settings(records: Sequence[Record], arm: str, baseline: str) -> dict[Setting, Obtained]:
     """The quantities with a ratio, each at every size and component it was taken at."""
     found: dict[Setting, Obtained] = {}
     mixed: set[Setting] = set()
     for record in records:
         known = record.name in RATIOS or record.name in EXACT_RATIOS
-        if known and record.labels.get("arm") == arm:
+        if known and record.labels.get("arm") in (arm, baseline):
             sizes = {
                 key: value
                 for key, value in record.labels.items()
@@ -178,7 +178,7 @@ def _settings(records: Sequence[Record], arm: str) -> dict[Setting, Obtained]:
             }
             setting = (record.name, tuple(sizes.items()))
             if found.setdefault(setting, record.obtained) != record.obtained:
-                mixed.add(setting)  # counted in one round and estimated in another: no ratio
+                mixed.add(setting)  # counted here and estimated there: no ratio
     return {setting: how for setting, how in found.items() if setting not in mixed}
 
 
@@ -203,4 +203,5 @@ def _crossovers(records: Sequence[Record], arm: str) -> list[Record]:
         crossover = tokens
     labels: dict[str, Label] = {"arm": arm, "longest_tokens": curve[-1][0]}
     value = None if crossover is None else float(crossover)
-    return [Record("crossover_tokens", value, "tokens", "measured", labels)]
+    obtained = least_sure(record for _, record in curve)
+    return [Record("crossover_tokens", value, "tokens", obtained, labels)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sparing.core.compressed import compressed_path, expand_file, read_stored, stored_path
 from sparing.core.errors import DataError
@@ -51,6 +51,16 @@ class Record:
         if problem:
             raise DataError(f"the result {self.name!r} cannot be stored: {problem}")
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+
+
+def least_sure(records: Iterable[Record]) -> Obtained:
+    """How what follows from these records came about: as the least sure of them did.
+
+    From the surest on: measured, integrated, estimated, modelled, paper.
+    """
+    ways = get_args(Obtained)
+    found: Obtained = max((r.obtained for r in records), key=ways.index, default="measured")
+    return found
 
 
 def _from_dict(entry: dict[str, Any]) -> Record:

@@ -84,7 +84,7 @@ def train_static(steps: Steps) -> list[Record]:
     steps.keep(static=folder)
     labels: dict[str, Label] = {"arm": STATIC, "plan": json.dumps(point.plan.to_dict())}
     return [
-        Record("static_plan", point.cost_share, "share", "measured", labels),
+        Record("static_plan", point.cost_share, "share", "modelled", labels),
         Record("train_time_s", result.train_time_s, "s", "measured", {"arm": STATIC}),
         Record("train_examples", result.examples_seen, "examples", "measured", {"arm": STATIC}),
     ]

@@ -193,10 +193,12 @@ def _ratio(results: Results, arm: str, quantity: Quantity, parts: list[_Part]) -
     if found is not None and found.value is not None:
         component, busy = found.labels.get("component"), results.disturbance(found)
         return _Ratio(found.value, found.interval, found.obtained, component, busy)
-    against = {p.component: p.value for p in _parts(results, results.baseline, quantity)}
-    if not parts or against.get(component, 0.0) <= 0:
+    baseline = _parts(results, results.baseline, quantity)
+    against = {(part.component, part.obtained): part.value for part in baseline}
+    of_baseline = against.get((component, parts[0].obtained), 0.0) if parts else 0.0
+    if of_baseline <= 0:
         return None
-    return _Ratio(parts[0].value / against[component], None, parts[0].obtained, component)
+    return _Ratio(parts[0].value / of_baseline, None, parts[0].obtained, component)
 
 
 def _ratio_text(ratio: _Ratio, quantity: Quantity) -> tuple[str, Tone]:
