@@ -20,9 +20,10 @@ def run(
 ) -> None:
     """Make finished runs ready for git: compress their records, remove HTML and figures.
 
-    What is left are records.jsonl.gz, config.json, goals.json, failed.json and report.md, of slim
-    answers.safetensors.gz too. `sparing report` draws the page again, and every command reads a
-    packed run. The command that made the run unpacks it when it goes on.
+    It keeps records.jsonl.gz, config.json, goals.json, failed.json, report.md
+    and slim's answers.safetensors.gz. `sparing report` draws the rest again.
+
+    Every command reads a packed run; the one that made it unpacks it to go on.
 
     Example: sparing pack runs/compare-digits && git add runs/compare-digits
     """
