@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparing.core.record import Label, Record, RecordLog
+from sparing.core.record import RECORDS, Label, Record, RecordLog
 
 RESULTS = Path(__file__).parent / "results"
 BASELINE = "softmax"
@@ -175,7 +175,7 @@ def _rounded(value: float) -> float:
 def read(folder: Path) -> Findings:
     """A run's findings."""
     config = json.loads((folder / "config.json").read_text())
-    return Findings(RecordLog(folder / "records.jsonl").read(), config)
+    return Findings(RecordLog(folder / RECORDS).read(), config)
 
 
 def newest() -> Path | None:

@@ -3,8 +3,8 @@
     python benchmarks/readme_table.py runs/demo
     make tables
 
-The first copies a run's records and page to benchmarks/results/demo; the second writes the table
-from what is there, and the line on slim from its pooled results.
+The first copies a run's records and page to benchmarks/results/demo and packs them; the second
+writes the table from what is there, and the line on slim from its pooled results.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from slim_pool import speeds
+from sparing.core.record import RECORDS
 from sparing.experiment.registry import find_study
+from sparing.report.packing import pack
 from sparing.report.run import read_run
 from sparing.report.wording import factor, points, points_interval
 
 DEMO = Path(__file__).parent / "results" / "demo"
-KEPT = ("config.json", "records.jsonl", "goals.json", "failed.json", "report.md", "figures")
+KEPT = ("config.json", RECORDS, f"{RECORDS}.gz", "goals.json", "failed.json", "report.md")
 
 
 COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Peak memory", "Inference")
@@ -80,11 +82,9 @@ def main() -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in KEPT:
-        source = run / name
-        if source.is_dir():
-            shutil.copytree(source, target / name)
-        else:
-            shutil.copy(source, target / name)
+        if (run / name).is_file():
+            shutil.copy(run / name, target / name)
+    pack(target)
 
 
 if __name__ == "__main__":

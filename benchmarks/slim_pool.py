@@ -21,22 +21,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.torch import load_file
+from safetensors.torch import load
 
-from sparing.core.record import Record
+from sparing.core.compressed import read_stored, stored_path
+from sparing.core.record import RECORDS, Record
 from sparing.core.rounding import rounded_down
-from sparing.experiment.run import write_atomically
+from sparing.core.writing import write_atomically
+from sparing.experiment.owned import ANSWERS
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
 from sparing.slim.steps import DENSE
-from sparing.slim.verify import ANSWERS
 
 OURS, INT8, STATIC = "slim", "slim int8", "static"
 ARMS = (OURS, INT8, STATIC)
 NAMED = {OURS: "slim", INT8: "slim, INT8", STATIC: "static pruned model"}
 BATCHES = (1, 8)
-RECORDS = "records.jsonl"
 HEADS = ("task", "seed", "form", "speed, batch 1", "speed, batch 8", "difference, points", "90 %")
 TOTALS = (
     *("form", "runs", "test examples", "speed, batch 1", "speed, batch 8", "over dense INT8"),
@@ -98,7 +98,7 @@ def rows_of(records: Sequence[Record], task: str, seed: int) -> list[dict[str, A
 
 def gaps_of(folder: Path, arm: str, to: str = DENSE) -> NDArray[np.float64] | None:
     """By test example: 1 where only this arm is right, -1 where only the other is, else 0."""
-    answers = load_file(folder / ANSWERS)
+    answers = load(read_stored(stored_path(folder / ANSWERS) or folder / ANSWERS))
     if not {arm, to} <= answers.keys():
         return None
     right = {name: answers[name].argmax(-1) == answers["labels"] for name in (arm, to)}
@@ -228,7 +228,7 @@ def recorded(root: Path, task: str, seed: int, prefix: str = "slim") -> Path:
     if len(found) != 1:
         raise SystemExit(f"{root} holds {len(found)} runs of {task} with seed {seed}")
     for name in (RECORDS, ANSWERS):
-        if not (found[0] / name).is_file():
+        if stored_path(found[0] / name) is None:
             raise SystemExit(f"{found[0]} has no {name}: the run has not ended, or was cut")
     return found[0]
 

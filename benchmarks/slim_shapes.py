@@ -31,7 +31,7 @@ import numpy as np
 import slim_shape_training as training
 from slim_shape_forms import DENSE, FREE, SHAPES, Forms, Ours, counts, inputs, plans, recorded_plan
 from slim_shapes_page import page
-from sparing.core.record import Label, Record, RecordLog
+from sparing.core.record import RECORDS, Label, Record, RecordLog
 from sparing.experiment.run import Cell, open_run, write_atomically
 from sparing.experiment.study import base_config
 from sparing.measure.flops import count_flops, model_flops
@@ -182,9 +182,7 @@ def labelled(record: Record, **more: Label) -> Record:
 
 def cells_of(options: argparse.Namespace, finished: set[str]) -> list[Cell]:
     """All cells that are asked for; what they need is built when the first of them begins."""
-    recorded = {
-        task: RecordLog(RESULTS / name / "records.jsonl") for task, name in RECORDED.items()
-    }
+    recorded = {task: RecordLog(RESULTS / name / RECORDS) for task, name in RECORDED.items()}
 
     @cache
     def forms(name: str) -> Forms:
@@ -227,9 +225,7 @@ def cells_of(options: argparse.Namespace, finished: set[str]) -> list[Cell]:
 
 def committed() -> dict[str, list[Record]]:
     """The records of the committed runs of slim, by task."""
-    return {
-        task: RecordLog(RESULTS / name / "records.jsonl").read() for task, name in RECORDED.items()
-    }
+    return {task: RecordLog(RESULTS / name / RECORDS).read() for task, name in RECORDED.items()}
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

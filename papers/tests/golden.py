@@ -13,7 +13,7 @@ from typing import Any
 
 from sparing.compare import analysis as compare_analysis
 from sparing.compare import study as compare
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.experiment.claims import decide
 from sparing.experiment.installed import study_names
 from sparing.experiment.records import RecordTable
@@ -60,7 +60,7 @@ def folders() -> list[Path]:
     """The committed runs of studies that have a page, by name."""
     found = []
     for folder in sorted(path for results in RESULTS for path in results.iterdir()):
-        if (folder / "records.jsonl").is_file():
+        if (folder / "config.json").is_file():
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             found += [folder] if config.get("study") in study_names() else []
     return found
@@ -68,7 +68,7 @@ def folders() -> list[Path]:
 
 def stored(folder: Path) -> tuple[list[Record], list[Record]]:
     """The records of a run: what was measured, and what its analysis made of that."""
-    records = RecordLog(folder / "records.jsonl").read()
+    records = RecordLog(folder / RECORDS).read()
     return (
         [record for record in records if record.cell != ANALYSIS],
         [record for record in records if record.cell == ANALYSIS],

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from sparing.core.compressed import compress_file
 from sparing.core.record import Record, RecordLog
-from sparing.slim.verify import ANSWERS
+from sparing.experiment.owned import ANSWERS
 
 
 @pytest.fixture
@@ -53,6 +54,8 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     assert (ours[0], ours[1], ours[6]) == ("slim, same runs", "1", "-50.00")
     assert less[0] == "slim less static pruned model"
     assert less[6].startswith("-50.00 (")
+    compress_file(one / ANSWERS)
+    assert slim_pool.pooled(folders, "slim") == found
     assert slim_pool._beside(folders, "slim int8") == []
 
 

@@ -12,6 +12,7 @@ OUT = ("--output-dir", "OUT")
 VERBS = [
     ("report", "BAD"),
     ("merge", "BAD", "OTHER", *OUT),
+    ("pack", "BAD"),
     ("merge", "OTHER", "MORE", "--output-dir", "BAD"),
     ("swap", "BAD", "linear", *OUT),
     ("swap", "BERT", "linear", "--output-dir", "BAD"),
@@ -75,7 +76,7 @@ def test_no_such_data_folder(command, tmp_path, monkeypatch, bad):
 def test_an_empty_path_is_not_the_current_folder(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments in (
-        *(("report", ""), ("merge", "a", "b", "--output-dir", "")),
+        *(("report", ""), ("pack", ""), ("merge", "a", "b", "--output-dir", "")),
         *(("train", "digits", "--output-dir="), ("measure", ""), ("evaluate", " ")),
         *(("slim", ""), ("advise", "", "--tokens", 16), ("patches", "")),
     ):

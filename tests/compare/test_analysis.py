@@ -176,6 +176,15 @@ def test_estimates_stay_estimates():
     assert (ratio.name, ratio.obtained) == ("energy_ratio", "estimated")
 
 
+def test_arms_whose_energy_was_obtained_in_two_ways_have_no_ratio():
+    def energy(arm, way):
+        return Record("train_energy_j", 2.0, "J", way, {"arm": arm, "seed": 0, "component": "cpu"})
+
+    assert _analyse([energy("softmax", "measured"), energy("linear", "estimated")]) == []
+    (ratio,) = _analyse([energy("softmax", "estimated"), energy("linear", "estimated")])
+    assert ratio.obtained == "estimated"
+
+
 def test_exact_quantities_have_no_interval():
     records = [
         Record("flops", value, "FLOP", "modelled", {"arm": arm, "scope": "model", "tokens": 65})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -7,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from sparing.core.compressed import compress_file
 from sparing.core.errors import DataError
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import Record, RecordLog, least_sure
 
 
 def _one(value=1.5):
@@ -87,3 +89,46 @@ def test_a_line_with_a_number_that_is_none_is_named(tmp_path, spoilt):
     log.path.write_text(log.path.read_text().replace("3.25", spoilt))
     with pytest.raises(DataError, match="line 2 is not a record"):
         log.read()
+
+
+def test_compressed_records_are_read_and_unpacked_when_more_come(tmp_path):
+    log = RecordLog(tmp_path / "records.jsonl")
+    log.append([_one(), _one(2.0)])
+    compress_file(log.path)
+    assert [entry.value for entry in log.read()] == [1.5, 2.0]
+    log.append([_one(3.0)])
+    assert [path.name for path in tmp_path.iterdir()] == ["records.jsonl"]
+    assert [entry.value for entry in log.read()] == [1.5, 2.0, 3.0]
+    compress_file(log.path)
+    log.replace([_one(4.0)])
+    assert [path.name for path in tmp_path.iterdir()] == ["records.jsonl"]
+    assert [entry.value for entry in log.read()] == [4.0]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_foreign_content_in_a_compressed_file_is_named(tmp_path, whole):
+    path = tmp_path / "records.jsonl.gz"
+    more = b'{"hello": 1}\n' if whole else b'{"name": "lat'
+    path.write_bytes(gzip.compress(_one().to_json().encode() + b"\n" + more))
+    message = "is not a record" if whole else "is cut short"
+    with pytest.raises(DataError, match=rf"records\.jsonl\.gz: line 2 {message}"):
+        RecordLog(tmp_path / "records.jsonl").read()
+
+
+def test_records_that_are_there_twice_and_differ_are_not_added_to(tmp_path):
+    log = RecordLog(tmp_path / "records.jsonl")
+    log.append([_one()])
+    compress_file(log.path)
+    log.path.write_text(_one(2.0).to_json() + "\n")
+    for act in (log.read, lambda: log.append([_one()]), lambda: log.replace([_one()])):
+        with pytest.raises(DataError, match="differ: move the one that is wrong away"):
+            act()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_follows_is_as_sure_as_the_least_sure_record():
+    ways = ["measured", "integrated", "estimated", "modelled", "paper"]
+    records = [replace(_one(), obtained=way) for way in ways]
+    assert [least_sure(records[:count]) for count in range(1, 6)] == ways
+    assert least_sure(records[:0]) == "measured"
+    assert least_sure(records[2::-1]) == "estimated"

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparing.core.compressed import read_stored, stored_path
+from sparing.core.record import RECORDS
 from sparing.experiment.schema import Schema
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +23,7 @@ LOOK_UPS = {"find", "all", "value", "empty", "matching", "values_of"}
 LOOK_UPS |= {"mean", "difference", "by_seed"}  # those of papers
 # Numbers with an interval that a page makes for itself.
 UNWRITTEN = {"ratio", "right_share"}
-RECORDS = {"r", "record"}  # variables whose name is compared with a text
+OWNERS = {"r", "record"}  # variables whose name is compared with a text
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 SHAPE = re.compile(r"(\*_)?[a-z][a-z0-9_]{3,}(_\*)?")  # of a name with one part given
 
@@ -38,14 +40,15 @@ class Used:
 def committed(results: Path) -> dict[str, dict[str, Used]]:
     """What the runs in a folder hold: by study and name; each file is read once."""
     studies: dict[str, dict[str, Used]] = defaultdict(lambda: defaultdict(Used))
-    for path in sorted(results.glob("*/records.jsonl")):
-        config = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))
+    for path in sorted(results.glob("*/config.json")):
+        config = json.loads(path.read_text(encoding="utf-8"))
         names = studies[config.get("study", "")]
-        with path.open("rb") as lines:
-            for record in map(json.loads, lines):
-                used = names[record["name"]]
-                used.units.add(record["unit"])
-                used.labels.update(record["labels"])
+        stored = stored_path(path.parent / RECORDS)
+        lines = read_stored(stored).splitlines() if stored else []
+        for record in map(json.loads, lines):
+            used = names[record["name"]]
+            used.units.add(record["unit"])
+            used.labels.update(record["labels"])
     return studies
 
 
@@ -169,6 +172,6 @@ def _named(node: ast.AST) -> list[ast.expr]:
             return [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
     if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
         owner = getattr(node.left.value, "id", "")
-        if node.left.attr == "name" and owner in RECORDS:
+        if node.left.attr == "name" and owner in OWNERS:
             return [part for other in node.comparators for part in getattr(other, "elts", [other])]
     return []

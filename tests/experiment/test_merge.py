@@ -11,9 +11,12 @@ from papers.tests.long_range.test_pilot import ARENA, SMALL
 
 from sparing.cli import main
 from sparing.core.errors import DataError, UsageError
+from sparing.core.record import RECORDS, RecordLog
 from sparing.core.scratch import MARK, MARKED
 from sparing.experiment.merge import merge
 from sparing.experiment.registry import find_study
+from sparing.experiment.run import ANALYSIS
+from sparing.report.packing import pack
 from sparing.report.page import write_report
 from sparing_papers.kerformer.cores import CoreOptions
 
@@ -60,6 +63,28 @@ def test_what_two_folders_have_is_taken_from_the_first(pieces, tmp_path):
     merged = merge([pieces / "a", pieces / "b", tmp_path / "c"], tmp_path / "whole")
     assert list(merged.cells.values()) == [3, 3, 0]
     assert merged.doubled == 3
+
+
+def test_packed_runs_are_merged_and_go_on(pieces, tmp_path):
+    for name in PIECES:
+        shutil.copytree(pieces / name, tmp_path / name)
+        pack(tmp_path / name, partial=True)
+    merged = merge([tmp_path / name for name in PIECES], tmp_path / "whole")
+    plain = merge([pieces / name for name in PIECES], tmp_path / "plain")
+    assert list(merged.cells.values()) == list(plain.cells.values()) == [3, 3]
+    one, other = ((tmp_path / name / "records.jsonl").read_bytes() for name in ("whole", "plain"))
+    assert one == other
+    assert not (tmp_path / "a" / "records.jsonl").exists()  # the pieces stay as they are
+    before = measured_in(tmp_path / "a")
+    again = find_study("kerformer").run(WHOLE, tmp_path / "a", minutes=0.0)
+    assert again.failures == []
+    assert not (tmp_path / "a" / "records.jsonl.gz").exists()
+    assert measured_in(tmp_path / "a") == before
+
+
+def measured_in(folder):
+    """The measured records of a run."""
+    return [r for r in RecordLog(folder / RECORDS).read() if r.cell != ANALYSIS]
 
 
 def test_trained_models_go_along(pieces, tmp_path):

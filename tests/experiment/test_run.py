@@ -422,3 +422,12 @@ def test_a_busy_machine_is_the_first_thing_that_is_said(tmp_path):
     assert result.disturbance.startswith("The machine was busy during one measurement: other")
     assert next(iter(result.to_dict().items())) == ("disturbance", result.disturbance)
     assert str(result).startswith("The machine was busy during one measurement")
+
+
+def test_records_of_code_that_no_commit_holds_are_counted(tmp_path):
+    kinds = [("one", "abc"), ("one", "abc+"), ("two", "abc+"), ("analysis", "abc+")]
+    records = [Record("x", 1.0, "", "measured", cell=cell, commit=commit) for cell, commit in kinds]
+    records += [Record("cell", None, "", "measured", cell="one", commit="abc+")]
+    records += [Record("x", 1.0, "", "paper", cell="one", commit="abc+")]
+    found = StudyResult("compare", tmp_path, {}, records, [], []).to_dict()
+    assert found["uncommitted_records"] == 2

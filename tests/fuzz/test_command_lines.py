@@ -39,6 +39,7 @@ REFUSED = {
 QUICK = {
     "list": ["mechanisms", "tasks", "models", "predictors", "studies"],
     "merge": ["folder", "other", "empty"],
+    "pack": ["folder", "empty"],
     "patches": ["picture.png", "folder", "empty"],
     "report": ["folder", "empty"],
     "show": ["softmax", "linear", "adaptive", "linformer"],

@@ -8,6 +8,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from sparing.core.compressed import compress_file
 from sparing.experiment.registry import find_study
 from tests.compare.records import CLAIMS, GOALS, config, records, write_run
 from tests.fuzz.harness import (
@@ -86,14 +87,21 @@ def _spoil(place, name, changes, cuts):
     changes=CHANGES,
     cuts=st.just([]) | st.lists(CUTS, max_size=2),
     as_json=st.booleans(),
+    packed=st.booleans(),
+    verb=st.sampled_from(["report", "report", "pack"]),
 )
-def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json):
-    """``sparing report`` on a folder with one damaged file."""
+def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json, packed, verb):
+    """``sparing report`` and ``sparing pack`` on a folder with one damaged file, or packed."""
     place = folder / "run"
     _write(place, kind)
+    if packed and cuts and name == "records.jsonl":
+        compress_file(place / name)
+        name = "records.jsonl.gz"
     _spoil(place, name, changes, cuts)
-    inputs = {"kind": kind, "name": name, "changes": changes, "cuts": cuts}
-    command(["report", "run", *(["--json"] if as_json else [])], folder, **inputs)
+    if packed and (place / "records.jsonl").is_file():
+        compress_file(place / "records.jsonl")
+    inputs = {"kind": kind, "name": name, "changes": changes, "cuts": cuts, "packed": packed}
+    command([verb, "run", *(["--json"] if as_json else [])], folder, verb=verb, **inputs)
 
 
 @fuzzed(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sparing.core.compressed import read_stored, stored_path
 from sparing.core.errors import DataError, UsageError
 from sparing.core.reading import parse_json
-from sparing.core.record import RecordLog
+from sparing.core.record import RECORDS, RecordLog
 from sparing.layers.frontier import FrontierPoint
 from sparing.layers.plan import Plan
 from sparing.slim.search.choose import choose
@@ -28,13 +29,13 @@ from sparing.slim.study import Options, steps_of
 from sparing.tasks import load_task
 
 ROOT = Path(__file__).parents[2]
-RUNS = sorted(
-    path.parent
-    for path in (ROOT / "benchmarks" / "results").glob("slim-*/records.jsonl")
-    if "chosen_plan" in path.read_text()
-)
+TEXTS = {
+    path.parent: read_stored(stored_path(path.parent / RECORDS) or path)
+    for path in sorted((ROOT / "benchmarks" / "results").glob("slim-*/config.json"))
+}
+RUNS = [folder for folder, text in TEXTS.items() if b"chosen_plan" in text]
 # The first runs did not mark the plans that they chose among.
-MARKED = [folder for folder in RUNS if '"contender"' in (folder / "records.jsonl").read_text()]
+MARKED = [folder for folder in RUNS if b'"contender"' in TEXTS[folder]]
 PLAN = Plan((2,) * 4, (8,) * 4, exits=(1, 2, 3), threshold=0.7)
 CHOSEN = Surveyed(PLAN, 0.4, 0.9, contender=True, good=True)
 
@@ -129,7 +130,7 @@ class Committed:
     """The state that a committed run came to, read off its records."""
 
     def __init__(self, folder):
-        self.records = RecordLog(folder / "records.jsonl").read()
+        self.records = RecordLog(folder / RECORDS).read()
         self.polished, self.bound = self.one("polished_plan"), self.one("disagreement_bound")
         forms = [self.form(r) for r in self.records if r.name == "attempted_plan"]
         chosen, fallback = self.one("chosen_plan"), self.one("fallback_plan")

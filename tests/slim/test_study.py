@@ -133,6 +133,7 @@ def test_the_saved_model_runs_what_was_verified(done):
 def test_the_control_is_fixed_and_no_dearer(done):
     model = sparing.load(done.folder / "models" / "static")
     chosen, fixed = of_name(done, "chosen_plan")[0], of_name(done, "static_plan")[0]
+    assert fixed.obtained == "modelled"  # a share of FLOPs
     plan = Plan.from_dict(json.loads(fixed.labels["plan"]))
     assert not plan.stops
     assert fixed.value <= max(

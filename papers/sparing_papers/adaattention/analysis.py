@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, variance
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Record, least_sure
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import Part, reach_of
 from sparing_papers.adaattention.arms import TABLE_ONE, Work
@@ -150,7 +150,8 @@ def _means(table: RecordTable, arm: str, tasks: Sequence[str]) -> Iterator[Recor
         records = [record for task in tasks for record in table.all(name, arm=arm, task=task)]
         if records:
             mean = fmean(float(record.value or 0.0) for record in records)
-            yield Record(name, mean, "share", "measured", labels, count=len(records))
+            obtained = least_sure(records)
+            yield Record(name, mean, "share", obtained, labels, count=len(records))
 
 
 def _speeds(table: RecordTable, groups: Groups) -> Iterator[Record]:
@@ -194,7 +195,8 @@ def _mean_speed(labels: dict[str, Label], speeds: Sequence[Sequence[Record]], co
     interval = speeds[0][0].interval
     if len(speeds) > 1 or len(speeds[0]) > 1:
         interval = _around(value, parts)
-    return Record("speed_up", math.exp(value), "ratio", "measured", labels, interval, count)
+    obtained = least_sure(r for of_task in speeds for r in of_task)
+    return Record("speed_up", math.exp(value), "ratio", obtained, labels, interval, count)
 
 
 def _around(log: float, parts: Sequence[Part] | None) -> tuple[float, float] | None:
@@ -236,6 +238,8 @@ def _training_times(table: RecordTable) -> Iterator[Record]:
     for (task, arm), logs in ratios.items():
         labels: dict[str, Label] = {"task": task, "arm": arm}
         value, interval = fmean(logs), _around(fmean(logs), [*_training_part(logs)])
+        times = table.all("train_time_s", task=task)
+        obtained = least_sure(r for r in times if r.labels["arm"] in (arm, FULL))
         yield Record(
-            "train_time_ratio", math.exp(value), "ratio", "measured", labels, interval, len(logs)
+            "train_time_ratio", math.exp(value), "ratio", obtained, labels, interval, len(logs)
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Record, least_sure
 from sparing.experiment.evaluation import wilson
 from sparing.experiment.records import RecordTable
 from sparing.experiment.summary import Summary, summarise
@@ -50,7 +50,8 @@ def energy_of(table: RecordTable, arm: str) -> Record | None:
     sensed = [record for record in records if record.obtained != "estimated"] or records
     if not sensed:
         return None
-    return replace(sensed[0], value=sum(float(r.value or 0.0) for r in sensed), interval=None)
+    joules = sum(float(r.value or 0.0) for r in sensed)
+    return replace(sensed[0], value=joules, interval=None, obtained=least_sure(sensed))
 
 
 def legacy_span(table: RecordTable, arm: str) -> Record | None:
@@ -101,6 +102,7 @@ def _legacy(table: RecordTable) -> Iterable[Record]:
     middle = {part: mean(errors[part] for errors in baselines) for part in baselines[0]}
     for arm in map(str, table.values_of("exact", "arm")):
         own = _by_value(table, "legacy_error", arm, "part", (*common, "relative"))
+        obtained = least_sure(table.all("legacy_error", arm=arm))
         for seed, errors in own.items():
             if min(errors.values()) < 1e-9:
                 continue  # an exact model has no finite score
@@ -108,7 +110,7 @@ def _legacy(table: RecordTable) -> Iterable[Record]:
             spread = [legacy_score_of(errors, baseline) for baseline in baselines]
             labels: dict[str, Label] = {"arm": arm, "seed": seed}
             labels |= {"lowest": min(spread), "highest": max(spread)}
-            yield Record("legacy_score", score, "", "measured", labels)
+            yield Record("legacy_score", score, "", obtained, labels)
 
 
 def _bounded(table: RecordTable) -> Iterable[Record]:
@@ -118,9 +120,10 @@ def _bounded(table: RecordTable) -> Iterable[Record]:
         return
     middle = {name: mean(errors[name] for errors in baselines) for name in SETS}
     for arm in map(str, table.values_of("exact", "arm")):
+        obtained = least_sure(table.all("mean_error", arm=arm))
         for seed, errors in _by_value(table, "mean_error", arm, "set", SETS).items():
             labels: dict[str, Label] = {"arm": arm, "seed": seed}
-            yield Record("bounded_score", bounded_score(errors, middle), "", "measured", labels)
+            yield Record("bounded_score", bounded_score(errors, middle), "", obtained, labels)
 
 
 def _means(table: RecordTable) -> list[Record]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sparing.core.record import Label, Obtained, Record
+from sparing.core.record import Label, Record
 from sparing.measure.pairs import compare_pairs, energy_to_target
 from sparing.measure.statistics import (
     holm,
@@ -72,9 +72,7 @@ def ratio_record(group: Group, name: str, of: str, arm: str, to: str) -> Record 
         "rank_effect": found.rank_effect,
         "typical": found.typical_ratio,
     }
-    ways: dict[str, Obtained] = {"train_flops": "modelled", "train_time_s": "measured"}
-    obtained = ways.get(of, group.obtained)
-    ratio = found.ratio
+    obtained, ratio = group.obtained_of(of, arm, to), found.ratio
     return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
 
 
@@ -89,7 +87,8 @@ def difference_record(group: Group, name: str, arm: str, to: str, margin: float)
     labels["sign_flip_p"] = sign_flip_p_value(ours, baseline)
     if len(ours) > 1:
         labels["non_inferior_p"] = non_inferiority(ours, baseline, margin)
-    return Record(name, found.value, "score", "measured", labels, found.interval, found.count)
+    obtained = group.obtained_of(score, arm, to)
+    return Record(name, found.value, "score", obtained, labels, found.interval, found.count)
 
 
 def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
@@ -248,7 +247,8 @@ def _plateau(group: Group) -> list[Record]:
     found = mean_difference(gains, [0.0] * len(gains))
     labels: dict[str, Label] = {**group.labels, "arm": DENSE, "at_plateau": found.value < PLATEAU}
     name, ends = "last_quarter_gain", found.interval
-    return [Record(name, found.value, "score", "measured", labels, ends, found.count)]
+    obtained = group.obtained_of("curve", DENSE)
+    return [Record(name, found.value, "score", obtained, labels, ends, found.count)]
 
 
 def _stages(group: Group, margin: float) -> list[Record]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparing.core.errors import DataError
 from sparing.core.reading import parse_json
-from sparing.core.record import Label, Obtained, Record
+from sparing.core.record import Label, Obtained, Record, least_sure
 from sparing.experiment.records import RecordTable
 from sparing.measure.seeds import compared, components, quantity
 from sparing_papers.hugginggreen.names import AGAIN, DENSE
@@ -48,6 +48,12 @@ class Group:
     def obtained(self) -> Obtained:
         """The least sure of them."""
         return self.kinds[-1]
+
+    def obtained_of(self, name: str, *arms: str) -> Obtained:
+        """How a quantity of some arms was obtained; of energies, the components compared."""
+        records = [r for arm in arms for r in self.records.all(name, arm=arm)]
+        energy = name.endswith("energy_j")
+        return least_sure(r for r in records if not energy or r.obtained in self.kinds)
 
     @cached_property
     def arms(self) -> list[str]:

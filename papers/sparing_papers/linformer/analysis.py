@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, linear_regression
 
-from sparing.core.record import Label, Record
+from sparing.core.record import Label, Obtained, Record, least_sure
 from sparing.experiment.summary import mean_record
 from sparing_papers.linformer.error import LEARNED, MEANS, METHODS, RANDOM, rank_correlation
 from sparing_papers.linformer.options import LINFORMER, LONGER, SHARED
@@ -91,7 +91,7 @@ def _growth(records: Sequence[Record]) -> Iterable[Record]:
                     labels: dict[str, Label] = {"source": source, "of": name, "range": span}
                     labels |= {"shortest": lengths[0], "longest": lengths[-1]}
                     labels |= {"lengths": len(lengths)}
-                    yield _of_models("exponent", slopes, labels, "")
+                    yield _of_models("exponent", slopes, labels, "", least_sure(ranks))
 
 
 def _slopes(ranks: Sequence[Record]) -> dict[Key, float]:
@@ -105,7 +105,7 @@ def _slopes(ranks: Sequence[Record]) -> dict[Key, float]:
 
 
 def _of_models(
-    name: str, values: Mapping[Key, float], labels: dict[str, Label], unit: str
+    name: str, values: Mapping[Key, float], labels: dict[str, Label], unit: str, obtained: Obtained
 ) -> Record:
     """The mean of values by head, with its interval over models.
 
@@ -118,7 +118,7 @@ def _of_models(
     alone = len(models) == 1
     units = list(values.values()) if alone else [fmean(of_model) for of_model in models.values()]
     over: dict[str, Label] = {"over": "heads" if alone else "models", "models": len(models)}
-    return mean_record(name, units, unit, labels | over)
+    return mean_record(name, units, unit, labels | over, obtained=obtained)
 
 
 def _errors(records: Sequence[Record]) -> Iterable[Record]:
@@ -132,7 +132,7 @@ def _errors(records: Sequence[Record]) -> Iterable[Record]:
             gaps = {head: ours[head] - theirs[head] for head in ours if head in theirs}
             if gaps:
                 labels = {**_labels(PLACE, key), "less": rival}
-                yield _of_models("learned_gain", gaps, labels, "share")
+                yield _of_models("learned_gain", gaps, labels, "share", least_sure(group))
 
 
 def _correlations(records: Sequence[Record]) -> Iterable[Record]:
@@ -143,6 +143,7 @@ def _correlations(records: Sequence[Record]) -> Iterable[Record]:
         if r.name == "error_rank"
     }
     for key, group in _grouped(records, "output_error", PLACE).items():
+        obtained = least_sure([*group, *(r for r in records if r.name == "error_rank")])
         for method in METHODS:
             errors = _by_head(group, method)
             linked: dict[Key, Record] = {}
@@ -155,10 +156,10 @@ def _correlations(records: Sequence[Record]) -> Iterable[Record]:
             labels = {**_labels(PLACE, key), "method": method}
             if len(linked) == 1:  # the interval is that of its own heads
                 (one,) = linked.values()
-                yield replace(one, labels={**labels, "models": 1})
+                yield replace(one, labels={**labels, "models": 1}, obtained=obtained)
             elif linked:
                 values = {seed: _value(one) for seed, one in linked.items()}
-                yield _of_models("rank_correlation", values, labels, "")
+                yield _of_models("rank_correlation", values, labels, "", obtained)
 
 
 def _grouped(records: Sequence[Record], name: str, by: Sequence[str]) -> dict[Key, list[Record]]:
@@ -178,7 +179,7 @@ def _means(records: Sequence[Record], name: str, by: Sequence[str]) -> Iterable[
     """Means over heads by some labels; without a value where none of them has one."""
     for key, group in _grouped(records, name, by).items():
         values = [float(r.value) for r in group if r.value is not None]
-        labels, unit, obtained = _labels(by, key), group[0].unit, group[0].obtained
+        labels, unit, obtained = _labels(by, key), group[0].unit, least_sure(group)
         if values:
             yield mean_record(f"mean_{name}", values, unit, labels, obtained=obtained)
         else:

@@ -66,7 +66,7 @@ def _deciding(groups: Mapping[Key, Seeds], chances: Mapping[str, float]) -> Iter
         task = {label: labels[label] for label in ("question", "task")}
         pairs = len(dense.keys() & uniform.keys())
         noted = {**task, "why": why, "chance": chance}
-        yield Record("decides", float(decided), "", "measured", noted, count=pairs)
+        yield Record("decides", float(decided), "", obtained, noted, count=pairs)
 
 
 def decides(

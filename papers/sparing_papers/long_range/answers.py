@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparing.core.errors import DataError
-from sparing.core.record import Label, Record, measured
+from sparing.core.record import Label, Obtained, Record, least_sure, measured
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import parts_of, reach_of
 from sparing.measure.statistics import unseen, with_unseen
@@ -76,16 +76,17 @@ def paired_records(records: Sequence[Record]) -> list[Record]:
             continue
         labels: dict[str, Label] = {"question": "pretrained", "task": task, "arm": arm}
         labels |= {"stage": stage}
+        obtained = least_sure(table.all(ANSWERS, task=task))
         ours = right_by_seed(table, task=task, stage=stage, arm=arm)
         dense = _stacked(ours, right_by_seed(table, task=task, stage=TEACHER, arm=DENSE_MODEL))
         as_long = _stacked(ours, right_by_seed(table, task=task, stage=stage, arm=DENSE))
         control = _stacked(ours, right_by_seed(table, task=task, stage=stage, arm=UNIFORM))
         if dense is not None and dense[1].any():
-            pairs.append(_paired("kept_of_dense", *dense, labels, ratio=True))
+            pairs.append(_paired("kept_of_dense", *dense, labels, obtained, ratio=True))
         if as_long is not None and arm != DENSE and as_long[1].any():
-            pairs.append(_paired("kept_of_softmax", *as_long, labels, ratio=True))
+            pairs.append(_paired("kept_of_softmax", *as_long, labels, obtained, ratio=True))
         if control is not None and arm != UNIFORM:
-            pairs.append(_paired("gain_over_uniform", *control, labels, ratio=False))
+            pairs.append(_paired("gain_over_uniform", *control, labels, obtained, ratio=False))
     return pairs
 
 
@@ -104,7 +105,13 @@ def _stacked(ours: Seeds, theirs: Seeds) -> tuple[Bits, Bits] | None:
 
 
 def _paired(
-    name: str, ours: Bits, theirs: Bits, labels: dict[str, Label], *, ratio: bool
+    name: str,
+    ours: Bits,
+    theirs: Bits,
+    labels: dict[str, Label],
+    obtained: Obtained,
+    *,
+    ratio: bool,
 ) -> Record:
     """Of a ratio the interval is that of ours less the ratio times theirs, over their mean."""
     one, other, examples = ours.astype(float), theirs.astype(float), ours.shape[1]
@@ -117,4 +124,4 @@ def _paired(
         interval = with_unseen((value - reach, value + reach), examples)
     over = "examples" if len(ours) == 1 else "seeds and examples"
     told: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
-    return Record(name, value, "share", "measured", told, interval, examples)
+    return Record(name, value, "share", obtained, told, interval, examples)

@@ -11,7 +11,7 @@ import pytest
 
 from sparing.calculator.web import TRAINED
 from sparing.core.errors import UsageError
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.predictors import build_predictor, load_predictor
@@ -66,7 +66,7 @@ def test_scores_are_relative_to_the_mean_baseline(ended):
 
 
 def test_the_published_score_of_one_network_is_the_recorded_one():
-    records = RecordLog(RECORDED / "records.jsonl").read()
+    records = RecordLog(RECORDED / RECORDS).read()
     table = RecordTable(records)
     network, sets = load_predictor(TRAINED / "FNN2"), published()
     errors = legacy_errors(sets, {n: network.predict(sets[n]) for n in ("in", "out", "long")})

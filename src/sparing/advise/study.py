@@ -35,7 +35,7 @@ from sparing.advise.tables import notes, tables
 from sparing.compare.cells import latency_records
 from sparing.core.errors import UsageError
 from sparing.core.progress import Progress
-from sparing.core.record import Record
+from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.core.writing import write_atomically
 from sparing.measure.load import collected, worst
 from sparing.measure.machine import Facts, commit, machine, machine_id
@@ -240,8 +240,7 @@ def write(advice: Advice, folder: Path) -> None:
     Raises ``UsageError`` for a folder that holds something else.
     """
     _require_own(folder)
-    lines = "".join(record.to_json() + "\n" for record in advice.records)
-    write_atomically(folder / "records.jsonl", lines)
+    RecordLog(folder / RECORDS).replace(advice.records)
     content = json.dumps(advice.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(folder / "advice.json", content + "\n")
 

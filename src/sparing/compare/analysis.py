@@ -11,7 +11,7 @@ from sparing.compare.claims import (
     latency_claims,
     speed_verdict,
 )
-from sparing.core.record import Label, Obtained, Record
+from sparing.core.record import Label, Obtained, Record, least_sure
 from sparing.experiment.claims import decide
 from sparing.experiment.records import RecordTable
 from sparing.experiment.summary import paired
@@ -62,13 +62,14 @@ def _accuracy_differences(
     scores = {arm: _values(table, "accuracy", arm=arm, split="test") for arm in (baseline, *others)}
     pairs = {arm: paired(scores[arm], scores[baseline]) for arm in others}
     pairs = {arm: pair for arm, pair in pairs.items() if pair[0]}
+    obtained = least_sure(table.all("accuracy"))
     adjusted = holm([sign_flip_p_value(*pair) for pair in pairs.values()]) if pairs else []
     differences = []
     for (arm, pair), p_value in zip(pairs.items(), adjusted, strict=True):
         gap = mean_difference(*pair, resolution=1 / examples)
         labels: dict[str, Label] = {"arm": arm, "baseline": baseline}
         labels |= {"margin": margin, "p_value": p_value}
-        differences.append(as_record("accuracy_difference", gap, "share", labels))
+        differences.append(as_record("accuracy_difference", gap, "share", labels, obtained))
     return differences
 
 
@@ -92,13 +93,14 @@ def _latency_verdicts(table: RecordTable, others: list[str]) -> list[Record]:
         labels: dict[str, Label] = {"arm": arm, "verdict": speed_verdict(result)}
         if result.value is not None:
             ratio = Ratio(result.value, result.interval, 1)
-            verdicts.append(as_record("latency_verdict", ratio, "ratio", labels))
+            obtained = least_sure(table.all("latency_ratio", arm=arm, scope="model", batch=1))
+            verdicts.append(as_record("latency_verdict", ratio, "ratio", labels, obtained))
     return verdicts
 
 
 def _ratios(table: RecordTable, arm: str, baseline: str) -> list[Record]:
     ratios = []
-    for (name, sizes), obtained in _settings(table, arm).items():
+    for (name, sizes), obtained in _settings(table, arm, baseline).items():
         labels: dict[str, Label] = {"arm": arm, **dict(sizes)}
         rivals = {**labels, "arm": baseline}
         pair = paired(_values(table, name, **labels), _values(table, name, **rivals))
@@ -120,17 +122,17 @@ def _disturbance(table: RecordTable, name: str, *sets: dict[str, Label]) -> str:
     return next(filter(None, map(table.disturbance, records)), "")
 
 
-def _settings(table: RecordTable, arm: str) -> dict[Setting, Obtained]:
+def _settings(table: RecordTable, arm: str, baseline: str) -> dict[Setting, Obtained]:
     """The quantities with a ratio, each at every size and component it was taken at."""
     settings: dict[Setting, Obtained] = {}
     mixed: set[Setting] = set()
     for record in table.records:
         known = record.name in RATIOS or record.name in EXACT_RATIOS
-        if known and record.labels.get("arm") == arm:
+        if known and record.labels.get("arm") in (arm, baseline):
             sizes = {key: value for key, value in record.labels.items() if key in SIZES}
             setting = (record.name, tuple(sizes.items()))
             if settings.setdefault(setting, record.obtained) != record.obtained:
-                mixed.add(setting)  # counted in one round and estimated in another: no ratio
+                mixed.add(setting)  # counted here and estimated there: no ratio
     return {setting: how for setting, how in settings.items() if setting not in mixed}
 
 
@@ -147,4 +149,5 @@ def _crossovers(table: RecordTable, arm: str) -> list[Record]:
             break
         crossover = float(tokens)
     labels: dict[str, Label] = {"arm": arm, "longest_tokens": curve[-1][0]}
-    return [Record("crossover_tokens", crossover, "tokens", "measured", labels)]
+    obtained = least_sure(ratios)
+    return [Record("crossover_tokens", crossover, "tokens", obtained, labels)]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from sparing.core.compressed import compressed_path, expand_file, read_stored, stored_path
 from sparing.core.errors import DataError
 from sparing.core.reading import parse_json, read_plain
-from sparing.core.writing import append, open_existing
+from sparing.core.writing import append, open_existing, write_atomically
 
 Obtained = Literal["measured", "integrated", "estimated", "modelled", "paper"]
 Label = str | int | float | bool | None
 Labels = dict[str, Label]
+RECORDS = "records.jsonl"  # in a run's folder
 LARGEST = 1e30  # of any measured number; squares and ratios of larger ones leave the float range
 
 
@@ -62,6 +64,16 @@ def measured(
     ]
 
 
+def least_sure(records: Iterable[Record]) -> Obtained:
+    """How what follows from these records came about: as the least sure of them did.
+
+    From the surest on: measured, integrated, estimated, modelled, paper.
+    """
+    ways = get_args(Obtained)
+    obtained: Obtained = max((r.obtained for r in records), key=ways.index, default="measured")
+    return obtained
+
+
 def _from_dict(entry: dict[str, Any]) -> Record:
     """The record of a line; ``ValueError`` or ``TypeError`` for a line that is not a record."""
     interval = entry.get("interval")
@@ -105,39 +117,49 @@ def is_finite(value: object) -> bool:
 
 
 class RecordLog:
-    """An append-only file of records that survives a kill in the middle of a write."""
+    """A file of records: one that grows and survives being killed in the middle of a write.
+
+    The records of a finished run may be compressed, in ``NAME.gz`` in the place of ``NAME``. They
+    are read as they are; whatever changes them puts the plain file back first.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, records: list[Record]) -> None:
+    def append(self, records: Sequence[Record]) -> None:
         """Add records as whole lines, on disk before this returns.
 
         A half-written line of an earlier run is cut off first.
         """
+        expand_file(self.path)
         self._drop_torn_line()
-        lines = "".join(record.to_json() + "\n" for record in records)
-        append(self.path, lines.encode())
+        append(self.path, _lines(records))
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Put these records in the place of all others, in one step."""
+        expand_file(self.path)
+        write_atomically(self.path, _lines(records))
 
     def read(self) -> list[Record]:
-        """All whole records; a torn last line is ignored.
+        """All whole records; a torn last line is ignored, but not in a compressed file.
 
-        Raises ``DataError`` when another line is not a record.
+        Raises ``DataError`` when another line is not a record, when the file is damaged, and when
+        there are two files that differ.
         """
         return list(self._entries())
 
     def _entries(self) -> Iterator[Record]:
-        if not self.path.exists():
+        path = stored_path(self.path)
+        if path is None:
             return
-        try:
-            lines = read_plain(self.path).split(b"\n")
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror}") from error
-        for number, line in enumerate(lines[:-1], 1):
+        *lines, torn = read_stored(path).split(b"\n")
+        if torn and path == compressed_path(self.path):
+            raise DataError(f"{path}: line {len(lines) + 1} is cut short")
+        for number, line in enumerate(lines, 1):
             try:
                 yield _from_dict(parse_json(line))
             except (ValueError, TypeError, AttributeError) as error:
-                raise DataError(f"{self.path}: line {number} is not a record") from error
+                raise DataError(f"{path}: line {number} is not a record") from error
 
     def _drop_torn_line(self) -> None:
         if not self.path.exists():
@@ -147,3 +169,7 @@ class RecordLog:
             whole = content.rfind(b"\n") + 1
             with open_existing(self.path) as file:
                 file.truncate(whole)
+
+
+def _lines(records: Sequence[Record]) -> bytes:
+    return "".join(record.to_json() + "\n" for record in records).encode()

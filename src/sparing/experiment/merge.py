@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError, UsageError
-from sparing.core.record import Record
+from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.core.scratch import scratch_beside
 from sparing.core.writing import write_atomically
 from sparing.experiment.registry import study_of
@@ -153,8 +153,7 @@ def _write(
     into = into.resolve()  # "." has no name
     into.parent.mkdir(parents=True, exist_ok=True)
     with scratch_beside(into) as part:
-        lines = "".join(f"{entry.to_json()}\n" for entry in records)
-        write_atomically(part / "records.jsonl", lines)
+        RecordLog(part / RECORDS).replace(records)
         write_atomically(part / "failed.json", "[]\n")
         for folder in folders:
             for training in _trainings(folder):

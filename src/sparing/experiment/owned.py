@@ -9,18 +9,19 @@ from pathlib import Path
 
 from sparing.core.errors import UsageError
 from sparing.core.reading import read_plain
+from sparing.core.record import RECORDS
 from sparing.core.scratch import MARK
 
+ANSWERS = "answers.safetensors"
+PAGE, DRAWN = "report.md", "report.html"
 FILES = (
-    "records.jsonl",
+    *(RECORDS, f"{RECORDS}.gz"),
     "state.json",
-    "answers.safetensors",
+    *(ANSWERS, f"{ANSWERS}.gz"),
     "goals.json",
     "failed.json",
-    "report.html",
-    "report.md",
+    *(PAGE, DRAWN),
 )
-PAGE = "report.md"
 UNFINISHED = (".*.part", ".lock")
 MODEL = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "words.json"),
@@ -71,8 +72,7 @@ def drop_run(folder: Path) -> None:
     where there is something else in the run's other folders.
     """
     require_own(folder)
-    figures = [folder / FIGURES / name for name in _named(folder)]
-    for path in (*figures, *(folder / name for name in FILES)):
+    for path in (*drawn_files(folder), *(folder / name for name in FILES)):
         path.unlink(missing_ok=True)
     for name in (*FOLDERS, FIGURES):
         _drop_folder(folder / name, files=name != FIGURES)
@@ -81,6 +81,15 @@ def drop_run(folder: Path) -> None:
 def drop_folder(folder: Path) -> None:
     """Remove one of a run's folders; it was looked through by ``require_own``."""
     _drop_folder(folder, files=True)
+
+
+def drop_drawn(folder: Path) -> list[Path]:
+    """Remove what ``sparing report`` draws again, and return which files that was."""
+    drawn = drawn_files(folder)
+    for path in drawn:
+        path.unlink()
+    _drop_folder(folder / FIGURES, files=False)
+    return drawn
 
 
 def _drop_folder(folder: Path, *, files: bool) -> None:
@@ -111,12 +120,14 @@ def _is_scratch(path: Path, folder: Path) -> bool:
     return any(each.match(".*.part") and (each / MARK).is_file() for each in outer)
 
 
-def _named(folder: Path) -> Iterator[str]:
-    """The figures that the run's page shows, by the names of their files."""
+def drawn_files(folder: Path) -> list[Path]:
+    """What is drawn from a run's records: its HTML page, and the figures that its page names."""
+    found = [folder / DRAWN] if (folder / DRAWN).is_file() else []
     try:
         page = read_plain(folder / PAGE).decode("utf-8", "replace")
     except OSError:
-        return
-    for path in (folder / FIGURES).glob("*.png"):
-        if f"{FIGURES}/{path.name}" in page and not (folder / FIGURES).is_symlink():
-            yield path.name
+        return found
+    if not (folder / FIGURES).is_symlink():
+        figures = sorted((folder / FIGURES).glob("*.png"))
+        found += [path for path in figures if f"{FIGURES}/{path.name}" in page]
+    return found

@@ -8,6 +8,19 @@ from dataclasses import replace
 from sparing.core.record import Label, Record
 from sparing.measure.load import disturbances
 
+NOT_MEASURED = ("analysis", "arithmetic")  # cells that follow from others, or from the paper
+CHANGED = "+"  # what ends a commit that the code had changes to
+
+
+def measured(records: Iterable[Record]) -> list[Record]:
+    """The records that some machine measured."""
+    return [r for r in records if r.obtained != "paper" and r.cell not in NOT_MEASURED]
+
+
+def uncommitted(records: Iterable[Record]) -> list[Record]:
+    """The measured values of code with changes that no commit holds: nobody can repeat them."""
+    return [r for r in measured(records) if r.value is not None and r.commit.endswith(CHANGED)]
+
 
 class RecordTable:
     """One run's own records, indexed by name.

@@ -13,11 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
+from sparing.core.compressed import compressed_path
 from sparing.core.errors import DataError, SparingError, UsageError, is_full, lacks_memory
 from sparing.core.locking import held_alone
 from sparing.core.progress import Progress, progress_to
 from sparing.core.reading import read_json
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.core.writing import replacing, write_atomically
 from sparing.experiment.installed import study_names
 from sparing.experiment.owned import FIGURES, FOLDERS, drop_run
@@ -66,12 +67,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Replace a file of tensors in one step; what lies there is whole."""
     from safetensors.torch import save_file
 
+    compressed_path(path).unlink(missing_ok=True)  # it is of an earlier run
     with replacing(path) as beside:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
 
 
 class Run:
-    """A folder with ``config.json`` and ``records.jsonl``.
+    """A folder with ``config.json`` and ``records.jsonl``, which may be compressed.
 
     ``config["identity"]`` holds what makes two runs the same one, ``config["data"]`` a digest of
     what was learned from; everything else (machine, command, time) may differ when a run is
@@ -81,7 +83,7 @@ class Run:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder = folder
         self.config = config
-        self.log = RecordLog(folder / "records.jsonl")
+        self.log = RecordLog(folder / RECORDS)
         self.failures: list[Failure] = []
         self._tell: Progress = lambda fraction, text: None
         self._piece = (0.0, 1.0)  # of the whole, that the cell at work is
@@ -121,7 +123,7 @@ class Run:
 
     def replace_analysis(self, records: Sequence[Record]) -> None:
         """Put what follows from the measurements in place of an earlier analysis."""
-        self._rewrite([e for e in self.log.read() if e.cell != ANALYSIS])
+        self.log.replace([e for e in self.log.read() if e.cell != ANALYSIS])
         self.keep(ANALYSIS, records)
 
     def do(self, cells: Sequence[Cell], on_progress: Progress) -> list[Failure]:
@@ -174,11 +176,7 @@ class Run:
         finished = {entry.cell for entry in entries if entry.name == FINISHED}
         whole = [entry for entry in entries if entry.cell in finished]
         if len(whole) < len(entries):
-            self._rewrite(whole)
-
-    def _rewrite(self, entries: Sequence[Record]) -> None:
-        lines = "".join(entry.to_json() + "\n" for entry in entries)
-        write_atomically(self.log.path, lines)
+            self.log.replace(whole)
 
 
 def _ends_all(error: Exception) -> bool:

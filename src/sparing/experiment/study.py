@@ -17,6 +17,7 @@ from sparing.core.record import Record
 from sparing.core.version import __version__
 from sparing.core.writing import write_atomically
 from sparing.experiment.claims import GoalResult
+from sparing.experiment.records import uncommitted
 from sparing.experiment.run import DATA, Failure, refuse_strangers
 from sparing.experiment.run import require_same as require_same_run
 from sparing.measure.load import disturbance_words
@@ -54,6 +55,7 @@ class StudyResult:
             "goals": [goal.to_dict() for goal in self.goals],
             "failed": [vars(failure) for failure in self.failures],
             "records": len(self.records),
+            "uncommitted_records": len(uncommitted(self.records)),
         }
 
     def goal_lines(self) -> list[str]:

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparing.core.errors import listed
+from sparing.experiment.records import measured, uncommitted
 from sparing.measure.load import disturbance_words
 from sparing.measure.seeds import TRAINING
 from sparing.report import wording
-from sparing.report.machines import measured
 from sparing.report.run import Run
 
 Texts = tuple[str, ...]
@@ -91,7 +92,7 @@ def data_notices(run: Run) -> list[str]:
     found += [str(note) for note in task.get("notes") or []]
     if run.failed:
         found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
-    own = measured(run)
+    own = measured(run.records)
     machines, commits = ({getattr(r, name): r for r in own} for name in ("machine", "commit"))
     machines.pop("", None)
     commits.pop("", None)
@@ -103,9 +104,21 @@ def data_notices(run: Run) -> list[str]:
         found.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")
     elif commits and run.config.get("commit") not in (None, *commits):
         found.append(f"They were measured at commit {next(iter(commits))}.")
-    if any(record.commit.endswith("+") for record in run.records):
-        found.append("The code had changes that no commit holds when this was measured.")
-    return found
+    return [*found, *_uncommitted_notices(run)]
+
+
+def _uncommitted_notices(run: Run) -> list[str]:
+    """How many of the measured values, and in which cells, are of code that no commit holds."""
+    found = uncommitted(run.records)
+    if not found:
+        return []
+    count = sum(record.value is not None for record in measured(run.records))
+    cells = listed(dict.fromkeys(record.cell.partition("/")[0] or "all" for record in found))
+    share = f"All {count:,}" if len(found) == count else f"{len(found):,} of {count:,}"
+    return [
+        f"{share} measured values are of code with changes that no commit holds. They are in the "
+        f"cells of: {cells}."
+    ]
 
 
 def failed_blocks(run: Run) -> list[Block]:

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from sparing.core.record import Record
+from sparing.experiment.records import measured
 from sparing.report import wording
 from sparing.report.run import Run
 
-NOT_MEASURED = ("analysis", "arithmetic")  # cells that follow from others, or from the paper
 _GIBIBYTE = 2**30
-
-
-def measured(run: Run) -> list[Record]:
-    """The records that some machine measured."""
-    return [r for r in run.records if r.obtained != "paper" and r.cell not in NOT_MEASURED]
 
 
 def machine_facts(run: Run) -> list[tuple[str, Any]]:
@@ -26,7 +20,7 @@ def machine_facts(run: Run) -> list[tuple[str, Any]]:
     """
     config = run.config
     known = {**(config.get("machines") or {}), str(config.get("machine_id")): config["machine"]}
-    counts = Counter(record.machine for record in measured(run) if record.machine)
+    counts = Counter(record.machine for record in measured(run.records) if record.machine)
     most = [own for own, _ in counts.most_common()]
     own = next((each for each in most if each in known), str(config.get("machine_id")))
     found = [*known[own].items(), ("machine id", own if "machine_id" in config else None)]

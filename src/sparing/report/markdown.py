@@ -22,6 +22,8 @@ from sparing.report.sections import (
     Text,
 )
 
+_DRAWN = "The figure; <code>sparing report FOLDER</code> draws it"
+
 
 def page_markdown(page: Document) -> str:
     """The whole page; every text from outside is escaped."""
@@ -119,7 +121,10 @@ def _(part: Comparison) -> str:
 
 @_part.register
 def _(part: Plot) -> str:
-    """A figure's title, description and its file in the colours of the reader."""
+    """A figure's title, description and its file in the colours of the reader.
+
+    It is folded up: a run in git has no figures, and reads well without them.
+    """
     if part.draw is None:
         return f"## {escape(part.title)}\n\n{escape(part.missing)}"
     alt = escape(part.title).replace('"', "&quot;").replace("\\", "")
@@ -129,7 +134,8 @@ def _(part: Plot) -> str:
         f'<img src="figures/{part.name}.png" alt="{alt}">'
         "</picture>"
     )
-    return f"## {escape(part.title)}\n\n{escape(part.description)}\n\n{picture}"
+    folded = f"<details><summary>{_DRAWN}</summary>\n\n{picture}\n\n</details>"
+    return f"## {escape(part.title)}\n\n{escape(part.description)}\n\n{folded}"
 
 
 def plain_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

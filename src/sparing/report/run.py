@@ -10,7 +10,7 @@ from typing import Any
 
 from sparing.core.errors import DataError
 from sparing.core.reading import read_json
-from sparing.core.record import Record, RecordLog, is_finite
+from sparing.core.record import RECORDS, Record, RecordLog, is_finite
 from sparing.experiment.records import RecordTable
 
 Config = dict[str, Any]
@@ -43,7 +43,7 @@ def read_run(folder: Path) -> Run:
         )
     config = _read_json(folder / "config.json", dict)
     _check_config(config, folder / "config.json")
-    entries = RecordLog(folder / "records.jsonl").read()
+    entries = RecordLog(folder / RECORDS).read()
     records = [replace(entry, labels=clean(entry.labels)) for entry in entries]
     goals = _read_json(folder / "goals.json", dict, optional=True).get("goals", [])
     failed = _read_json(folder / "failed.json", list, optional=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sparing.core.record import Label, Record
+from sparing.experiment.owned import ANSWERS
 from sparing.experiment.run import save_tensors
 from sparing.measure.calibration import calibrate, upper_bound
 from sparing.measure.inputs import InputTimes, fastest
@@ -31,8 +32,6 @@ from sparing.slim.steps import (
 )
 from sparing.tasks.shared.scores import metric
 from sparing.train import evaluate
-
-ANSWERS = "answers.safetensors"
 
 
 def score_baseline(steps: Steps) -> list[Record]:
@@ -85,7 +84,7 @@ def train_static(steps: Steps) -> list[Record]:
     steps.keep(static=folder)
     labels: dict[str, Label] = {"arm": STATIC, "plan": json.dumps(point.plan.to_dict())}
     return [
-        Record("static_plan", point.cost_share, "share", "measured", labels),
+        Record("static_plan", point.cost_share, "share", "modelled", labels),
         Record("train_time_s", result.train_time_s, "s", "measured", {"arm": STATIC}),
         Record("train_examples", result.examples_seen, "examples", "measured", {"arm": STATIC}),
     ]

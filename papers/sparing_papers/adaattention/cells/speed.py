@@ -149,7 +149,7 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
                 records.append(ratio_record("speed_up", times[FULL], found, labels))
             if name not in INT8_FORMS:
                 flops = float(count_flops(calls[name]))
-                records.append(Record("flops", flops, "FLOP", "measured", labels))
+                records.append(Record("flops", flops, "FLOP", "modelled", labels))
         return [*records, *_gain_over_int8(times, encoder, tokens)]
 
     return Cell(f"{SHAPE}/time/{tokens}", do, weight=seconds_of(encoder, tokens, rounds))

@@ -109,7 +109,7 @@ def _call(model: nn.Module) -> Call:
 
 def _flops(model: nn.Module, inputs: Sequence[Inputs], labels: dict[str, Label]) -> Record:
     mean = fmean(float(count_flops(partial(_call(model), given))) for given in inputs)
-    return Record("flops", mean, "FLOP", "measured", labels, count=COUNTED)
+    return Record("flops", mean, "FLOP", "modelled", labels, count=COUNTED)
 
 
 def _steps(

@@ -171,8 +171,9 @@ def _ratio(run: Run, arm: str, quantity: Quantity, parts: list[_Part]) -> Record
     if record is not None:
         return record
     baseline = _parts(run, run.config["baseline"], quantity)
-    against = {part.component: part.value for part in baseline}.get(component, 0.0)
-    if not parts or against <= 0:
+    known = {(part.component, part.obtained): part.value for part in baseline}
+    against = known.get((component, parts[0].obtained), 0.0) if parts else 0.0
+    if against <= 0:
         return None
     value = parts[0].value / against
     return Record(quantity.ratio_name, value, "ratio", "measured", {"component": component})

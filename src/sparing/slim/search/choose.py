@@ -179,5 +179,5 @@ def _record(name: str, point: FrontierPoint, trial: SpeedUp | None = None, **mor
         **more,
     }
     if trial is None:
-        return Record(name, point.cost_share, "share", "measured", labels)
+        return Record(name, point.cost_share, "share", "modelled", labels)
     return Record(name, trial.value, "ratio", "measured", labels, trial.interval)

@@ -187,7 +187,7 @@ def _plan_record(name: str, form: Form) -> Record:
         "allowed_share": form.allowed_share,
         "good": form.good,
     }
-    return Record(name, form.cost_share, "share", "measured", labels)
+    return Record(name, form.cost_share, "share", "modelled", labels)
 
 
 def boldest_alike(

@@ -1,0 +1,101 @@
+"""Files that git keeps compressed: ``NAME.gz`` stands for ``NAME``, and a reader takes either."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+from sparing.core.errors import DataError
+from sparing.core.reading import read_plain
+from sparing.core.writing import write_atomically
+
+LARGEST_CONTENT = 2**28  # bytes of one file; the largest that a study wrote has 15 MB
+_GZIP = 16 + zlib.MAX_WBITS  # zlib's number for the format of gzip
+
+
+def compressed_path(path: Path) -> Path:
+    """Where the compressed form of a file is."""
+    return path.with_name(f"{path.name}.gz")
+
+
+def stored_path(path: Path) -> Path | None:
+    """The file that holds the content of ``path``: itself or its compressed form; None without.
+
+    A process that was killed while it changed one into the other leaves both, with one content.
+    Raises ``DataError`` where there are both and they differ.
+    """
+    packed = compressed_path(path)
+    if not packed.exists():
+        return path if path.exists() else None
+    if path.exists() and read_stored(path) != read_stored(packed):
+        raise DataError(f"{path} and {packed.name} differ: move the one that is wrong away")
+    return packed
+
+
+def read_stored(path: Path) -> bytes:
+    """The content of a file, of a compressed one (``.gz``) what was compressed.
+
+    Raises ``DataError`` in one line where it cannot be read, and where a compressed one is damaged
+    or holds more than 256 MiB.
+    """
+    try:
+        data = read_plain(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    return _expanded(data, path) if path.suffix == ".gz" else data
+
+
+def _expanded(data: bytes, path: Path) -> bytes:
+    """What was compressed; no more than the limit is ever held, whatever a file claims."""
+    reader = zlib.decompressobj(_GZIP)
+    try:
+        content = reader.decompress(data, LARGEST_CONTENT + 1)
+    except zlib.error as error:
+        raise DataError(f"{path} cannot be read: it is damaged, or no gzip file") from error
+    if len(content) > LARGEST_CONTENT:
+        raise DataError(f"{path} cannot be read: it holds more than {LARGEST_CONTENT >> 20} MiB")
+    if not reader.eof:
+        raise DataError(f"{path} cannot be read: it is cut short")
+    if reader.unused_data:
+        raise DataError(f"{path} cannot be read: something follows its compressed content")
+    return content
+
+
+def compress_file(path: Path) -> Path:
+    """Put the compressed form of a file in its place, and return where that is.
+
+    The same content gives the same bytes: no time and no name are in them. The file is removed
+    after its compressed form was read back from disk. Raises ``DataError`` for more than 256 MiB.
+    """
+    packed = compressed_path(path)
+    content = read_stored(path)
+    if len(content) > LARGEST_CONTENT:
+        raise DataError(f"{path} is too large to compress: more than {LARGEST_CONTENT >> 20} MiB")
+    write_atomically(packed, zlib.compress(content, 9, _GZIP))
+    if read_stored(packed) != content:
+        raise DataError(f"{packed} does not hold what was written; {path.name} was kept")
+    _remove(path)
+    return packed
+
+
+def expand_file(path: Path) -> None:
+    """Put a file in the place of its compressed form, where that is what there is.
+
+    Raises ``DataError`` as ``stored_path`` and ``read_stored`` do.
+    """
+    if stored_path(path) != (packed := compressed_path(path)):
+        return
+    if not path.exists():
+        write_atomically(path, read_stored(packed))
+    _remove(packed)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file after what was written beside it is sure to stay."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    path.unlink()
