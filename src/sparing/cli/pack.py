@@ -20,7 +20,7 @@ def run(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make finished runs ready for git: compress records, drop drawings.
+    """Make finished runs ready for git: small, without drawings.
 
     It keeps records.jsonl.gz, config.json, goals.json, failed.json, report.md
     and slim's answers.safetensors.gz. `sparing report` draws the rest again.
