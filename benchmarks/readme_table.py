@@ -26,19 +26,25 @@ DEMO = Path(__file__).parent / "results" / "demo"
 KEPT = ("config.json", RECORDS, f"{RECORDS}.gz", "goals.json", "failed.json", "report.md")
 
 
-COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency", "Peak memory", "Inference")
+COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency")
 
 
 def excerpt(report: str) -> str:
-    """The verdict before the first heading, and some columns of the table under "All arms"."""
-    verdict = re.split(r"^## ", report, flags=re.MULTILINE)[0].split("\n\n", 2)[2].strip()
+    """The verdict, and some columns of the table under "All arms" without their smaller notes."""
+    verdict = re.split(r"^## ", report, flags=re.MULTILINE)[0].split("\n\n")[2].strip()
     section = re.search(r"^## All arms.*?\n\n(\|.*?)\n\n", report, re.MULTILINE | re.DOTALL)
     if section is None:
         raise SystemExit("report.md has no table of arms")
     rows = [line.strip("| ").split(" | ") for line in section.group(1).splitlines()]
     chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
-    lines = ["| " + " | ".join(row[i] for i in chosen) + " |" for row in rows]
+    lines = [f"| {' | '.join(_short(row[i], notes=i > 0) for i in chosen)} |" for row in rows]
     return "\n".join([verdict, "", *lines])
+
+
+def _short(cell: str, notes: bool) -> str:
+    """What a cell says first, and its first note where notes are wanted, on one line."""
+    first, *rest = re.sub("</?sub>", "", cell).split("<br>")
+    return f"{first} ({rest[0]})" if notes and rest else first
 
 
 def slim_line(record: dict[str, Any]) -> str:
@@ -59,11 +65,10 @@ def slim_line(record: dict[str, Any]) -> str:
 
 
 def setting(config: dict[str, Any]) -> str:
-    """One line: on what machine, with what code, and where the records lie."""
+    """One line: on what machine, when, and where the records are."""
     return (
-        f"Measured on {config['machine']['cpu']}, {config['threads']} thread, "
-        f"{config['started'][:10]}, commit {config['commit']}; "
-        "records in [benchmarks/results/demo](benchmarks/results/demo)."
+        f"[Records](benchmarks/results/demo): {config['machine']['cpu']}, "
+        f"{config['threads']} thread, {config['started'][:10]}."
     )
 
 
