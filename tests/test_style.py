@@ -192,12 +192,12 @@ WORDS = {
     ),
     r"who|whoever": (
         "the thing itself",
-        "docs papers/adaattention papers/kerformer src/experiment src/report src/slim",
+        "docs papers/adaattention papers/kerformer src/report src/slim",
     ),
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
 # Where such names are still used.
-VAGUE = ("src/advise", "src/compare", "src/experiment", "src/report", "src/slim", "papers/")
+VAGUE = ("src/advise", "src/compare", "src/report", "src/slim", "papers/")
 SPAN = re.compile(r"``.*?``|`[^`\n]*`", re.S)
 
 

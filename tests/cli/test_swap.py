@@ -101,7 +101,7 @@ def test_a_swapped_model_is_measured_beside_its_dense_self(command, trained, mon
     for words in ("5 tokens, batch 2", "latency ratio", "peak memory", "GFLOP", "energy of cpu"):
         assert words in shown.out
     assert "attention takes" in shown.out
-    assert "memory and arithmetic of dense" in shown.err
+    assert "memory and FLOPs of dense" in shown.err
 
 
 @pytest.mark.slow

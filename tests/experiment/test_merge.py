@@ -204,7 +204,7 @@ def test_the_command_tells_where_cells_came_from(pieces, tmp_path, capsys):
         main(["merge", *(str(pieces / n) for n in PIECES), "--output-dir", str(tmp_path / "whole")])
     told = capsys.readouterr().out
     assert f"3 cells of {pieces / 'a'}" in told
-    assert "with --minutes 0 it only judges" in told
+    assert "--minutes 0 only evaluates it" in told
 
 
 def test_questions_that_train_on_one_task_in_their_own_ways_are_joined(pieces, tmp_path):

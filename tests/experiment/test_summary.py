@@ -82,7 +82,7 @@ def test_a_quantity_that_is_not_compared_has_a_mean_alone(records):
 
 
 def test_labels_that_are_not_kept_do_not_split_a_mean(records):
-    found = summarise(records, Summary(kept=("arm", "task")))
+    found = summarise(records, Summary(mean_labels=("arm", "task")))
     assert len(found) == len(ARMS) * len(TASKS)
 
 

@@ -131,4 +131,4 @@ def _means(table: RecordTable) -> list[Record]:
     seeded = [
         replace(r, labels={**r.labels, "seed": r.labels.get("seed") or 0}) for r in table.records
     ]
-    return summarise(seeded, Summary(kept=KEPT))
+    return summarise(seeded, Summary(mean_labels=KEPT))

@@ -80,7 +80,9 @@ def test_a_torn_note_of_a_divergence_is_told(tmp_path):
     with pytest.raises(NotFinite):
         best_rate(RATES, gone.train, gone.folder)
     (gone.folder(1e-6) / "diverged.json").write_text('{"rea')
-    with pytest.raises(DataError, match=r"diverged.json does not hold why a training diverged"):
+    with pytest.raises(
+        DataError, match=r"diverged.json does not hold the reason why a training diverged"
+    ):
         known_rate(RATES, gone.folder)
 
 
@@ -88,7 +90,9 @@ def test_a_result_that_cannot_be_read_is_told(tmp_path):
     made = Trainings(tmp_path, LOSSES)
     best_rate(RATES, made.train, made.folder)
     (made.folder(1e-3) / "result.json").write_text("{}")
-    with pytest.raises(DataError, match=r"0.001/result.json does not hold what a training came to"):
+    with pytest.raises(
+        DataError, match=r"0.001/result.json does not hold the results of a training"
+    ):
         known_rate(RATES, made.folder)
 
 

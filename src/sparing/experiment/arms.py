@@ -1,4 +1,4 @@
-"""Arms: what is compared, and how a model comes to each."""
+"""The arms of a comparison: their names, options and models."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def family_of(name: str) -> str:
 def expand(names: Sequence[str]) -> tuple[str, ...]:
     """Names with groups written out: ``all``, ``controls`` and ``family:NAME``, each arm once.
 
-    A group holds the mechanisms that say they are arms, by family, the dense one first. A name
-    that is given twice stays so, for whoever checks that. Raises ``UsageError`` for an unknown
+    A group holds the mechanisms that are arms, by family, the dense one first. A name that is
+    given twice stays: the options of a study refuse it. Raises ``UsageError`` for an unknown
     family.
     """
-    found: list[str] = []
+    arms: list[str] = []
     named = [name for name in names if not _is_group(name)]
     for name in names:
         if not _is_group(name):
             allow(name)
-            found.append(name)
+            arms.append(name)
         else:
-            members = [member for member in _members(name) if member not in (*found, *named)]
-            found += members
-    return tuple(found)
+            members = [member for member in _members(name) if member not in (*arms, *named)]
+            arms += members
+    return tuple(arms)
 
 
 def _is_group(name: str) -> bool:
@@ -77,9 +77,9 @@ def shuffled(items: Iterable[Item], name: str) -> list[Item]:
 def fitted_options(name: str, tokens: int) -> dict[str, Any]:
     """Options that count tokens, shrunk to the task where their defaults exceed it.
 
-    128 slots on a sequence of 65 tokens would save nothing: slots, landmarks and frequencies are
-    at most a quarter of the tokens, a radius or a chunk at most an eighth, a block a sixteenth (a
-    query sees several).
+    128 slots on a sequence of 65 tokens would save nothing. Slots, landmarks and frequencies are
+    at most a quarter of the tokens, a radius or a chunk an eighth. A block is at most a
+    sixteenth, for a query sees several blocks.
     """
     defaults = option_defaults(mechanism_class(name))
     fitted = {}
@@ -107,7 +107,7 @@ def resolve_options(
 def build_arm(
     model: str, task: Task, arm: str, options: Options, seed: int, sizes: Options
 ) -> PreTrainedModel:
-    """The model of one arm, its weights drawn from the seed.
+    """The model of one arm, its weights initialised from the seed.
 
     The dense arm is the model as transformers gives it, with its own fused attention; every other
     arm starts from the same projections.
@@ -118,10 +118,10 @@ def build_arm(
     built = build_model(model, task, seed=seed, **sizes)
     if arm == DENSE and not options:
         return built
-    own = dict(options)
+    settings = dict(options)
     if "seed" in option_defaults(mechanism_class(arm)):
-        own.setdefault("seed", seed)
-    swap(built, arm, tokens=task.tokens, **own)
+        settings.setdefault("seed", seed)
+    swap(built, arm, tokens=task.tokens, **settings)
     return built
 
 

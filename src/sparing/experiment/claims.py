@@ -1,11 +1,13 @@
 """Claims: what an experiment sets out to show, and the one rule by which records decide it.
 
-A claim is a number with a side on which it holds. It is decided by an interval, never by the number
-alone: it holds where the whole interval is on the good side, fails where none of it is, and is
-undecided else. Claims of one family are decided together, so that all of them at once err in one
-study of twenty at most: by Holm's steps (Holm, 1979, Scandinavian Journal of Statistics 6, 65-70),
-read off intervals. Of k claims that are still open each is tried at a confidence of 1 - 0.05 / k;
-those that are decided leave, and the rest is tried again with fewer.
+A claim is a number with a side on which it holds. An interval decides it, never the number alone.
+It holds where the whole interval is on the good side, fails where none of it is, and is undecided
+otherwise.
+
+Claims of one family are decided together by Holm's steps (Holm, 1979, Scandinavian Journal of
+Statistics 6, 65-70). At most one study in twenty then makes any wrong decision. Each of k open
+claims is tested at a confidence of 1 - 0.05 / k. Decided claims leave the family, and the rest are
+tested again.
 """
 
 from __future__ import annotations
@@ -83,10 +85,10 @@ class GoalResult:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured quantity: its interval at the confidence that was asked for, None without one.
+    """A measured quantity: its interval at the requested confidence, None without one.
 
-    ``count`` is how many seeds (or pairs) the interval rests on, None where it rests on none, as of
-    timed rounds or exact counts. ``disturbance`` says why a time decides nothing.
+    ``count`` is the number of seeds or pairs behind the interval; None for timed rounds and exact
+    counts. ``disturbance`` says why a time decides nothing.
     """
 
     value: float
@@ -103,11 +105,11 @@ Guard = Callable[[RecordTable, GoalResult], bool]
 class Claim:
     """``measure`` gives a quantity at a confidence; it holds at or above ``target``.
 
-    ``at_most`` turns the side around. ``fewest`` seeds are needed where the estimate rests on
+    With ``at_most`` it holds at or below. ``fewest`` seeds are needed where the estimate rests on
     seeds. Each of ``guards`` says whether the records can decide the claim, such as that dense
-    attention passes the task's sensitivity check; it is given the result it would allow. Claims of
-    one ``family`` are decided together; without a family a claim is decided alone. ``kind`` tells
-    what was published from what the study set out to show; ``questions`` are those it belongs to.
+    attention passes the task's sensitivity check; its second argument is the claim's result. Claims
+    of one ``family`` are decided together; without a family a claim is decided alone. ``kind``
+    separates published claims from the study's goals; ``questions`` are those it belongs to.
     """
 
     text: str
@@ -203,9 +205,9 @@ def of_record(
 ) -> Estimate:
     """A record with its 95 % interval as one at another confidence.
 
-    Of a mean over seeds each side grows as Student's quantiles do, else as the normal
-    distribution's; on a ``log`` scale, for ratios, its logarithm does. With ``records`` a time that
-    the machine disturbed decides nothing.
+    Each side of a mean over seeds grows with Student's quantiles, any other with the normal ones.
+    On a ``log`` scale, for ratios, the logarithm grows. With ``records``, a time that was taken on
+    a busy machine decides nothing.
     """
     disturbance = "" if records is None else records.disturbance(record)
     value, count = float(record.value or 0.0), record.count if of_seeds else None
@@ -239,10 +241,10 @@ def widened(
 def least(estimates: Sequence[Estimate | None], wide: Sequence[Estimate | None]) -> Estimate | None:
     """The least of several, its interval from the least lower to the least upper end.
 
-    All of them lie above a target only where every lower end does. One is enough to lie below it,
-    and one of many does so by chance: the upper ends are of ``wide``, the same estimates with
-    intervals that hold for all of them at once. None of those that were not measured count; there
-    is no interval where one of the measured has none.
+    All of them exceed a target only if every lower end does. A single one below it is enough to
+    fail, and one of many is below it by chance. The upper ends are therefore those of ``wide``: the
+    same estimates with intervals that hold for all of them at once. Missing estimates are left out.
+    There is no interval where a measured estimate has none.
     """
     known = [estimate for estimate in estimates if estimate is not None]
     if not known:
@@ -257,5 +259,5 @@ def least(estimates: Sequence[Estimate | None], wide: Sequence[Estimate | None])
 
 
 def at_once(confidence: float, members: int) -> float:
-    """The confidence of each of several intervals of which all are to hold at the given one."""
+    """The confidence of each interval, so that all of them hold together at the given one."""
     return 1 - (1 - confidence) / max(1, members)

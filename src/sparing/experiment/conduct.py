@@ -1,4 +1,4 @@
-"""How an experiment is done: its cells, what follows from them, its goals, and what is left."""
+"""How an experiment runs: its cells, analysis and goals, and the plan of what is left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.experiment.claims import GoalResult
 from sparing.experiment.plan import Plan, do_pieces, idle_records, plan_by_kind, wanted_cells
-from sparing.experiment.run import ANALYSIS, Cell, Failure, Run, open_run, standing
+from sparing.experiment.run import ANALYSIS, Cell, Failure, Run, existing_records, open_run
 from sparing.experiment.study import StudyResult, require_same, write_goals
 from sparing.train.surroundings import generators_kept
 
@@ -26,12 +26,12 @@ def no_progress(fraction: float, text: str) -> None:
 class Experiment:
     """A study with its options, ready to be done in a folder.
 
-    ``config`` is what the folder keeps of it (``base_config`` and what a page says besides).
-    ``cells`` gives its work, in order, for the run that is opened. ``analyse`` makes records of
-    what was measured, ``judge`` makes goals of both. ``begin`` is called before the first cell and
-    ``finish`` after the last, with what failed. ``estimate`` says how long cells take, given the
-    records and keys of finished ones. ``by_task`` says that keys begin with a task, so that what is
-    said of a task that nothing was done for may still change. ``notes`` are for the reader.
+    ``config`` is written into the folder: ``base_config`` and further facts for the page. ``cells``
+    gives the work, in order, for the opened run. ``analyse`` computes records from the measured
+    ones, ``judge`` decides the goals from both. ``begin`` is called before the first cell and
+    ``finish`` after the last, with the failures. ``estimate`` says how long cells take, given the
+    records and keys of finished ones. With ``by_task`` keys begin with a task, and the settings of
+    a task without finished work may still change. ``notes`` are shown at the start.
     """
 
     name: str
@@ -57,13 +57,14 @@ def conduct(
 ) -> StudyResult:
     """Do an experiment in a folder that can be continued after any interruption.
 
-    Finished cells are never repeated. ``cells`` is a pattern for the keys of those that are wanted
-    now (``sst2/*``), and after ``minutes`` no further one begins; the rest is left for a later
-    call. Raises ``UsageError`` for a pattern that no cell fits and for a folder that holds another
-    run; a cell that fails is noted in the result, and the others go on.
+    Finished cells are never repeated. ``cells`` is a pattern for the keys to run now, such as
+    ``sst2/*``. After ``minutes`` no further cell begins; a later call runs the rest. A failed cell
+    is noted in the result, and the others go on.
+
+    Raises ``UsageError`` for a pattern that no cell fits and for a folder that holds another run.
     """
     planned = experiment.cells(Run(folder, experiment.config))
-    wanted = {cell.key for cell in wanted_cells(planned, cells)}
+    keys = {cell.key for cell in wanted_cells(planned, cells)}
     config = {**experiment.config, "cells": [cell.key for cell in planned]}
     by_task = experiment.by_task
     with (
@@ -73,7 +74,7 @@ def conduct(
         for note in experiment.notes:
             on_progress(0.0, note)
         experiment.begin(opened)
-        work = [cell for cell in experiment.cells(opened) if cell.key in wanted]
+        work = [cell for cell in experiment.cells(opened) if cell.key in keys]
         failures = do_pieces(opened, work, minutes, on_progress)
         if experiment.analyse is not None:
             measured = [record for record in opened.records() if record.cell != ANALYSIS]
@@ -93,5 +94,5 @@ def plan(experiment: Experiment, folder: Path) -> Plan:
     """
     require_same(folder, experiment.config, by_task=experiment.by_task)
     cells = experiment.cells(Run(folder, experiment.config))
-    planned = experiment.estimate(cells, *standing(folder))
+    planned = experiment.estimate(cells, *existing_records(folder))
     return replace(planned, notes=experiment.notes)

@@ -1,4 +1,4 @@
-"""How good a model is on a task, with the intervals of its scores, as one result that prints."""
+"""Evaluate a model on a task: its scores with intervals, as one result that prints."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Intervals = dict[str, tuple[float, float]]
 class Scores:
     """The scores of one model on one split, each with its 95 % interval over examples.
 
-    ``evaluation`` holds what was answered, example by example; ``task_options`` are the options
-    that the task was loaded with.
+    ``evaluation`` holds the model's answer to every example; ``task_options`` are the options that
+    the task was loaded with.
     """
 
     model: str
@@ -86,10 +86,11 @@ def evaluate_fitting(
     on_progress: Progress,
     origin: tuple[str, str] = ("", ""),
 ) -> Scores:
-    """Evaluate a model on a task and the options it was loaded with, once they fit each other.
+    """Evaluate a model on a loaded task with its options, after a check that both fit.
 
-    ``origin`` is the task as it was named and the path that the model was read from: where that
-    was trained on other data, a note says so.
+    ``origin`` is the given name of the task and the path of the model: a note says so where that
+    model was trained on other data.
+
     Raises ``UsageError`` where they do not fit and ``CheckpointError`` for answers that are not
     finite.
     """
@@ -108,55 +109,55 @@ def evaluate_fitting(
     return Scores(name, task.name, split, result, intervals, chance, task.notes, options)
 
 
-def score_intervals(judged: Evaluation, labels: Tensor) -> Intervals:
+def score_intervals(evaluation: Evaluation, labels: Tensor) -> Intervals:
     """The 95 % interval of each score: Wilson's for shares, the percentile bootstrap for others.
 
-    They speak of other examples for this one model, not of other seeds.
+    They cover other examples for this one model, not other seeds.
     """
     shares = ("accuracy", "top5", "exact_match", "exact")
     return {
-        name: wilson(round(value * judged.count), judged.count)
+        name: wilson(round(value * evaluation.count), evaluation.count)
         if name in shares
-        else _resampled(name, judged, labels)
-        for name, value in judged.scores.items()
+        else _resampled(name, evaluation, labels)
+        for name, value in evaluation.scores.items()
     }
 
 
-def _resampled(name: str, judged: Evaluation, labels: Tensor) -> tuple[float, float]:
+def _resampled(name: str, evaluation: Evaluation, labels: Tensor) -> tuple[float, float]:
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.randint(judged.count, (RESAMPLES, judged.count), generator=generator)
-    if name in judged.per_example:
-        values = torch.tensor(judged.per_example[name], dtype=torch.float64)[drawn].mean(1)
+    sampled = torch.randint(evaluation.count, (RESAMPLES, evaluation.count), generator=generator)
+    if name in evaluation.per_example:
+        values = torch.tensor(evaluation.per_example[name], dtype=torch.float64)[sampled].mean(1)
     else:
-        values = _scores_of(name, judged, labels, drawn)
+        values = _scores_of(name, evaluation, labels, sampled)
     low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
-    # rounding must not leave what is certain outside
-    return min(low, judged.scores[name]), max(high, judged.scores[name])
+    # rounding must not exclude the measured value
+    return min(low, evaluation.scores[name]), max(high, evaluation.scores[name])
 
 
-def _scores_of(name: str, judged: Evaluation, labels: Tensor, drawn: Tensor) -> Tensor:
-    """The metric of each row of drawn examples."""
+def _scores_of(name: str, evaluation: Evaluation, labels: Tensor, sampled: Tensor) -> Tensor:
+    """The metric of each row of sampled examples."""
     import torch
 
     from sparing.tasks.shared.scores import metric
 
-    outputs = torch.tensor(judged.predictions)
-    if judged.right is not None:
+    outputs = torch.tensor(evaluation.predictions)
+    if evaluation.right is not None:
         outputs = torch.nn.functional.one_hot(outputs).float()
-    outputs = outputs.reshape(judged.count, -1)
-    return torch.tensor([metric(name).score(outputs[row], labels[row]) for row in drawn])
+    outputs = outputs.reshape(evaluation.count, -1)
+    return torch.tensor([metric(name).score(outputs[row], labels[row]) for row in sampled])
 
 
 def wilson(right: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
     """The interval of a share from its count: Wilson's, which holds near 0 and 1 too.
 
-    It speaks of other examples for this one model, not of other seeds. Source: Wilson, 1927.
+    It covers other examples for this one model, not other seeds. Source: Wilson, 1927.
     """
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     share, spread = right / count, z * z / count
     centre = (share + spread / 2) / (1 + spread)
     reach = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
-    # rounding must not leave what is certain outside
+    # rounding must not exclude the measured value
     return max(0.0, min(centre - reach, share)), min(1.0, max(centre + reach, share))

@@ -13,7 +13,7 @@ OURS = ("sparing", PAPERS)
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """Where each installed study is declared, by its name; no other takes the place of ours."""
+    """Where each installed study is declared, by its name; no other distribution replaces ours."""
     entries = sorted(entry_points(group=GROUP), key=_is_ours)
     return {entry.name: entry for entry in entries}
 

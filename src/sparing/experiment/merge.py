@@ -1,4 +1,4 @@
-"""Pieces of one study that were run in several folders, put together as one run."""
+"""Merge the shards of one study, run in several folders, into one run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sparing.experiment.run import (
     FINISHED,
     MACHINES,
     Run,
-    apart,
     data_of,
+    difference_texts,
     machines_of,
     read_config,
 )
@@ -45,12 +45,13 @@ class Merged:
 def merge(folders: Sequence[Path], into: Path) -> Merged:
     """Write the finished cells of all folders as one run into a new one; the others stay.
 
-    Runs that were asked other questions of the same study become a run that is asked all of them.
-    Trained models go along, the first folder's of each: cells that are still to do rest on them.
-    What followed from the records is left out: the study's own command on the new folder tells it
-    anew. Raises ``UsageError`` for fewer than two folders, for runs that are not the same one (in
-    settings or data), for studies that are not run in pieces, and where ``into`` holds anything;
-    ``DataError`` for folders without a run and for damaged files.
+    Runs of different questions of one study become a run of all these questions. Trained models
+    are copied, the first folder's of each, because open cells need them. The analysis is left out:
+    the study's command on the new folder computes it again.
+
+    Raises ``UsageError`` for fewer than two folders, runs with other settings or data, studies
+    without shards, and a folder ``into`` that is not empty. Raises ``DataError`` for folders
+    without a run and for damaged files.
     """
     if len({folder.resolve() for folder in folders}) < 2:
         raise UsageError("there is nothing to merge: name two folders and more")
@@ -69,12 +70,14 @@ def merge(folders: Sequence[Path], into: Path) -> Merged:
     counts: dict[str, int] = {}
     doubled = 0
     for folder, config in zip(folders, configs, strict=True):
-        own = _cells(Run(folder, config))
-        counts[str(folder)] = len(own.keys() - taken.keys())
-        doubled += len(own.keys() & taken.keys())
-        taken |= {key: records for key, records in own.items() if key not in taken}
-    data = {name: digest for each in configs for name, digest in data_of(each).items()}
-    machines = {own: facts for each in configs for own, facts in machines_of(each).items()}
+        cells = _cells(Run(folder, config))
+        counts[str(folder)] = len(cells.keys() - taken.keys())
+        doubled += len(cells.keys() & taken.keys())
+        taken |= {key: records for key, records in cells.items() if key not in taken}
+    data = {name: digest for config in configs for name, digest in data_of(config).items()}
+    machines = {
+        machine: facts for config in configs for machine, facts in machines_of(config).items()
+    }
     whole = {**configs[0], "identity": joined, "name": into.name, DATA: data, MACHINES: machines}
     _write(into, whole, [record for records in taken.values() for record in records], folders)
     return Merged(into, counts, doubled)
@@ -84,17 +87,17 @@ def _cells(run: Run) -> dict[str, list[Record]]:
     """The records of each finished cell, its mark last as it was written."""
     entries = run.log.read()
     finished = {entry.cell for entry in entries if entry.name == FINISHED} - {ANALYSIS}
-    found: dict[str, list[Record]] = {}
+    cells: dict[str, list[Record]] = {}
     for entry in entries:
         if entry.cell in finished:
-            found.setdefault(entry.cell, []).append(entry)
-    return found
+            cells.setdefault(entry.cell, []).append(entry)
+    return cells
 
 
 def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict[str, Any]) -> None:
     """The same study on the same data."""
-    told, now = data_of(before), data_of(config)
-    changed = [name for name in told if now.get(name, told[name]) != told[name]]
+    digests, now = data_of(before), data_of(config)
+    changed = [name for name in digests if now.get(name, digests[name]) != digests[name]]
     if before.get("study") != config.get("study"):
         raise UsageError(
             f"{first} is a run of {before.get('study')}, {other} one of {config.get('study')}"
@@ -104,46 +107,48 @@ def _require_same(first: Path, before: dict[str, Any], other: Path, config: dict
 
 
 def _join(first: Path, one: dict[str, Any], other: Path, two: dict[str, Any]) -> dict[str, Any]:
-    """One identity of two, which differ at most in which questions are asked.
+    """One identity of two, which differ at most in their questions.
 
-    Settings of a question (under its name) and of its tasks need only be where it is asked.
+    A run without a question need not have its settings (under its name) and those of its tasks.
     """
-    asked = [[*identity.get(QUESTIONS, ())] for identity in (one, two)]
-    alone = {*asked[0]} ^ {*asked[1]}
+    questions = [[*identity.get(QUESTIONS, ())] for identity in (one, two)]
+    alone = {*questions[0]} ^ {*questions[1]}
     for key in {**one, **two}:
         if key == QUESTIONS or (key in alone and not (key in one and key in two)):
             continue
         was, now = one.get(key), two.get(key)
         if key == TASKS and alone:
             tasks = [identity.get(TASKS) or {} for identity in (one, two)]
-            was, now = ({k: own[k] for k in tasks[0].keys() & tasks[1].keys()} for own in tasks)
+            was, now = (
+                {k: settings[k] for k in tasks[0].keys() & tasks[1].keys()} for settings in tasks
+            )
         if was != now:
-            was, now = apart(was, now)
+            was, now = difference_texts(was, now)
             raise UsageError(
                 f"{other} is another run than {first}: {key} is {now} there, {was} here"
             )
     joined = {**two, **one}
     if alone:
-        joined[QUESTIONS] = sorted({*asked[0], *asked[1]})
+        joined[QUESTIONS] = sorted({*questions[0], *questions[1]})
         joined[TASKS] = {**two.get(TASKS, {}), **one.get(TASKS, {})}
     return joined
 
 
 def _trainings(folder: Path) -> Iterator[Path]:
-    """Where the models of a run lie: the outermost folders below ``models`` that hold files."""
-    for place, folders, files in os.walk(folder / MODELS):
+    """The folders of a run's models: the outermost ones below ``models`` that hold files."""
+    for path, folders, files in os.walk(folder / MODELS):
         if files:
             folders.clear()
-            yield Path(place)
+            yield Path(path)
 
 
-def _copy(place: Path, copy: Path) -> None:
+def _copy(source: Path, copy: Path) -> None:
     """Copy a model's folder; an error names one file, not all of them."""
     try:
-        shutil.copytree(place, copy)
+        shutil.copytree(source, copy)
     except shutil.Error as error:
         why = str(error.args[0][0][2]).partition(": ")[0]
-        raise DataError(f"{place} cannot be copied: {why}; nothing was merged") from error
+        raise DataError(f"{source} cannot be copied: {why}; nothing was merged") from error
 
 
 def _write(
@@ -161,4 +166,4 @@ def _write(
                 if not copy.exists():
                     _copy(training, copy)
         write_atomically(part / "config.json", json.dumps(config, indent=2) + "\n")
-        part.replace(into)  # an empty folder that is there gives way
+        part.replace(into)  # replaces an empty folder

@@ -1,4 +1,4 @@
-"""What a run writes into its folders, so that beginning anew removes that and nothing else."""
+"""The files that a run writes, so that starting again removes these and nothing else."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def require_own(folder: Path, names: Sequence[str] = tuple(FOLDERS)) -> None:
     for name in names:
         patterns = FOLDERS[name]
         for path in _files(folder / name):
-            known = any(fnmatchcase(path.name, each) for each in (*patterns, *UNFINISHED))
+            known = any(fnmatchcase(path.name, pattern) for pattern in (*patterns, *UNFINISHED))
             if path.is_symlink() or not (known or _is_scratch(path, folder)):
                 raise UsageError(
                     f"{path} is not of this run: move it away, or choose another folder; "
@@ -66,10 +66,10 @@ def require_own(folder: Path, names: Sequence[str] = tuple(FOLDERS)) -> None:
 
 
 def drop_run(folder: Path) -> None:
-    """Remove what a run makes, and nothing else: what is left would be taken for the new run's.
+    """Remove the files of a run and nothing else: a file left would count as the new run's.
 
-    Of figures those go that the page names. Raises ``UsageError``, before anything is removed,
-    where there is something else in the run's other folders.
+    Of the figures, those that the page names are removed. Raises ``UsageError``, before anything is
+    removed, for another file in the run's other folders.
     """
     require_own(folder)
     for path in (*drawn_files(folder), *(folder / name for name in FILES)):
@@ -79,12 +79,12 @@ def drop_run(folder: Path) -> None:
 
 
 def drop_folder(folder: Path) -> None:
-    """Remove one of a run's folders; it was looked through by ``require_own``."""
+    """Remove one of a run's folders, which ``require_own`` has checked."""
     _drop_folder(folder, files=True)
 
 
 def drop_drawn(folder: Path) -> list[Path]:
-    """Remove what ``sparing report`` draws again, and return which files that was."""
+    """Remove the files that ``sparing report`` draws again, and return them."""
     drawn = drawn_files(folder)
     for path in drawn:
         path.unlink()
@@ -93,7 +93,7 @@ def drop_drawn(folder: Path) -> list[Path]:
 
 
 def _drop_folder(folder: Path, *, files: bool) -> None:
-    """Remove a folder, of one with others' files only the empty folders; of a link the link."""
+    """Remove a folder or a link; without ``files`` only the empty folders in it."""
     if folder.is_symlink():
         folder.unlink()
         return
@@ -115,19 +115,19 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _is_scratch(path: Path, folder: Path) -> bool:
-    """Whether a file lies in a folder that a process that was killed wrote first."""
-    outer = (each for each in path.parents if each.is_relative_to(folder))
-    return any(each.match(".*.part") and (each / MARK).is_file() for each in outer)
+    """Whether a file is in the scratch folder of a killed process."""
+    parents = (parent for parent in path.parents if parent.is_relative_to(folder))
+    return any(parent.match(".*.part") and (parent / MARK).is_file() for parent in parents)
 
 
 def drawn_files(folder: Path) -> list[Path]:
-    """What is drawn from a run's records: its HTML page, and the figures that its page names."""
-    found = [folder / DRAWN] if (folder / DRAWN).is_file() else []
+    """The files drawn from a run's records: its HTML page, and the figures that its page names."""
+    files = [folder / DRAWN] if (folder / DRAWN).is_file() else []
     try:
         page = read_plain(folder / PAGE).decode("utf-8", "replace")
     except OSError:
-        return found
+        return files
     if not (folder / FIGURES).is_symlink():
         figures = sorted((folder / FIGURES).glob("*.png"))
-        found += [path for path in figures if f"{FIGURES}/{path.name}" in page]
-    return found
+        files += [path for path in figures if f"{FIGURES}/{path.name}" in page]
+    return files

@@ -1,4 +1,4 @@
-"""A study in pieces: some of its cells now, the rest later, and what they will take."""
+"""Run a part of a study's cells now and the rest later, and estimate how long they take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIME, IDLE = "cell_time_s", "left_out"
 class PlannedCell:
     """One cell: whether it is done, and about how many minutes of one core it takes, or took.
 
-    Where ``idle`` says why it would decide nothing, it is left out and takes none.
+    ``idle`` is the reason to skip it, empty where it must run; a skipped cell takes none.
     """
 
     key: str
@@ -35,9 +35,9 @@ Keyed = TypeVar("Keyed", Cell, PlannedCell)
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells of a run in their order; minutes are estimates but of those that are done.
+    """All cells of a run in their order; the minutes of cells to do are estimates.
 
-    ``basis`` says what the estimates rest on; ``notes`` are what is to be known besides.
+    ``basis`` says what the estimates rest on; ``notes`` are further remarks.
     """
 
     cells: tuple[PlannedCell, ...]
@@ -55,10 +55,10 @@ class Plan:
 
     def groups(self) -> dict[str, list[PlannedCell]]:
         """The cells by the first two parts of their keys: a task, and what is done on it."""
-        found: dict[str, list[PlannedCell]] = {}
+        groups: dict[str, list[PlannedCell]] = {}
         for cell in self.cells:
-            found.setdefault("/".join(cell.key.split("/")[:2]), []).append(cell)
-        return found
+            groups.setdefault("/".join(cell.key.split("/")[:2]), []).append(cell)
+        return groups
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -73,10 +73,10 @@ def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:
 
 
 def _fitting(cells: Sequence[Keyed], pattern: str) -> list[Keyed]:
-    wanted = [cell for cell in cells if fnmatchcase(cell.key, pattern)]
-    if not wanted:
+    fitting = [cell for cell in cells if fnmatchcase(cell.key, pattern)]
+    if not fitting:
         raise UsageError(f"no cell fits {pattern!r}{nearest(pattern, [c.key for c in cells])}")
-    return wanted
+    return fitting
 
 
 def do_pieces(
@@ -107,7 +107,7 @@ def _between(low: float, high: float, on_progress: Progress) -> Progress:
 
 
 def clocked(cell: Cell) -> Cell:
-    """The cell, which also tells how long it took: later plans rest on it."""
+    """The cell with a further record of how long it took, for later plans."""
 
     def do() -> list[Record]:
         start, used = time.perf_counter(), process_cpu_seconds()  # children work too
@@ -121,23 +121,23 @@ def clocked(cell: Cell) -> Cell:
 def idle_records(
     cells: Sequence[Cell], records: Sequence[Record], finished: set[str]
 ) -> list[Record]:
-    """Which cells are left out, and why."""
-    why = {cell.key: cell.why_idle(records) for cell in cells if cell.key not in finished}
+    """A record of every skipped cell, with the reason."""
+    reasons = {cell.key: cell.why_idle(records) for cell in cells if cell.key not in finished}
     return [
-        Record(IDLE, None, "", "measured", {"key": key, "why": told})
-        for key, told in why.items()
-        if told
+        Record(IDLE, None, "", "measured", {"key": key, "why": reason})
+        for key, reason in reasons.items()
+        if reason
     ]
 
 
 def plan_by_kind(
     cells: Sequence[Cell], records: Sequence[Record], finished: set[str], parts: int = 2
 ) -> Plan:
-    """Cells with minutes: their own where they are done, else their ``weight``, in seconds.
+    """Cells with minutes: measured where they are done, else estimated from their ``weight``.
 
-    Weights are scaled by what those of the done cells of their kind turned out to be, and where
-    none of it is done by those of all. Cells are of one kind whose keys begin with as many equal
-    parts.
+    Weights are in seconds. They are scaled by the measured times of finished cells of the same
+    kind, or of all finished cells where that kind has none. Cells with the same first ``parts``
+    parts of their keys are of one kind.
     """
     took = {r.cell: float(r.labels["core_s"] or 0.0) for r in records if r.name == TIME}
     weights = {cell.key: cell.weight for cell in cells}
@@ -156,7 +156,7 @@ def plan_by_kind(
         idle = "" if done else cell.why_idle(records)
         guess = 0.0 if idle else cell.weight * (scales.get(_kind(cell.key, parts)) or scale or 1.0)
         planned.append(PlannedCell(cell.key, took.get(cell.key, guess) / 60, done, idle))
-    basis = "what finished cells took" if known else "arithmetic alone: a first guess"
+    basis = "what finished cells took" if known else "FLOPs alone: a first guess"
     return Plan(tuple(planned), basis)
 
 

@@ -1,4 +1,4 @@
-"""The records of a run by name and labels: the one place that looks them up."""
+"""The records of a run, looked up by name and labels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from sparing.core.record import Label, Record
 from sparing.measure.load import disturbances
 
-NOT_MEASURED = ("analysis", "arithmetic")  # cells that follow from others, or from the paper
-CHANGED = "+"  # what ends a commit that the code had changes to
+NOT_MEASURED = ("analysis", "arithmetic")  # computed from other cells, or from the paper
+CHANGED = "+"  # the end of a commit where the code had further changes
 
 
 def measured(records: Iterable[Record]) -> list[Record]:
@@ -32,13 +32,13 @@ class RecordTable:
 
     def __init__(self, records: Sequence[Record], arms: Iterable[str] = ()) -> None:
         self.claims = [record for record in records if record.obtained == "paper"]
-        own = [_real(record) for record in records if record.obtained != "paper"]
-        self._busy = disturbances(own)
+        run_records = [_real(record) for record in records if record.obtained != "paper"]
+        self._busy = disturbances(run_records)
         self._by_name: dict[str, list[Record]] = {}
-        self.records = _latest(own)
+        self.records = _latest(run_records)
         for record in self.records:
             self._by_name.setdefault(record.name, []).append(record)
-        named = [record.labels.get("arm") for record in own]
+        named = [record.labels.get("arm") for record in run_records]
         seen = (arm for arm in named if isinstance(arm, str))
         self.arms: list[str] = list(dict.fromkeys([*arms, *seen]))
 
@@ -62,13 +62,13 @@ class RecordTable:
         return None if record is None else record.value
 
     def empty(self, name: str, **labels: Label) -> Record | None:
-        """A record that says itself that it has no value, or None."""
+        """A record that was written without a value, or None."""
         return next((r for r in self.matching(name, labels) if r.value is None), None)
 
     def matching(self, name: str, labels: dict[str, Label]) -> list[Record]:
         """All records of that name that carry these labels, with a value or without."""
-        wanted = labels.items()
-        return [r for r in self._by_name.get(name, []) if wanted <= r.labels.items()]
+        pairs = labels.items()
+        return [r for r in self._by_name.get(name, []) if pairs <= r.labels.items()]
 
     def values_of(self, name: str, label: str, **labels: Label) -> list[Label]:
         """The values of one label among the records of a name with these others, in their order."""
@@ -91,7 +91,7 @@ def _latest(records: list[Record]) -> list[Record]:
 
 
 def _real(record: Record) -> Record:
-    """The record with real numbers where whole ones stood."""
+    """The record with floats in the place of integers."""
     value, interval = record.value, record.interval
     if isinstance(value, int) or (interval and any(isinstance(end, int) for end in interval)):
         ends = (float(interval[0]), float(interval[1])) if interval else None

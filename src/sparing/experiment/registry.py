@@ -1,4 +1,4 @@
-"""Which studies are installed: every distribution names its own, and none is imported to list them.
+"""The installed studies: every distribution declares its studies, and listing imports none.
 
 A distribution declares a study under the entry-point group ``sparing.studies``: a light object that
 says where the study's code and its page are.
@@ -74,7 +74,7 @@ class Study:
 
 
 def find_study(name: str) -> Study:
-    """The study that a person names: an installed one, or the ``STUDY`` of a dotted module.
+    """The study of a name: an installed one, or the ``STUDY`` of a dotted module.
 
     Raises ``UsageError`` where there is none, with the nearest names and, where sparing-papers is
     not installed, how to install it.
@@ -112,7 +112,7 @@ def _declared(entry: EntryPoint) -> Study:
 def study_of(name: object) -> Study:
     """The study that a run's file names: an installed one, or of a module that is imported already.
 
-    A file never decides what is imported: ``UsageError`` for a foreign module that is not.
+    A file never causes an import: ``UsageError`` for a foreign module that is not imported.
     """
     if isinstance(name, str) and "." in name and name not in sys.modules:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A run's folder: what is finished stays, what was interrupted is done again, nothing else."""
+"""A run's folder: finished cells stay, interrupted cells are repeated."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ LONGEST_ERROR = 400
 class Cell:
     """One piece of work that is done whole or not at all; ``key`` names it within the run.
 
-    ``idle`` says, from the records so far, why it would decide nothing; while it says so the cell
-    is left out.
+    ``idle`` gives the reason to skip the cell, from the records so far; an empty text where it must
+    run.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Cell:
     idle: Callable[[Sequence[Record]], str] | None = None
 
     def why_idle(self, records: Sequence[Record]) -> str:
-        """Why it need not be done by what is known; empty where it is to be done."""
+        """The reason to skip it by these records; empty where it must run."""
         return self.idle(records) if self.idle else ""
 
 
@@ -64,7 +64,7 @@ def slug(name: str) -> str:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Replace a file of tensors in one step; what lies there is whole."""
+    """Replace a file of tensors in one step, so that it is never half written."""
     from safetensors.torch import save_file
 
     compressed_path(path).unlink(missing_ok=True)  # it is of an earlier run
@@ -75,9 +75,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 class Run:
     """A folder with ``config.json`` and ``records.jsonl``, which may be compressed.
 
-    ``config["identity"]`` holds what makes two runs the same one, ``config["data"]`` a digest of
-    what was learned from; everything else (machine, command, time) may differ when a run is
-    continued.
+    Two runs are the same one if ``config["identity"]`` and ``config["data"]``, the digests of the
+    data, agree. Everything else (machine, command, time) may differ when a run is continued.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -86,13 +85,14 @@ class Run:
         self.log = RecordLog(folder / RECORDS)
         self.failures: list[Failure] = []
         self._tell: Progress = lambda fraction, text: None
-        self._piece = (0.0, 1.0)  # of the whole, that the cell at work is
+        self._piece = (0.0, 1.0)  # the running cell's share of the whole
         self._reached = 0.0
 
     def _part(self, name: str) -> Progress:
-        """The progress of the cell at work, as its piece of the whole; ``name`` leads its text.
+        """The progress of the running cell, as its share of the whole; ``name`` begins its text.
 
-        A cell that trains several times waits where the first training ended: no bar goes back.
+        Progress never goes back: a cell that trains several times stays where the first training
+        ended.
         """
 
         def tell(fraction: float, text: str) -> None:
@@ -122,15 +122,15 @@ class Run:
         self.log.append(stamped)
 
     def replace_analysis(self, records: Sequence[Record]) -> None:
-        """Put what follows from the measurements in place of an earlier analysis."""
+        """Replace the records of an earlier analysis."""
         self.log.replace([e for e in self.log.read() if e.cell != ANALYSIS])
         self.keep(ANALYSIS, records)
 
     def do(self, cells: Sequence[Cell], on_progress: Progress) -> list[Failure]:
         """Do the cells that are not finished; a failed one is noted and the others go on.
 
-        Interruptions, a full disk and a memory that is full end the run at once; everything
-        finished is kept.
+        Interruptions, a full disk and full memory end the run at once; everything finished is
+        kept.
         """
         self._drop_torn_cells()
         finished, total = self.finished(), sum(cell.weight for cell in cells) or 1.0
@@ -152,24 +152,24 @@ class Run:
         now = {failure.cell for failure in self.failures} | tried | self.finished()
         try:
             before = read_json(self.folder / "failed.json")
-            return [each for each in before if each["cell"] not in now]
+            return [entry for entry in before if entry["cell"] not in now]
         except (DataError, KeyError, TypeError):
             return []
 
     def _do_one(self, cell: Cell) -> None:
         try:
             with progress_to(self._part(cell.key)):
-                found = with_load(cell.work)
-            self.keep(cell.key, found)  # a record that is not finite is refused here
+                records = with_load(cell.work)
+            self.keep(cell.key, records)  # a record that is not finite is refused here
         except Exception as error:
             if _ends_all(error):
-                raise  # the next one would fare no better
+                raise  # the next cell would fail too
             if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
                 traceback.print_exc()
             line = str(error).strip().splitlines() or [""]
             known = isinstance(error, SparingError | RuntimeError | ValueError) and line[0]
-            told = line[0] if known else f"{type(error).__name__}: {line[0]}".rstrip(": ")
-            self.failures.append(Failure(cell.key, told[:LONGEST_ERROR]))
+            message = line[0] if known else f"{type(error).__name__}: {line[0]}".rstrip(": ")
+            self.failures.append(Failure(cell.key, message[:LONGEST_ERROR]))
 
     def _drop_torn_cells(self) -> None:
         entries = self.log.read()
@@ -180,9 +180,9 @@ class Run:
 
 
 def _ends_all(error: Exception) -> bool:
-    """Whether the machine has no room left: on its disk, or in its memory.
+    """Whether the disk or the memory of the machine is full.
 
-    A device's memory is another matter: arms differ in what they need of it.
+    A full accelerator does not end the run: another arm may need less of its memory.
     """
     if type(error).__name__ == "OutOfMemoryError":
         return False
@@ -199,8 +199,8 @@ def open_run(
 ) -> Iterator[Run]:
     """Open a run's folder for this process alone, new or continued; transformers' bars are hidden.
 
-    ``by_task`` says that the keys of a task's cells begin with its name: then what is said of a
-    task that nothing was done for yet may still change.
+    With ``by_task`` the keys of a task's cells begin with its name, and the settings of a task
+    without finished work may still change.
 
     Raises ``UsageError`` when the folder holds something else, another run, or is in use, and
     ``DataError`` when its files are corrupt.
@@ -253,26 +253,28 @@ def require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> None
     """Raise ``UsageError`` where the folder holds another run than the one of ``config``."""
     if not (folder / "config.json").exists():
         return
-    there = read_config(folder, config.get("study"))
-    if there["study"] != config.get("study"):
-        raise UsageError(f"{folder} holds a run of {there['study']}, not of {config.get('study')}")
-    before, now = there["identity"], config["identity"]
+    existing = read_config(folder, config.get("study"))
+    if existing["study"] != config.get("study"):
+        raise UsageError(
+            f"{folder} holds a run of {existing['study']}, not of {config.get('study')}"
+        )
+    before, now = existing["identity"], config["identity"]
     open_yet = (
         _not_begun(folder, {*(before.get("tasks") or ()), *(now.get("tasks") or ())})
         if by_task
         else set()
     )
     before, now = _without(before, open_yet), _without(now, open_yet)
-    told = data_of(there)  # older versions did not tell
+    digests = data_of(existing)
     changed = [
         name
         for name, digest in data_of(config).items()
-        if name not in open_yet and told.get(name, digest) != digest
+        if name not in open_yet and digests.get(name, digest) != digest
     ]
-    # settings first: with others a task has other rows, and its files are the same
+    # settings first: they change a task's rows while its files stay the same
     different = [key for key in {**now, **before} if before.get(key) != now.get(key)]
     if different and not _is_bare(folder, config):
-        was, now_is = apart(before.get(different[0]), now.get(different[0]))
+        was, now_is = difference_texts(before.get(different[0]), now.get(different[0]))
         more = f", and {', '.join(different[1:])} differ" if different[1:] else ""
         raise UsageError(
             f"{folder} holds another run: {different[0]} was {was}, is {now_is}{more}; choose "
@@ -286,35 +288,35 @@ def require_same(folder: Path, config: dict[str, Any], *, by_task: bool) -> None
 
 
 def machines_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the machines that a run's records may come from, by their ids."""
-    told = config.get(MACHINES)
-    found = dict(told) if isinstance(told, dict) else {}
+    """The facts of the machines behind a run's records, by machine id."""
+    recorded = config.get(MACHINES)
+    machines = dict(recorded) if isinstance(recorded, dict) else {}
     if config.get("machine_id") and config.get("machine"):
-        found[str(config["machine_id"])] = config["machine"]
-    return found
+        machines[str(config["machine_id"])] = config["machine"]
+    return machines
 
 
 def data_of(config: dict[str, Any]) -> dict[str, str]:
     """Digests of data by task as the identity names it.
 
-    Two questions may train on one task each in its own way, and a run that is asked one of them
-    tells the task without the question. Raises ``DataError`` where they are no digests.
+    Two questions may use one task with different settings; a run of one question names the task
+    without the question. Raises ``DataError`` where the entry is not a table of digests.
     """
-    identity, told = config.get("identity"), config.get(DATA) or {}
-    if not isinstance(told, dict):
+    identity, digests = config.get("identity"), config.get(DATA) or {}
+    if not isinstance(digests, dict):
         raise DataError(f"{DATA} in config.json is not the digests of a run's data")
     tasks = (identity.get("tasks") or ()) if isinstance(identity, dict) else ()
-    found = {}
-    for name, digest in told.items():
+    by_task = {}
+    for name, digest in digests.items():
         whole = [task for task in tasks if str(task).endswith(f"/{name}")]
-        found[whole[0] if len(whole) == 1 else name] = digest
-    return found
+        by_task[whole[0] if len(whole) == 1 else name] = digest
+    return by_task
 
 
 def _not_begun(folder: Path, tasks: set[str]) -> set[str]:
-    """The tasks that have no finished cell and nothing that a cell left in the folder."""
-    left = [place.name for name in FOLDERS for place in (folder / name).glob("*")]
-    finished = standing(folder)[1]
+    """The tasks without a finished cell and without files of a cell in the folder."""
+    left = [path.name for name in FOLDERS for path in (folder / name).glob("*")]
+    finished = existing_records(folder)[1]
     return {
         task
         for task in tasks
@@ -324,7 +326,7 @@ def _not_begun(folder: Path, tasks: set[str]) -> set[str]:
 
 
 def _without(identity: dict[str, Any], tasks: set[str]) -> dict[str, Any]:
-    """A run's identity less what it says of these tasks alone."""
+    """A run's identity without the settings of these tasks."""
     return {
         key: {k: v for k, v in value.items() if k not in tasks}
         if isinstance(value, dict)
@@ -334,27 +336,29 @@ def _without(identity: dict[str, Any], tasks: set[str]) -> dict[str, Any]:
 
 
 def _is_bare(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether a run came to nothing yet; what a training has lies around its folder."""
+    """Whether a run has no results yet; those of a training are beside its folder."""
     if config.get("study") == TRAIN:
-        kept = ("result.json", "checkpoint-*", "seed-*/result.json", "seed-*/checkpoint-*")
-        return not any(True for name in kept for _ in folder.parent.glob(name))
-    return not standing(folder)[1] and not any((folder / n).exists() for n in (*FOLDERS, FIGURES))
+        patterns = ("result.json", "checkpoint-*", "seed-*/result.json", "seed-*/checkpoint-*")
+        return not any(True for name in patterns for _ in folder.parent.glob(name))
+    return not existing_records(folder)[1] and not any(
+        (folder / n).exists() for n in (*FOLDERS, FIGURES)
+    )
 
 
-def apart(before: Any, now: Any) -> tuple[str, str]:
-    """Two values in words; of two dictionaries what differs."""
+def difference_texts(before: Any, now: Any) -> tuple[str, str]:
+    """Two values as texts; of two dictionaries only the entries that differ."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-        before, now = ({key: each[key] for key in keys if key in each} for each in (before, now))
+        before, now = ({key: value[key] for key in keys if key in value} for value in (before, now))
     return repr(before), repr(now)
 
 
-def standing(folder: Path) -> tuple[list[Record], set[str]]:
-    """The records and finished cells of the run in a folder; none of either where there is no run.
+def existing_records(folder: Path) -> tuple[list[Record], set[str]]:
+    """The records and finished cells of the run in a folder; both are empty without a run.
 
     Raises ``DataError`` when its files are corrupt.
     """
     if not (folder / "config.json").is_file():
         return [], set()
-    there = Run(folder, read_config(folder))
-    return there.records(), there.finished()
+    run = Run(folder, read_config(folder))
+    return run.records(), run.finished()

@@ -30,8 +30,8 @@ class Entry:
 class Schema:
     """The declared records of a study by name.
 
-    A name with a star is a pattern: ``mean_*`` declares ``mean_score`` where ``score`` is declared,
-    with the unit and the labels of ``score`` and with its own labels; its meaning names ``score``.
+    A name with a star is a pattern: ``mean_*`` declares ``mean_score`` where ``score`` is declared.
+    That has the unit of ``score``, the labels of both, and a meaning that names ``score``.
     """
 
     study: str
@@ -71,8 +71,8 @@ def schema_of(study: Study) -> Schema:
     file. Raises ``DataError`` for a broken file and for one of another distribution.
     """
     package = study.module.rpartition(".")[0]
-    own = _read(package) or {}
-    include, tables = own.pop("include", []), Tables()
+    study_tables = _read(package) or {}
+    include, tables = study_tables.pop("include", []), Tables()
     for part in (ENGINE, *(include if isinstance(include, list) else [include])):
         root = str(part).partition(".")[0]
         shared = _read(part) if root in ("sparing", package.partition(".")[0]) else None
@@ -80,7 +80,7 @@ def schema_of(study: Study) -> Schema:
             rule = f"include packages of sparing or the study that have {FILE}"
             raise DataError(f"{package}: {FILE} must {rule}; got {quoted(part)}")
         _add(tables, shared, part)
-    _add(tables, own, package)
+    _add(tables, study_tables, package)
     return Schema(study.name, {name: _entry(name, **table) for name, table in tables.items()})
 
 

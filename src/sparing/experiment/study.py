@@ -1,4 +1,4 @@
-"""What every study gives back, and the two files it leaves beside its records."""
+"""What every study returns, and the files that it writes beside its records."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class StudyResult:
 
     @property
     def disturbance(self) -> str:
-        """What must be said first where the machine was busy while times were taken, else empty."""
+        """The warning that the machine was busy while times were taken, else empty."""
         return disturbance_words(self.records)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: a busy machine and goals first, then what failed and where everything lies."""
+        """For JSON: a busy machine and goals first, then failed cells and the folder."""
         return {
             "disturbance": self.disturbance,
             "study": self.name,
@@ -87,14 +87,16 @@ def base_config(
 ) -> dict[str, Any]:
     """What every run's configuration holds: its identity, data, machine, versions and command.
 
-    Of the tasks, and of ``models`` that are folders, a digest is kept: with other files a run is
-    another one. Program and paths stand there by their last part alone: a folder of this machine
-    helps nobody elsewhere.
+    Digests of the tasks, and of ``models`` that are folders, are kept: other files make another
+    run. Of paths in the command only the last part is kept: a folder of this machine means nothing
+    elsewhere.
     """
     facts = machine()
     program = Path(sys.argv[0]).name
     given = sys.argv[1:] if program == "sparing" else []
-    arguments = [Path(each).name if Path(each).is_absolute() else each for each in given]
+    arguments = [
+        Path(argument).name if Path(argument).is_absolute() else argument for argument in given
+    ]
     return {
         "study": study,
         "identity": identity,
@@ -110,18 +112,18 @@ def base_config(
 
 def _weights(models: Iterable[str]) -> dict[str, str]:
     """Digests of the weights of the models that are folders here."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for name in dict.fromkeys(filter(None, models)):
         folder = expanded(name)
-        told = hashlib.blake2b(digest_size=8)
+        digest = hashlib.blake2b(digest_size=8)
         files = sorted(path for kind in WEIGHTS for path in folder.glob(kind))
         for path in files:
             with path.open("rb") as file:
-                told.update(hashlib.file_digest(file, "blake2b").digest())
+                digest.update(hashlib.file_digest(file, "blake2b").digest())
         if files:
             known = f"the model {folder.resolve().name}"  # two may have one name
-            found[known] = found.get(known, "") + told.hexdigest()
-    return found
+            digests[known] = digests.get(known, "") + digest.hexdigest()
+    return digests
 
 
 def require_same(folder: Path, config: Mapping[str, Any], *, by_task: bool = False) -> None:
@@ -131,14 +133,13 @@ def require_same(folder: Path, config: Mapping[str, Any], *, by_task: bool = Fal
 
 
 def write_goals(folder: Path, goals: Sequence[GoalResult]) -> None:
-    """Leave the goals beside the records."""
-    found = {"goals": [goal.to_dict() for goal in goals]}
-    content = json.dumps(found, indent=2, allow_nan=False)
+    """Write the goals beside the records."""
+    content = json.dumps({"goals": [goal.to_dict() for goal in goals]}, indent=2, allow_nan=False)
     write_atomically(folder / "goals.json", content + "\n")
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON knows it."""
+    """The value in the types of JSON."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):

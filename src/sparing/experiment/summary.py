@@ -1,4 +1,4 @@
-"""What measurements come to over seeds: means with intervals, and paired differences."""
+"""Means of measurements over seeds, with intervals, and paired differences."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Seeds = dict[Label, Record]
 class Summary:
     """Which records are averaged over seeds, and what their means are compared with.
 
-    Records with an arm and a seed are averaged where all labels but the seed and ``free`` agree; of
-    these labels the mean has those in ``kept``, all unless given. ``left_out`` are names that are
-    not averaged. Each mean is compared, seed by seed, with the same quantity of each of
-    ``baselines``, but those named in ``uncompared``. ``step`` gives the smallest step of what was
-    measured, so that seeds that agree to it are not taken to have no spread.
+    Records with an arm and a seed are averaged where all labels but the seed and ``free`` agree.
+    The mean has the labels named in ``mean_labels``, by default all of them. ``left_out`` are names
+    that are not averaged. Each mean is compared, seed by seed, with the same quantity of each of
+    ``baselines``, but those named in ``uncompared``. ``step`` gives the smallest step of a
+    measurement: seeds that agree to this step still have a spread.
     """
 
     baselines: Sequence[str] = ()
     free: Collection[str] = ()
-    kept: Collection[str] | None = None
+    mean_labels: Collection[str] | None = None
     left_out: Collection[str] = ()
     uncompared: Collection[str] = ()
     step: Callable[[Iterable[Record]], float] = field(default=lambda records: 0.0)
@@ -47,8 +47,10 @@ class Summary:
 
     def _labels(self, labels: Mapping[str, Label]) -> tuple[tuple[str, Label], ...]:
         free = {"seed", *self.free}
-        names = (n for n in labels if n not in free and (self.kept is None or n in self.kept))
-        return tuple((name, labels[name]) for name in sorted(names))
+        names: Collection[str] = labels if self.mean_labels is None else self.mean_labels
+        return tuple(
+            (name, labels[name]) for name in sorted(labels) if name in names and name not in free
+        )
 
 
 def summarise(records: Iterable[Record], summary: Summary) -> list[Record]:
@@ -57,20 +59,20 @@ def summarise(records: Iterable[Record], summary: Summary) -> list[Record]:
     Means carry the label ``over`` = "seeds", differences ``less`` = the baseline besides; intervals
     are Student's, at 95 %.
     """
-    groups, found = summary.grouped(records), []
+    groups, means = summary.grouped(records), []
     for (name, unit, obtained, key), by_seed in groups.items():
-        own, step = values(by_seed), summary.step(by_seed.values())
+        arm_values, step = values(by_seed), summary.step(by_seed.values())
         labels = {**dict(key), "over": "seeds"}
         made = partial(mean_record, step=step, obtained=obtained)
-        found.append(made(f"mean_{name}", list(own.values()), unit, labels))
+        means.append(made(f"mean_{name}", list(arm_values.values()), unit, labels))
         for baseline in () if name in summary.uncompared else summary.baselines:
             other = groups.get((name, unit, obtained, with_arm(key, baseline)), {})
-            ours, theirs = paired(own, values(other))
-            if ours and baseline != labels["arm"]:
-                gaps = [one - two for one, two in zip(ours, theirs, strict=True)]
+            arm_side, baseline_side = paired(arm_values, values(other))
+            if arm_side and baseline != labels["arm"]:
+                gaps = [one - two for one, two in zip(arm_side, baseline_side, strict=True)]
                 less = {**labels, "less": baseline}
-                found.append(made(f"{name}_difference", gaps, unit, less))
-    return found
+                means.append(made(f"{name}_difference", gaps, unit, less))
+    return means
 
 
 def values(by_seed: Mapping[K, Record]) -> dict[K, float]:
@@ -78,10 +80,12 @@ def values(by_seed: Mapping[K, Record]) -> dict[K, float]:
     return {seed: float(record.value or 0.0) for seed, record in by_seed.items()}
 
 
-def paired(ours: Mapping[K, float], baseline: Mapping[K, float]) -> tuple[list[float], list[float]]:
-    """Both sides where both have a value, in the order of ours."""
-    shared = [seed for seed in ours if seed in baseline]
-    return [ours[seed] for seed in shared], [baseline[seed] for seed in shared]
+def paired(
+    candidate: Mapping[K, float], baseline: Mapping[K, float]
+) -> tuple[list[float], list[float]]:
+    """Both sides where both have a value, in the order of the candidate."""
+    shared = [seed for seed in candidate if seed in baseline]
+    return [candidate[seed] for seed in shared], [baseline[seed] for seed in shared]
 
 
 def with_arm(key: tuple[tuple[str, Label], ...], arm: str) -> tuple[tuple[str, Label], ...]:

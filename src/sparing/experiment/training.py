@@ -1,4 +1,4 @@
-"""A model trained on a task with several seeds, and how well each does: what ``train`` does."""
+"""Train a model on a task with several seeds and evaluate each: the command ``train``."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def train_seeds(
     on_swap: Callable[[str], None] = lambda text: None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Train every seed in its folder and say how well each does; goes on where it stopped.
+    """Train and evaluate every seed in its folder; an interrupted training goes on.
 
-    ``on_swap`` is given what a swap did, before the first training. Raises ``UsageError`` for a
+    ``on_swap`` receives the report of a swap before the first training. Raises ``UsageError`` for a
     folder that holds something else.
     """
     if overwrite:
@@ -89,45 +89,45 @@ def train_seeds(
         runs = []
         for number, seed in enumerate(training.seeds):
             built = first if number == 0 else _build(training, task, seed)[0]
-            place = folder if len(training.seeds) == 1 else folder / f"seed-{seed}"
+            seed_dir = folder if len(training.seeds) == 1 else folder / f"seed-{seed}"
             tell = _part(on_progress, number, len(training.seeds), seed)
-            runs.append(_train_one(built, task, training.recipe, seed, place, teacher, tell))
+            runs.append(_train_one(built, task, training.recipe, seed, seed_dir, teacher, tell))
         outcome = _outcome(training, task, folder, swapped, runs)
         write_atomically(folder / STATE / "outcome.json", json.dumps(outcome, indent=2) + "\n")
     return outcome
 
 
 def _require_elsewhere(training: Training, folder: Path) -> None:
-    """Raise ``UsageError`` where overwriting would drop the model that is begun or learned from."""
+    """Raise ``UsageError`` where overwriting would remove the first model or the teacher."""
     for name in (training.model, training.distil_from):
-        place = expanded(name).resolve()
-        if name and place.is_dir() and place.is_relative_to(expanded(folder).resolve()):
+        model_dir = expanded(name).resolve()
+        if name and model_dir.is_dir() and model_dir.is_relative_to(expanded(folder).resolve()):
             raise UsageError(f"--overwrite would drop {name}, which this training begins from")
 
 
 def _drop_trainings(folder: Path) -> None:
-    """Remove every training here: a model that another plan left would be taken for this one's."""
+    """Remove every training here: a model of another plan would count as this one's."""
     from sparing.train.trainer import drop_training
 
-    for place in (folder, *folder.glob("seed-*")):
-        drop_training(place)
+    for training_dir in (folder, *folder.glob("seed-*")):
+        drop_training(training_dir)
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise ``UsageError`` for a folder with something in it that no training put there."""
+    """Raise ``UsageError`` for a folder with a file that no training wrote."""
     if (folder / STATE / "config.json").exists() or not folder.is_dir():
         return
-    found = sorted(
+    strangers = sorted(
         path.name
         for path in folder.iterdir()
         if path.name != STATE and not path.name.startswith(".")
     )
-    if found:
-        raise UsageError(f"{folder} is not empty and holds no training (found {found[0]})")
+    if strangers:
+        raise UsageError(f"{folder} is not empty and holds no training (found {strangers[0]})")
 
 
 def _is_swapped(name: str) -> bool:
-    """Whether a model's folder says of a swap."""
+    """Whether a model's folder records a swap."""
     try:
         content = parse_json(read_plain(expanded(name) / "config.json"), finite=False)
     except (OSError, ValueError):
@@ -169,7 +169,7 @@ def _build(training: Training, task: Task, seed: int) -> tuple[PreTrainedModel, 
 
 
 def _first_batches(task: Task, most: int) -> list[dict[str, Any]]:
-    """A few validation batches without labels, of so many examples at most."""
+    """A few validation batches without labels, of at most ``most`` examples."""
     batches = []
     for number in range(DISTANCE_BATCHES):
         start = number * most
@@ -204,7 +204,7 @@ def _train_one(
     task: Task,
     recipe: Recipe,
     seed: int,
-    place: Path,
+    output_dir: Path,
     teacher: PreTrainedModel | None,
     tell: Any,
 ) -> dict[str, Any]:
@@ -213,19 +213,19 @@ def _train_one(
         model,
         task,
         replace(recipe, seed=seed),
-        output_dir=place,
+        output_dir=output_dir,
         teacher=teacher,
         on_progress=tell,
     )
-    judged = evaluate(model, task)
+    evaluation = evaluate(model, task)
     facts = {name: value for name, value in asdict(result).items() if name != "curve"}
     return {
         "seed": seed,
-        "folder": str(place),
-        "score": judged.score,
-        "scores": judged.scores,
-        "accuracy": None if judged.right is None else judged.accuracy,
-        "count": judged.count,
+        "folder": str(output_dir),
+        "score": evaluation.score,
+        "scores": evaluation.scores,
+        "accuracy": None if evaluation.right is None else evaluation.accuracy,
+        "count": evaluation.count,
         "params": model.num_parameters(),
         **facts,
     }
@@ -259,7 +259,7 @@ def _outcome(
 
 
 def mean_over_seeds(values: list[float], step: float) -> dict[str, Any]:
-    """The mean over seeds with its interval; seeds are no more alike than by steps of a score."""
+    """The mean over seeds with its interval, never finer than one step of a score."""
     from sparing.measure.statistics import mean_difference
 
     mean = mean_difference(values, [0.0] * len(values), resolution=step)

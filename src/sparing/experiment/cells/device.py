@@ -1,4 +1,4 @@
-"""Where studies work: on the accelerator where there is one, in the precision it trains in."""
+"""The device of a study: the accelerator where there is one, and its training precision."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sparing.train.trainer import resolve_precision
 
 def device() -> torch.device:
     """The accelerator, else the processor."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu") if found is None else found
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return torch.device("cpu") if accelerator is None else accelerator
 
 
-def usual_dtype(place: torch.device) -> torch.dtype:
-    """What a training takes there by itself: bfloat16 on accelerators that have it."""
-    found: torch.dtype = getattr(torch, resolve_precision("auto", cpu=place.type == "cpu"))
-    return found
+def usual_dtype(device: torch.device) -> torch.dtype:
+    """The default training precision of a device: bfloat16 on accelerators that have it."""
+    dtype: torch.dtype = getattr(torch, resolve_precision("auto", cpu=device.type == "cpu"))
+    return dtype
 
 
-def lowered(place: torch.device) -> torch.autocast:
+def lowered(device: torch.device) -> torch.autocast:
     """Autocast to the usual precision; where that is float32 it changes nothing."""
-    kind = usual_dtype(place)
-    return torch.autocast(place.type, dtype=kind, enabled=kind is not torch.float32)
+    kind = usual_dtype(device)
+    return torch.autocast(device.type, dtype=kind, enabled=kind is not torch.float32)

@@ -1,4 +1,4 @@
-"""How many seconds the cells of ``compare`` and ``slim`` may take: their weights, and the plan's.
+"""The expected seconds of the cells of ``compare`` and ``slim``: their weights in a plan.
 
 First guesses from the FLOPs of the dense model; a plan corrects them by the cells that are done.
 """
@@ -26,13 +26,13 @@ def weighted(cells: Sequence[Cell], seconds: Seconds) -> list[Cell]:
 
 
 def forward_seconds(shape: Shape, tokens: float) -> float:
-    """One input of so many tokens through the dense model."""
+    """Seconds of one input of so many tokens through the dense model."""
     linear = 2 * shape.width * (4 * shape.width + 2 * shape.feed_forward_dim)
     return shape.layers * tokens * (linear + 4 * tokens * shape.width) / TYPICAL_FLOPS
 
 
 def split_seconds(shape: Shape, task: Task, split: str) -> float:
-    """Every input of a split through the dense model once."""
+    """Seconds of every input of a split through the dense model."""
     examples = task.split(split)
     total = len(examples) * task.tokens if task.kind == "image" else sum(examples.lengths)
     return len(examples) * forward_seconds(shape, total / max(1, len(examples)))

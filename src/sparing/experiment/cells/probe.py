@@ -19,7 +19,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model's attention and of what stands around it."""
+    """The sizes of a model's attention and of the layers around it."""
 
     layers: int
     heads: int
@@ -52,7 +52,7 @@ def attention_call(
     built: Mechanism,
     batch: int,
     tokens: int,
-    place: torch.device | None = None,
+    device: torch.device | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Call:
     """A forward call of a mechanism on normal random inputs, without gradients."""
@@ -60,7 +60,7 @@ def attention_call(
     heads = built.heads
     inside, around = (batch, heads.count, tokens, heads.dim), (batch, tokens, heads.width or 0)
     streams = [
-        torch.randn(around if name == "x" else inside, generator=generator).to(place, dtype)
+        torch.randn(around if name == "x" else inside, generator=generator).to(device, dtype)
         for name in built.streams
     ]
 

@@ -1,9 +1,8 @@
-"""Each arm learns at the rate that validates best with its first seed: which of several it is.
+"""Choose each arm's learning rate: the one that validates best with its first seed.
 
-At one rate for all, an arm that wants another would be judged by the rate: on ListOps the control
-`uniform` stays at guessing at a rate at which dense attention learns, and learns as well as it at a
-third of that. A control that merely failed to train would make a task look as if it needed
-attention.
+One rate for all arms would favour the arms that it suits. On ListOps the control `uniform` stays at
+chance level at the rate at which dense attention learns, and is as accurate as dense attention at a
+third of it. A control that failed to train would make a task look as if it needed attention.
 """
 
 from __future__ import annotations
@@ -37,15 +36,14 @@ Folder = Callable[[float], Path]
 
 
 def labels_alone(seed: int) -> None:
-    """No objective of its own: the labels of the task are learned, whatever the seed."""
+    """No further objective: the labels of the task are learned, whatever the seed."""
 
 
 @dataclass(frozen=True)
 class Tuned:
     """The trainings of one arm, all at the rate that validates best with the first seed.
 
-    ``recipe`` and ``folder`` are those of a training, by its seed and its rate. At one rate for
-    all, arms that want a lower one would be decided by the rate.
+    ``recipe`` and ``folder`` give those of a training by its seed and its rate.
     """
 
     build: Callable[[int], PreTrainedModel]
@@ -57,7 +55,7 @@ class Tuned:
     objective: Callable[[int], Objective | None] = labels_alone
 
     def run(self, seed: int) -> Trained:
-        """Train with a seed, or read back what was; an interrupted training goes on."""
+        """Train with a seed, or read a finished training; an interrupted one goes on."""
         return self._train(seed, self.rate())
 
     def rate(self) -> float:
@@ -85,7 +83,7 @@ def training_cell(
     thread_count: int,
     weight: float,
 ) -> Cell:
-    """Train an arm with a seed and record what it came to; an interrupted training goes on.
+    """Train an arm with a seed and record its results; an interrupted training goes on.
 
     ``tuned`` is called when the cell is done: it may read data. ``record`` evaluates the model.
     """
@@ -121,19 +119,19 @@ def best_rate(rates: Sequence[float], train_at: Callable[[float], object], folde
     if len(rates) > 1:
         for rate in rates:
             _try(rate, train_at, folder(rate))
-    found = known_rate(rates, folder)
-    if found is None:
-        raise DataError(f"{folder(rates[0]).parent} lost what its trainings came to: start anew")
-    return found
+    best = known_rate(rates, folder)
+    if best is None:
+        raise DataError(f"{folder(rates[0]).parent} lost the results of its trainings: start again")
+    return best
 
 
-def _try(rate: float, train_at: Callable[[float], object], place: Path) -> None:
-    if _loss(place) is not None:
+def _try(rate: float, train_at: Callable[[float], object], folder: Path) -> None:
+    if _loss(folder) is not None:
         return
     try:
         train_at(rate)
     except NotFinite as error:
-        write_atomically(place / DIVERGED, json.dumps({"reason": str(error)}) + "\n")
+        write_atomically(folder / DIVERGED, json.dumps({"reason": str(error)}) + "\n")
 
 
 def known_rate(rates: Sequence[float], folder: Folder) -> float | None:
@@ -152,17 +150,17 @@ def known_rate(rates: Sequence[float], folder: Folder) -> float | None:
     return best
 
 
-def _loss(place: Path) -> float | None:
-    """The validation loss of a training; infinite where it is none, None where it is not done."""
-    if (place / DIVERGED).exists():
+def _loss(folder: Path) -> float | None:
+    """The validation loss of a training; infinite where it is not finite, None where not done."""
+    if (folder / DIVERGED).exists():
         return math.inf
-    file = place / RESULT
+    file = folder / RESULT
     if not file.is_file():
         return None
     try:
         loss = float(parse_json(read_plain(file), finite=False)["validation_loss"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} does not hold what a training came to: remove it") from error
+        raise DataError(f"{file} does not hold the results of a training: remove it") from error
     return loss if math.isfinite(loss) else math.inf  # NaN is neither less nor more than others
 
 
@@ -172,4 +170,6 @@ def _reason(noted: Path) -> str:
     try:
         return str(parse_json(read_plain(noted))["reason"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{noted} does not hold why a training diverged: remove it") from error
+        raise DataError(
+            f"{noted} does not hold the reason why a training diverged: remove it"
+        ) from error

@@ -1,4 +1,4 @@
-"""A sweep of arms over lengths: paired times, peak memory, and what is not run and why.
+"""A sweep of arms over lengths: paired times, peak memory, and the calls that are not run.
 
 A call is predicted before it is made: its bytes by closed form, its seconds by a measured shorter
 call times the growth of its FLOPs. What does not fit the budget becomes a ``not_run`` record.
@@ -72,7 +72,7 @@ class Forecast:
         return "time" if self.seconds > self.most_seconds else ""
 
     def not_run(self, labels: Labels, of: str) -> Record:
-        """The record of a refused call: what it would take; ``of`` is what was to be measured."""
+        """The record of a refused call: what it would take; ``of`` is the quantity to measure."""
         value, unit = (self.seconds, "s") if self.refusal == "time" else (self.bytes, "bytes")
         about: Labels = {**labels, "why": self.refusal, "of": of}
         return Record("not_run", value, unit, "modelled", about)

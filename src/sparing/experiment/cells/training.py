@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model, how it was trained, what that came to, and the meter of its steps."""
+    """A trained model, its task and recipe, the result, and the meter of its steps."""
 
     model: PreTrainedModel
     task: Task
@@ -34,7 +34,7 @@ class Trained:
     def components(self) -> tuple[Component, ...]:
         """How each part of the energy was obtained.
 
-        A training that was read back has no window: what this machine has says it.
+        A training that was read back has no window: a short one on this machine shows it.
         """
         return self.meter.components or components_here(self.meter.meter)
 
@@ -57,7 +57,7 @@ class Trained:
         for part in self.components:
             energy = joules.get(f"{part.name}{SUFFIX}")
             if energy is not None:
-                # the total is of all windows, a component's text speaks of the last one
+                # the total is of all windows, a component's text is of the last one
                 method = f"windows between validations, summed; the last: {part.method}"
                 about: Labels = {**labels, "component": part.name, "method": method}
                 records.append(Record("train_energy_j", energy, "J", part.obtained, about))
@@ -81,7 +81,7 @@ class Trained:
 
 
 def components_here(meter: EnergyMeter) -> tuple[Component, ...]:
-    """A meter's components on this machine, from a window in which little is done."""
+    """A meter's components on this machine, from a short window."""
     with meter:
         sum(range(200_000))
     return meter.energy.components
@@ -102,7 +102,7 @@ def train_metered(
     objective: Objective | None = None,
     teacher: nn.Module | None = None,
 ) -> Trained:
-    """Train a model in a folder, or read back what was; an interrupted training goes on.
+    """Train a model in a folder, or read a finished training; an interrupted one goes on.
 
     Energy is counted in steps alone, with that constant where the machine has no counter.
     """

@@ -1,4 +1,4 @@
-"""Models that a person names on the command line: opened, fed, and checked against a task."""
+"""Inputs of models that are named on the command line: random batches and batches of texts."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def load_budgets(package: str, kind: type[T], name: str = "budgets.toml") -> dict[str, T]:
-    """The budgets of a file of a package; what one does not name is as ``kind`` has it.
+    """The budgets of a file of a package; settings that one leaves out keep their defaults.
 
     Lists are tuples there, and tables are the dataclasses that the fields are annotated with.
 

@@ -1,4 +1,4 @@
-"""Whether a model and a task go together: said before data is read where the model tells it."""
+"""Whether a model and a task fit, checked before data is read where possible."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reads(source: str) -> str:
 
 
 def refuse_others(source: str) -> None:
-    """Raise ``Unsupported`` for a folder whose model slim can make no faster classifier of.
+    """Raise ``Unsupported`` for a model folder that slim cannot make a faster classifier.
 
     From its configuration alone, before data is read: another kind of head, several labels, a
     number, embeddings, or a family without an adaptive form.
@@ -98,19 +98,19 @@ def _require_family(source: str, config: dict[str, Any]) -> None:
     from sparing.transfer.families import family_of
 
     if "sparing" in config:
-        return  # what it carries is said when it is opened
+        return  # it is checked when it is opened
     with quiet():
         try:
             known = AutoConfig.for_model(**{"model_type": "", **config})
         except (ValueError, TypeError, KeyError):
-            return  # opening it says what is wrong
+            return  # opening it reports the error
     family_of(known)
 
 
 def task_for(model: str) -> str:
     """The task that a model was trained for here; digits for the built-in vit.
 
-    Raises ``UsageError`` where nothing tells it.
+    Raises ``UsageError`` where the folder does not say.
     """
     from sparing.experiment.inputs.task import task_of
     from sparing.transfer.opening import is_folder
@@ -128,7 +128,7 @@ def task_for(model: str) -> str:
 
 
 def require_head(model: PreTrainedModel, name: str) -> None:
-    """Raise ``UsageError`` for a model whose answers no task here asks for."""
+    """Raise ``UsageError`` for a model with a head that no task here uses."""
     named = type(model).__name__
     other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
     if other:
@@ -149,10 +149,10 @@ def token_limit(model: PreTrainedModel) -> int | None:
     from sparing.transfer import layers
 
     try:
-        found = [layer for layer in layers.find_layers(model) if layer.index is not None]
+        attention_layers = [layer for layer in layers.find_layers(model) if layer.index is not None]
     except Unsupported:
-        found = []
-    limits = [layers.token_limit(model, layer) for layer in found]
+        attention_layers = []
+    limits = [layers.token_limit(model, layer) for layer in attention_layers]
     limits += [
         module.heads.tokens
         for module in model.modules()
@@ -171,7 +171,7 @@ def require_openable_model(source: str) -> None:
 
 
 def require_kind(source: str, task: Task) -> None:
-    """Raise ``UsageError`` where a model folder reads texts and the task gives images, or so."""
+    """Raise ``UsageError`` where a model folder reads texts and the task has images."""
     kind, names = reads(source), {"image": "images", "tokens": "texts"}
     if kind and task.kind in names and kind != task.kind:
         raise UsageError(
@@ -181,10 +181,10 @@ def require_kind(source: str, task: Task) -> None:
 
 
 def _require_input(model: PreTrainedModel, task: Task, name: str) -> None:
-    wanted = "pixel_values" if task.kind == "image" else "input_ids"
-    if model.main_input_name != wanted:
+    expected = "pixel_values" if task.kind == "image" else "input_ids"
+    if model.main_input_name != expected:
         raise UsageError(
-            f"{name} reads {model.main_input_name}, but task {task.name} gives {wanted}"
+            f"{name} reads {model.main_input_name}, but task {task.name} gives {expected}"
         )
 
 
@@ -201,9 +201,9 @@ def require_reads(model: PreTrainedModel, task: Task, name: str) -> None:
         }
     else:
         sizes = {"vocab_size": ("token numbers", task.vocabulary)}
-    own = image_config(model.config).to_dict()
+    model_sizes = image_config(model.config).to_dict()
     for field, (words, size) in sizes.items():
-        has = own.get(field, size)
+        has = model_sizes.get(field, size)
         larger_is_fine = field == "vocab_size" and task.tokenizer is not None
         if has < size or (has != size and not larger_is_fine):
             raise UsageError(f"{name} has {has} {words}, but task {task.name} has {size}")

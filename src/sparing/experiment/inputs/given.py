@@ -1,7 +1,7 @@
 """Models, tokenizers and data sets that are given as objects, written where a run can read them.
 
-Cells run in other processes and another day, so an object goes into the run's folder: below
-``.given``, in a folder named by the digest of what it holds. Another object is another run.
+Cells run in other processes and on other days, so an object is written into the run's folder:
+below ``.given``, in a folder named by the digest of its content. Another object is another run.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def given_model(model: PreTrainedModel, tokenizer: Any, folder: Path) -> str:
 
     name = Path(model.name_or_path or "").name or type(model).__name__
 
-    def write(place: Path) -> None:
+    def write(path: Path) -> None:
         with quiet():
-            write_pretrained(model, place)
+            write_pretrained(model, path)
             if tokenizer is not None:
-                write_pretrained(tokenizer, place)
+                write_pretrained(tokenizer, path)
 
     return _written(folder, name, write, ("*.safetensors", "config.json", "tokenizer.json"))
 
@@ -81,14 +81,14 @@ def given_data(data: Any, folder: Path, *, label: str = "", alone: bool = False)
         hint = "; give the one before it was tokenized" if "input_ids" in kinds else ""
         raise UsageError(f"the data set has no column of texts or images{hint}")
 
-    def write(place: Path) -> None:
-        place.mkdir(parents=True)
+    def write(path: Path) -> None:
+        path.mkdir(parents=True)
         for split, rows in splits.items():
             if images:
                 part = "val" if split == "validation" else split
-                _write_images(place / part, rows, images[0], chosen)
+                _write_images(path / part, rows, images[0], chosen)
             else:
-                _write_texts(place / f"{split}.csv", rows, texts, chosen)
+                _write_texts(path / f"{split}.csv", rows, texts, chosen)
 
     name = str(getattr(first.info, "dataset_name", None) or "dataset")
     return _written(folder, name, write, ("*.csv", "*/*/*.png"))
@@ -97,8 +97,8 @@ def given_data(data: Any, folder: Path, *, label: str = "", alone: bool = False)
 def given_tokenizer(tokenizer: Any, folder: Path) -> str:
     """Write a tokenizer and return the folder's path."""
 
-    def write(place: Path) -> None:
-        write_pretrained(tokenizer, place)
+    def write(path: Path) -> None:
+        write_pretrained(tokenizer, path)
 
     return _written(folder, "tokenizer", write, ("*",))
 
@@ -134,10 +134,10 @@ def _labelled(rows: Any, label: str) -> list[int]:
 
 
 def _write_texts(path: Path, rows: Any, texts: list[str], label: str) -> None:
-    read, kept = _label(rows.features[label]), _labelled(rows, label)
-    if not kept:
+    read, labelled = _label(rows.features[label]), _labelled(rows, label)
+    if not labelled:
         return
-    chosen = rows.select(kept)
+    chosen = rows.select(labelled)
     lines = io.StringIO(newline="")
     writer = csv.writer(lines)
     writer.writerow([*texts, "label"])
@@ -146,13 +146,13 @@ def _write_texts(path: Path, rows: Any, texts: list[str], label: str) -> None:
     write_atomically(path, lines.getvalue())
 
 
-def _write_images(place: Path, rows: Any, image: str, label: str) -> None:
+def _write_images(split_dir: Path, rows: Any, image: str, label: str) -> None:
     feature = rows.features[label]
     read, count = _label(feature), len(str(len(getattr(feature, "names", None) or "0" * 99)))
     for index in _labelled(rows, label):
         row = rows[index]
         name = read(row[label])
-        folder = place / _folder_name(name, count)
+        folder = split_dir / _folder_name(name, count)
         folder.mkdir(parents=True, exist_ok=True)
         row[image].convert("RGB").save(folder / f"{index:08}.png")
 
@@ -187,16 +187,16 @@ def _written(
 
 
 def _digest(folder: Path, patterns: Iterable[str]) -> str:
-    told = hashlib.blake2b(digest_size=6)
+    digest = hashlib.blake2b(digest_size=6)
     for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
-        told.update(str(path.relative_to(folder)).encode())
+        digest.update(str(path.relative_to(folder)).encode())
         with path.open("rb") as file:
-            told.update(hashlib.file_digest(file, "blake2b").digest())
-    return told.hexdigest()
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
 
 
 def opened_model(model: Any, verb: str) -> tuple[Any, str, str]:
-    """The model, its name, and the folder that it was read from where that is there."""
+    """The model, its name, and the folder that it was read from, if there is one."""
     from sparing.transfer.opening import open_model
     from sparing.transfer.unwrapping import require_transformers
 
@@ -208,7 +208,7 @@ def opened_model(model: Any, verb: str) -> tuple[Any, str, str]:
 
 
 class Given:
-    """A task, a model and a tokenizer as names and paths; what is an object is written.
+    """A task, a model and a tokenizer as names and paths; objects are written to files.
 
     ``task`` and ``model`` are the names, once ``load`` or ``write`` has been called.
     """
@@ -234,7 +234,7 @@ class Given:
         return load_for(self.task, self.options, origin, data)
 
     def write(self) -> Given:
-        """Write the objects for a run, after they were held against each other."""
+        """Write the objects for a run, after a check that they fit."""
         from sparing.models.shared.labels import require_order
         from sparing.transfer.unwrapping import unwrapped
 
@@ -268,6 +268,6 @@ class Given:
             self.task = given_data(self.given, self.folder, label=label, alone=alone)
 
     def _write_tokenizer(self, tokenizer: Any) -> None:
-        """Write a tokenizer that lies beside no model, for the task to read with."""
+        """Write a tokenizer that is not in the model's folder, for the task to read with."""
         if tokenizer is not None:
             self.options["tokenizer"] = given_tokenizer(tokenizer, self.folder)

@@ -17,7 +17,7 @@ def recipe_for(
 ) -> Recipe:
     """A task's default recipe with what a study gives; 0 and None keep the default.
 
-    No arm ends early: all are trained for as long.
+    No arm stops early: all are trained for the same number of epochs.
     """
     chosen = {name: value for name, value in given.items() if value}
     return replace(default_recipe(task, pretrained=pretrained), patience=None, **chosen, **fixed)

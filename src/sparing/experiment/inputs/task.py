@@ -1,4 +1,4 @@
-"""The task that a person names, as a model's folder remembers it."""
+"""Load a named task, with the options that a model was trained with."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def load_for(
 ) -> tuple[Task, dict[str, Any]]:
     """The task for a model, and the options it was loaded with.
 
-    What is not given is taken from the training that made the model, where there was one on the
-    same task (patches of another size would be another task), and a task that can be read with a
-    pretrained tokenizer takes the model's own.
+    Options that are not given come from the training that made the model, where it was on the same
+    task: patches of another size would be another task. A task that can be read with a pretrained
+    tokenizer takes that of the model.
     """
     from sparing.tasks import load_task, options_of
     from sparing.tasks.shared.text import BYTES
 
     remembered = _remembered(name, model)
-    if remembered.get("tokenizer") != BYTES and _has_tokenizer(model, own=True):
-        remembered.pop("tokenizer", None)  # the one it was trained with lies beside it
+    if remembered.get("tokenizer") != BYTES and _has_tokenizer(model, in_folder=True):
+        remembered.pop("tokenizer", None)  # the one it was trained with is in its folder
     chosen = {**remembered, **options}
     takes_tokenizer = bool(model) and "tokenizer" in options_of(name, data)
     if takes_tokenizer and "tokenizer" not in chosen and _has_tokenizer(model):
@@ -44,7 +44,7 @@ def load_for(
 
 
 def drawn_order(count: int) -> list[int]:
-    """The order in which examples of a split are drawn, the same in every run."""
+    """The order in which examples of a split are sampled, the same in every run."""
     import torch
 
     order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
@@ -52,7 +52,7 @@ def drawn_order(count: int) -> list[int]:
 
 
 def drawn(examples: Examples, most: int) -> Examples:
-    """So many examples drawn at random, in the order in which they stood."""
+    """A random sample of at most ``most`` examples, in their original order."""
     return examples.subset(sorted(drawn_order(len(examples))[:most]))
 
 
@@ -72,36 +72,36 @@ def limited(
     return task
 
 
-def require_tasks(setting: str, given: Iterable[str], own: Iterable[str]) -> None:
-    """Raise ``UsageError`` where a setting is for a task that there is not; paths are ``own``."""
+def require_tasks(setting: str, given: Iterable[str], paths: Iterable[str]) -> None:
+    """Raise ``UsageError`` for a setting of an unknown task; ``paths`` are known ones too."""
     from sparing.tasks import names
 
-    known = [*names(), *own]
+    known = [*names(), *paths]
     for task in given:
         if task not in known:
             raise UsageError(f"{setting}.{task}: unknown task {task!r}{nearest(task, known)}")
 
 
-def _has_tokenizer(model: str, *, own: bool = False) -> bool:
-    """Whether a tokenizer lies in the model's folder; a hub's may have one, unless ``own``."""
+def _has_tokenizer(model: str, *, in_folder: bool = False) -> bool:
+    """Whether a model has a tokenizer; a model on a hub counts unless ``in_folder``."""
     from sparing.models import names
     from sparing.tasks.shared.text import has_vocabulary
 
     if not model or model in names():
         return False
     folder = expanded(model)
-    return has_vocabulary(folder) if folder.is_dir() else not own
+    return has_vocabulary(folder) if folder.is_dir() else not in_folder
 
 
 def task_of(model: str) -> str:
-    """The task that the training which left a model's folder was on; "" where none did."""
+    """The task that the model in a folder was trained on; "" where it is unknown."""
     return next((task for task, *_ in _trainings(model)), "")
 
 
 def with_warning(task: Task, name: str, options: Mapping[str, Any], model: str) -> Task:
     """The task, with a note where its data is not what this model was trained on."""
     for named, trained_on, digests in _trainings(model):
-        # the tokenizer lies at another path since, beside the model
+        # the tokenizer is at another path now, in the model's folder
         if named == name and {**trained_on, "tokenizer": 0} == {**options, "tokenizer": 0}:
             if digests.get(task.name, task.digest) != task.digest:
                 return replace(task, notes=(*task.notes, CHANGED))
@@ -122,9 +122,9 @@ def _trainings(model: str) -> Iterator[tuple[str, dict[str, Any], dict[str, str]
     if not model or model in names():
         return
     folder = expanded(model)
-    for place in (folder / "training", folder.parent / "training"):
+    for path in (folder / "training", folder.parent / "training"):
         try:
-            config = parse_json(read_plain(place / "config.json"))
+            config = parse_json(read_plain(path / "config.json"))
             task, options = config["identity"]["task"], config["identity"]["task_options"]
             digests = dict(config.get("data") or {})
         except (OSError, ValueError, KeyError, TypeError):

@@ -24,10 +24,10 @@ TIMED_EXAMPLES, TIMED_SECONDS = 8, 30.0
 
 def evaluated(model: PreTrainedModel, task: Task, name: str, on_progress: Progress) -> Evaluation:
     """A model on the test split; ``CheckpointError`` where its answers are not finite."""
-    judged = evaluate(model, task, "test", on_progress=on_progress)
-    if not math.isfinite(judged.loss):
+    evaluation = evaluate(model, task, "test", on_progress=on_progress)
+    if not math.isfinite(evaluation.loss):
         raise CheckpointError(f"{name}: the model's answers are not finite; its weights are spoilt")
-    return judged
+    return evaluation
 
 
 def scores_beside(before: Evaluation, after: Evaluation) -> dict[str, dict[str, Any]]:
@@ -37,8 +37,10 @@ def scores_beside(before: Evaluation, after: Evaluation) -> dict[str, dict[str, 
         for name, value in after.scores.items()
     }
     if "accuracy" in rows and before.right is not None and after.right is not None:
-        ours, theirs = ([float(each) for each in judged.correct] for judged in (after, before))
-        gap = mean_difference(ours, theirs)
+        after_answers, before_answers = (
+            [float(correct) for correct in evaluation.correct] for evaluation in (after, before)
+        )
+        gap = mean_difference(after_answers, before_answers)
         interval = gap.interval and with_unseen(gap.interval, gap.count)
         rows["accuracy"] |= {"difference": gap.value, "interval": interval}
     return rows
@@ -46,7 +48,7 @@ def scores_beside(before: Evaluation, after: Evaluation) -> dict[str, dict[str, 
 
 def latency_beside(before: PreTrainedModel, after: PreTrainedModel, task: Task) -> dict[str, Any]:
     """Both models on the same few test examples of all lengths, one at a time, on one thread."""
-    inputs = [task.collate([task.test[place]]) for place in _spread(task.test.lengths)]
+    inputs = [task.collate([task.test[index]]) for index in _spread(task.test.lengths)]
     for given in inputs:
         given.pop("labels")
 

@@ -26,7 +26,7 @@ def measure(subject: Subject, how: How, show: Callable[[float, str], None]) -> d
 
 
 def _disturbance(loads: list[Load]) -> dict[str, Any]:
-    """What must be said first where the machine was busy, and the load of the worst timing."""
+    """The warning that the machine was busy, else empty, and the load of the worst timing."""
     from sparing.measure.load import busy_words, worst
 
     load = worst(loads)
@@ -41,7 +41,7 @@ def _measured(subject: Subject, how: How, show: Callable[[float, str], None]) ->
     arms = _latency(subject, how)
     share = _share(subject, how)
     for number, (name, arm) in enumerate(subject.arms.items()):
-        show(0.4 + 0.3 * number / len(subject.arms), f"memory and arithmetic of {name}")
+        show(0.4 + 0.3 * number / len(subject.arms), f"memory and FLOPs of {name}")
         arms[name] |= _memory_and_flops(arm, how.threads)
     show(0.7, "energy")
     notes = [*subject.notes, *_energy(subject, how, arms)]
@@ -65,18 +65,18 @@ def _measured(subject: Subject, how: How, show: Callable[[float, str], None]) ->
     }
 
 
-def _memory_ratio(ours: dict[str, Any], baseline: dict[str, Any]) -> float | None:
+def _memory_ratio(candidate: dict[str, Any], baseline: dict[str, Any]) -> float | None:
     """None where the peaks differ by no more than loading code for the first call may take."""
     from sparing.measure.memory import LOADING_BYTES
 
-    near = abs(ours["peak_bytes"] - baseline["peak_bytes"]) < LOADING_BYTES
-    if near and ours["peak_device"] == "cpu":
+    near = abs(candidate["peak_bytes"] - baseline["peak_bytes"]) < LOADING_BYTES
+    if near and candidate["peak_device"] == "cpu":
         return None
-    return _over(ours["peak_bytes"], baseline["peak_bytes"])
+    return _over(candidate["peak_bytes"], baseline["peak_bytes"])
 
 
-def _over(ours: int, baseline: int) -> float | None:
-    return ours / baseline if baseline else None
+def _over(candidate: int, baseline: int) -> float | None:
+    return candidate / baseline if baseline else None
 
 
 def _latency(subject: Subject, how: How) -> dict[str, dict[str, Any]]:
@@ -143,7 +143,7 @@ def _memory_and_flops(arm: Arm, threads: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Windows:
-    """The energy of each arm's windows, every window so many calls."""
+    """The energy of each arm's windows, each of ``repeats`` calls."""
 
     repeats: int
     energies: dict[str, list[Energy]]
@@ -163,8 +163,8 @@ def _energy(subject: Subject, how: How, arms: dict[str, dict[str, Any]]) -> list
         if name != subject.baseline:
             ratios = energy_ratios(energies, windows.energies[subject.baseline])
             arms[name]["energy_ratio"] = {
-                part: {**asdict(found.ratio), "obtained": found.obtained, "meaning": found.meaning}
-                for part, found in ratios.items()
+                part: {**asdict(entry.ratio), "obtained": entry.obtained, "meaning": entry.meaning}
+                for part, entry in ratios.items()
             }
     noted = (note for energies in windows.energies.values() for e in energies for note in e.notes)
     return list(dict.fromkeys(noted))
@@ -196,9 +196,9 @@ def _repeats(call: Call, seconds: float) -> int:
 def _mean_energy(energies: list[Energy], examples: int) -> dict[str, Any]:
     """Joules of one example by component: the mean over windows, and how it was obtained.
 
-    A counter that was lost on the way gives the mean of the windows that have it.
+    If a counter fails in between, the mean is of the windows that have it.
     """
-    found = {}
+    means = {}
     for first in {part.name: part for energy in energies for part in energy.components}.values():
         parts = [part for energy in energies for part in energy.components]
         values = [
@@ -206,10 +206,10 @@ def _mean_energy(energies: list[Energy], examples: int) -> dict[str, Any]:
             for part in parts
             if (part.name, part.obtained) == (first.name, first.obtained)
         ]
-        found[first.name] = {
+        means[first.name] = {
             "value": sum(values) / len(values),
             "obtained": first.obtained,
             "method": first.method,
             "count": len(values),
         }
-    return found
+    return means

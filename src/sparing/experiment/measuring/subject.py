@@ -41,7 +41,7 @@ class Arm:
 class Subject:
     """What is measured: the arms by name, the baseline among them, and the parts beside them.
 
-    ``parts`` are attention cores that make up the baseline, each with how often it stands in it.
+    ``parts`` are attention cores that make up the baseline, each with its number.
     """
 
     scope: str
@@ -67,7 +67,7 @@ def find_subject(
     tokens: int | None,
     how: How,
 ) -> Subject:
-    """What ``name`` stands for; ``shape`` is heads and dim of a mechanism, where given.
+    """The subject of a name; ``shape`` is heads and dim of a mechanism, where given.
 
     Raises ``UsageError`` for what does not belong to a mechanism, or to a model.
     """
@@ -108,13 +108,13 @@ def cores(
     require_counts(heads=heads, dim=dim)
     shape = probe.Shape(1, heads, heads * dim, 4 * heads * dim)
 
-    def arm(own: str, own_options: dict[str, Any]) -> Arm:
+    def arm(core: str, core_options: dict[str, Any]) -> Arm:
         call = probe.attention_call(
-            probe.build_core(own, own_options, shape, tokens), how.batch, tokens
+            probe.build_core(core, core_options, shape, tokens), how.batch, tokens
         )
         arguments = {
-            "name": own,
-            "options": own_options,
+            "name": core,
+            "options": core_options,
             "shape": list(asdict(shape).values()),
             "tokens": tokens,
             "batch": how.batch,
@@ -202,7 +202,7 @@ def _image_tokens(model: Any, call: Call) -> int:
 def _parts(
     model: Any, tokens: int, batch: int
 ) -> tuple[tuple[tuple[int, Call], ...], tuple[str, ...]]:
-    """The dense attention cores in a model, the alike counted; or why they cannot be told apart."""
+    """The dense attention cores in a model with their numbers, or a note why they are unknown."""
     from sparing.transfer.layers import find_layers, parameter_kind
 
     try:
