@@ -111,7 +111,7 @@ def _described(pictures: list[Picture], output: Path) -> dict[str, Any]:
             {
                 "name": picture.name,
                 "kept": {
-                    name: scored.kept.ravel().nonzero()[0].tolist()
+                    name: scored.keep_mask.ravel().nonzero()[0].tolist()
                     for name, scored in picture.scored.items()
                 },
             }

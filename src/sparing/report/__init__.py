@@ -1,1 +1,1 @@
-"""The page kit: what any page is made of, and how it is written. It knows no study."""
+"""The page kit: the parts of a page and its writers. It knows no study."""

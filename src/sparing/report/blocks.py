@@ -1,4 +1,4 @@
-"""What any page says around its figures: titled tables, goals, failed cells and notices."""
+"""The parts of any page around its figures: titled tables, goals, failed cells and notices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOGETHER = (
 
 @dataclass(frozen=True)
 class Block:
-    """A titled table of plain text; ``explain`` stands above it, or alone when it is empty."""
+    """A titled table of plain text; ``explain`` is above it, or alone when it is empty."""
 
     key: str
     title: str
@@ -34,7 +34,7 @@ class Block:
 
     @property
     def summary(self) -> str:
-        """What stands for the rows where they are too many to show at once; else empty."""
+        """The text in place of the rows where they are too many to show at once; else empty."""
         if len(self.rows) <= MANY_ROWS:
             return ""
         counted = Counter(row[-1] for row in self.rows if self.key == "goals")
@@ -49,13 +49,13 @@ def name_of(run: Run) -> str:
 
 
 def busy_notices(run: Run) -> list[str]:
-    """That the machine was busy while times were taken, where it was: it goes before the others."""
+    """The notice that the machine was busy while times were taken; the first of a page."""
     words = disturbance_words(run.records)
     return [words] if words else []
 
 
 def energy_notices(run: Run) -> list[str]:
-    """That the joules of trainings are estimates, where the machine shows no counter."""
+    """The notice that joules of trainings are estimates, where the machine has no counter."""
     kinds = {record.obtained for record in run.table.all(TRAINING)}
     if kinds != {"estimated"}:
         return []
@@ -84,37 +84,39 @@ def unfinished_notices(run: Run, named: Callable[[list[str]], str]) -> list[str]
 
 
 def data_notices(run: Run) -> list[str]:
-    """What any run's data and records may carry that weakens its numbers."""
-    found = []
+    """Notices on the data and records of a run that weaken its numbers."""
+    notices = []
     task = run.config["task"]
     if task.get("subset") is True:
-        found.append("The data is a subset of what was published, so scores are this subset's.")
-    found += [str(note) for note in task.get("notes") or []]
+        notices.append("The data is a subset of what was published, so scores are this subset's.")
+    notices += [str(note) for note in task.get("notes") or []]
     if run.failed:
-        found.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
-    own = measured(run.records)
-    machines, commits = ({getattr(r, name): r for r in own} for name in ("machine", "commit"))
+        notices.append(f"{wording.count_of(len(run.failed), 'cell')} failed; see below.")
+    run_records = measured(run.records)
+    machines, commits = (
+        {getattr(r, name): r for r in run_records} for name in ("machine", "commit")
+    )
     machines.pop("", None)
     commits.pop("", None)
     if len(machines) > 1:
-        found.append(
+        notices.append(
             f"The records come from {len(machines)} machines: times between them do not compare."
         )
     if len(commits) > 1:
-        found.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")
+        notices.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")
     elif commits and run.config.get("commit") not in (None, *commits):
-        found.append(f"They were measured at commit {next(iter(commits))}.")
-    return [*found, *_uncommitted_notices(run)]
+        notices.append(f"They were measured at commit {next(iter(commits))}.")
+    return [*notices, *_uncommitted_notices(run)]
 
 
 def _uncommitted_notices(run: Run) -> list[str]:
-    """How many of the measured values, and in which cells, are of code that no commit holds."""
-    found = uncommitted(run.records)
-    if not found:
+    """The notice on measured values of code that no commit holds, and on their cells."""
+    records = uncommitted(run.records)
+    if not records:
         return []
     count = sum(record.value is not None for record in measured(run.records))
-    cells = listed(dict.fromkeys(record.cell.partition("/")[0] or "all" for record in found))
-    share = f"All {count:,}" if len(found) == count else f"{len(found):,} of {count:,}"
+    cells = listed(dict.fromkeys(record.cell.partition("/")[0] or "all" for record in records))
+    share = f"All {count:,}" if len(records) == count else f"{len(records):,} of {count:,}"
     return [
         f"{share} measured values are of code with changes that no commit holds. They are in the "
         f"cells of: {cells}."

@@ -1,4 +1,4 @@
-"""The parts of the comparison table, and what stands in a cell that is empty."""
+"""The parts of the comparison table: columns, cells and rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Column:
 class Cell:
     """One cell: its text, the lines under it, and the number and interval behind it.
 
-    ``value`` is the number in the column's own sense (a share, a difference of shares, a ratio to
-    the baseline, tokens), None where nothing was measured; ``tone`` says whether it speaks for the
-    arm; ``obtained`` how the number came about.
+    ``value`` is the number of the column's kind: a share, a difference of shares, a ratio to the
+    baseline, tokens; None where nothing was measured. ``tone`` says whether it is a gain for the
+    arm, ``obtained`` how it was obtained.
     """
 
     text: str

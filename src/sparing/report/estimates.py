@@ -20,7 +20,7 @@ def value_text(record: Record | None, form: Form) -> str:
 def interval_text(record: Record | None, form: Form, unit: str = "") -> str:
     """The value and its interval in one form, such as ``0.98x (0.91 to 1.05)``.
 
-    ``unit`` stands behind the value alone.
+    ``unit`` follows the value alone.
     """
     if record is None or record.value is None:
         return NONE

@@ -14,7 +14,7 @@ _PUBLISHED = {True: "a subset of what was published", False: "as published"}
 
 
 def dense_name(config: Config) -> str:
-    """What to call the baseline in running text: exact attention is plainly dense."""
+    """The baseline's name in running text: exact attention is called dense."""
     baseline = str(config["baseline"])
     return "dense" if baseline == "softmax" else wording.shortened(baseline, 32)
 
@@ -29,32 +29,32 @@ def facts(run: Run) -> list[tuple[str, str]]:
     config = run.config
     baseline = str(config["baseline"])
     task = {key: value for key, value in config["task"].items() if key not in ("subset", "notes")}
-    found: list[tuple[str, Any]] = [("task", task), ("model", config["model"])]
+    pairs: list[tuple[str, Any]] = [("task", task), ("model", config["model"])]
     if isinstance(config["task"].get("subset"), bool):
-        found.append(("data", _PUBLISHED[config["task"]["subset"]]))
-    found += [("baseline", f"{baseline} ({dense_name(config)})")]
+        pairs.append(("data", _PUBLISHED[config["task"]["subset"]]))
+    pairs += [("baseline", f"{baseline} ({dense_name(config)})")]
     if baseline != "softmax":
-        found[-1] = ("baseline", baseline)
-    found += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
-    found += machine_facts(run)
-    found += _energy_facts(run.table)
+        pairs[-1] = ("baseline", baseline)
+    pairs += [(key, config.get(key)) for key in ("seeds", "budget", "commit", "started")]
+    pairs += machine_facts(run)
+    pairs += _energy_facts(run.table)
     return [
         (on_one_line(str(key).removesuffix("_bytes").replace("_", " ")), _fact(str(key), value))
-        for key, value in found
+        for key, value in pairs
         if value not in (None, "", {}, [])
     ]
 
 
 def _energy_facts(records: RecordTable) -> list[tuple[str, str]]:
-    """How the energy of each component came about, by the words of one record."""
-    found: dict[str, str] = {}
+    """How the energy of each component was obtained, as one record describes it."""
+    methods: dict[str, str] = {}
     for name in ("train_energy_j", "energy_j"):
         for record in records.all(name):
             method = record.labels.get("method")
             if method:
                 component = str(record.labels.get("component") or "all")
-                found.setdefault(f"energy, {component}", f"{record.obtained}, such as {method}")
-    return list(found.items())
+                methods.setdefault(f"energy, {component}", f"{record.obtained}, such as {method}")
+    return list(methods.items())
 
 
 def _fact(key: str, value: Any) -> str:
@@ -70,7 +70,7 @@ def _fact(key: str, value: Any) -> str:
 
 
 def _part(key: str, value: Any) -> str:
-    """One entry of a fact that has several: a name speaks for itself."""
+    """One entry of a fact that has several; a name needs no key."""
     shown = _fact(key, value)
     if key == "name":
         return shown

@@ -1,4 +1,4 @@
-"""Which machines a run's records were measured on, and what is known of them."""
+"""The machines that a run's records were measured on, and the facts of each."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ _GIBIBYTE = 2**30
 def machine_facts(run: Run) -> list[tuple[str, Any]]:
     """The machine that most records come from, then a line for each other one.
 
-    Who joins records, or judges them anew, need not have measured any. A machine of which a run's
-    folder keeps nothing has its id alone.
+    The machine that merges or evaluates records again may have measured none of them. A machine
+    without facts in the run's folder has its id alone.
     """
     config = run.config
     known = {**(config.get("machines") or {}), str(config.get("machine_id")): config["machine"]}
     counts = Counter(record.machine for record in measured(run.records) if record.machine)
-    most = [own for own, _ in counts.most_common()]
-    own = next((each for each in most if each in known), str(config.get("machine_id")))
-    found = [*known[own].items(), ("machine id", own if "machine_id" in config else None)]
-    told = known[own].get("sparing") or config.get("sparing_version")
-    found = [pair for pair in found if pair[0] != "sparing"] + [("sparing", told)]
-    return [*found, *((f"machine {each}", _line(known.get(each))) for each in most if each != own)]
+    machines = [machine for machine, _ in counts.most_common()]
+    first = next((one for one in machines if one in known), str(config.get("machine_id")))
+    pairs = [*known[first].items(), ("machine id", first if "machine_id" in config else None)]
+    version = known[first].get("sparing") or config.get("sparing_version")
+    pairs = [pair for pair in pairs if pair[0] != "sparing"] + [("sparing", version)]
+    others = (one for one in machines if one != first)
+    return [*pairs, *((f"machine {one}", _line(known.get(one))) for one in others)]
 
 
 def _line(facts: dict[str, Any] | None) -> str:
-    """What tells one machine from another, in one line."""
+    """The facts that differ between machines, in one line."""
     if not facts:
         return "nothing is kept of it"
     memory, threads = facts.get("memory_bytes"), facts.get("threads")

@@ -1,4 +1,4 @@
-"""A finished run made ready for git: records compressed, what can be drawn again removed."""
+"""Pack a finished run for git: compress its records, remove files that can be drawn again."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ KEPT = ("config.json", "goals.json", "failed.json", "state.json", PAGE)
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of a run's folder: its bytes before and after, of what belongs in git.
+    """The result of packing: the bytes of files for git, before and after.
 
-    ``removed`` are the files that are drawn again by ``sparing report``. ``left`` are other files
-    and folders, with their bytes: they stay as they are, and do not belong in git.
+    ``sparing report`` draws the ``removed`` files again. ``left`` are other files and folders, with
+    their bytes: they stay, and do not belong in git.
     """
 
     folder: Path
@@ -45,8 +45,8 @@ class Packed:
 def pack(folder: Path, *, partial: bool = False) -> Packed:
     """Compress the records and answers of a finished run, write report.md, remove drawings.
 
-    A folder that is packed already is only brought up to date. Nothing is lost at any moment: a
-    file is removed after its compressed form was read back and is the same. ``partial`` packs a run
+    A packed folder is only brought up to date. A file is removed after its compressed form was
+    read back and is the same. ``partial`` packs a run
     with cells that are not done, too. The next command that adds to the run unpacks it.
 
     Raises ``UsageError`` for a run that is in use or, unless ``partial``, not finished, and
@@ -85,7 +85,7 @@ def _study_of(folder: Path) -> object:
 
 
 def _unfinished(folder: Path, config: dict[str, Any], records: Sequence[Record]) -> str:
-    """What a run still lacks, in words; empty where it has ended."""
+    """The reason why a run is not finished; empty where it is."""
     finished = {record.cell for record in records if record.name == FINISHED}
     skipped = {record.labels.get("key") for record in records if record.name == IDLE}
     planned = config.get("cells") or []
@@ -101,13 +101,13 @@ def _unfinished(folder: Path, config: dict[str, Any], records: Sequence[Record])
 
 
 def _packed(folder: Path, before: int, removed: Sequence[str]) -> Packed:
-    kept = {*KEPT, *(compressed_path(folder / name).name for name in (RECORDS, ANSWERS))}
+    file_names = {*KEPT, *(compressed_path(folder / name).name for name in (RECORDS, ANSWERS))}
     left = {
         path.name: _bytes_of(path.rglob("*") if path.is_dir() else [path])
         for path in sorted(folder.iterdir())
-        if path.name not in kept
+        if path.name not in file_names
     }
-    after = _bytes_of(folder / name for name in kept)
+    after = _bytes_of(folder / name for name in file_names)
     return Packed(folder, before - sum(left.values()), after, tuple(removed), left)
 
 

@@ -14,7 +14,7 @@ from sparing.report.sections import Document
 
 @dataclass(frozen=True)
 class Page(Document):
-    """What a study makes of its run, as one HTML file with all in it and as Markdown."""
+    """The page that a study builds of its run, as one HTML file and as Markdown."""
 
     @property
     def html(self) -> str:
@@ -31,8 +31,8 @@ def write_report(folder: Path) -> dict[str, Path]:
     """Write ``report.html``, ``report.md`` and ``figures/*.png`` into a run's folder.
 
     Reads ``config.json``, ``records.jsonl`` (or its compressed form), ``goals.json`` and
-    ``failed.json`` there and nothing else; works while the run still goes. Each file replaces the
-    old one at once, so an open page is never half written. Returns the written files by name
+    ``failed.json`` there and nothing else; works during a run. Each file replaces the old one at
+    once, so an open page is never half written. Returns the written files by name
     (``html``, ``md``, and ``crossover`` and the other figures, with ``-dark`` for the dark form).
 
     Raises ``DataError`` for a folder that is no run, is damaged or cannot be written.

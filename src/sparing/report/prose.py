@@ -12,8 +12,8 @@ _HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
 class Prose:
     """Texts by key: ``prose("speed", pairs=10)`` is the text under ``## speed``, filled in.
 
-    ``package`` holds the file, which is read when the first text is wanted. Line breaks inside a
-    paragraph are spaces. Braces name what is filled in, as in ``str.format``.
+    ``package`` holds the file, which is read with the first text. Line breaks inside a paragraph
+    are spaces. Braces name what is filled in, as in ``str.format``.
 
     Raises ``KeyError`` for a key, or a value in braces, that is missing.
     """

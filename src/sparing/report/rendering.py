@@ -19,15 +19,15 @@ from sparing.report.sections import Document, Part, Raw, Section, Table, Text
 
 def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
     """The templates of a folder; texts are escaped, and a text that is missing is an error."""
-    found = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["tight"] = _tight
-    return found
+    templates.filters["tight"] = _tight
+    return templates
 
 
 def page_html(page: Document) -> str:
@@ -44,7 +44,7 @@ def part_html(part: Part) -> str:
 
 def _writer(chips: Mapping[str, Mapping[str, str]]) -> jinja2.Environment:
     """The kit's templates with the filter that writes any part by the macro of its kind."""
-    found = environment()
+    templates = environment()
 
     def markup(part: Part) -> Markup:
         if isinstance(part, Raw):
@@ -54,10 +54,10 @@ def _writer(chips: Mapping[str, Mapping[str, str]]) -> jinja2.Environment:
             part = Section(part.key, part.title, (Text(part.explain), table))
         return Markup(getattr(macros, type(part).__name__.lower())(part))
 
-    found.globals.update(variables=_style_variables, light=LIGHT, dark=DARK)
-    found.filters.update(markup=markup, drawing=_drawing)
-    macros = found.get_template("parts.html.jinja").make_module({"chips": chips})
-    return found
+    templates.globals.update(variables=_style_variables, light=LIGHT, dark=DARK)
+    templates.filters.update(markup=markup, drawing=_drawing)
+    macros = templates.get_template("parts.html.jinja").make_module({"chips": chips})
+    return templates
 
 
 def _drawing(plot: Plot, narrow: bool) -> Markup:

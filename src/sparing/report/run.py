@@ -1,4 +1,4 @@
-"""What a study left in its folder, read and checked; everything else here works on this."""
+"""Read and check a run's folder: its configuration, records, goals and failed cells."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_run(folder: Path) -> Run:
 
 
 def clean(value: Any) -> Any:
-    """Text without what would break a page or a figure, in whatever it is nested in.
+    """A value with every text in it free of characters that would break a page or a figure.
 
     Control characters, lone surrogates and direction overrides become a replacement sign; line
     breaks and tabs stay.
@@ -108,7 +108,7 @@ def _check_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for goal in goals:
         interval = goal.get("interval") or ()
         given = (goal.get("value"), goal.get("target"))
-        numbers = [each for each in given if not isinstance(each, str | None)]
+        numbers = [value for value in given if not isinstance(value, str | None)]
         right = isinstance(interval, list | tuple) and len(interval) in (0, 2)
         if not right or not all(map(is_finite, (*numbers, *interval))):
             raise DataError(f"goals.json: {goal.get('name')!r} has a number that is none")

@@ -1,4 +1,4 @@
-"""What a page is made of: a document of sections, each a sequence of typed parts."""
+"""A page as data: a document of sections, each a sequence of typed parts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Snippet:
 
 @dataclass(frozen=True)
 class Raw:
-    """What one page alone has, in both forms."""
+    """A part that only one page has, in both forms."""
 
     html: Markup
     markdown: str
@@ -113,7 +113,7 @@ Part = Text | Table | Comparison | Listing | Snippet | Raw | Plot | Block | Sect
 
 @dataclass(frozen=True)
 class Document:
-    """Everything that a page says; ``subject`` stands in its title behind the run's name.
+    """The content of a page; ``subject`` follows the run's name in its title.
 
     ``positions`` give names their signs, those of ``faded`` names are grey; ``style`` is added
     to the style of every page as it is.

@@ -1,4 +1,4 @@
-"""Numbers in words: sensible digits, a unit on each, and a direction nobody can misread."""
+"""Numbers in words: with sensible digits, units and clear directions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def energy(value_j: Number) -> str:
 
 
 def duration(value_s: Number) -> str:
-    """Seconds, in the unit that a person would choose: 90 s, but 2.5 min."""
+    """Seconds, in a unit that reads well: 90 s, but 2.5 min."""
     units = tuple(pair for pair in _SECONDS if pair[0] <= 1 or value_s >= _ENOUGH * pair[0])
     return _scaled(value_s, units)
 
@@ -161,7 +161,7 @@ def points_interval(value: Number, interval: tuple[float, float]) -> str:
 
 
 def listing(names: list[str], limit: int = 4) -> str:
-    """Names as a person lists them; the rest beyond ``limit`` is counted."""
+    """Names joined by commas and a last "and"; those beyond ``limit`` are counted."""
     shown = names[:limit]
     if len(names) > limit:
         shown = [*names[: limit - 1], f"{len(names) - limit + 1} more"]

@@ -22,7 +22,7 @@ from sparing.report.figures.drawing import Number, Plot, Sheet, key_column
 from sparing.report.figures.palette import Look, marker
 
 BEFORE_ONE = 0.7
-"""Where 0 stands on an axis of powers: one step before 1."""
+"""The position of 0 on an axis of powers: one step before 1."""
 
 Interval = tuple[float, float] | None
 Point = tuple[float, float, Interval]
@@ -34,7 +34,7 @@ Margins = tuple[Number, Number, Number, Number]
 class Scales:
     """The axes of a figure: what they show, whether by powers, and a level to compare with.
 
-    ``across`` is a place on the horizontal axis that is marked, such as the length of training.
+    ``across`` is a value on the horizontal axis to mark, such as the length of training.
     """
 
     label: str
@@ -116,8 +116,8 @@ class Frame:
     """What surrounds a chart: the words on both axes, and the sizes of its two forms in pixels.
 
     ``label`` is under the horizontal axis, ``caption`` above the vertical one. ``margins`` and
-    ``narrow_margins`` are those to the left, above, to the right and below; without ``margins`` the
-    signs of all names stand in a column to the right.
+    ``narrow_margins`` are those to the left, above, to the right and below. Without ``margins`` a
+    column to the right has the signs of all names.
     """
 
     label: str

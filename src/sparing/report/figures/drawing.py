@@ -50,13 +50,13 @@ class Sheet:
         self, figure: Figure, left: Number, top: Number, right: Number, bottom: Number
     ) -> Axes:
         """Axes that end so many pixels from the figure's edges, with hairlines and no frame."""
-        place = (
+        bounds = (
             left / self.width,
             bottom / self.height,
             1 - (left + right) / self.width,
             1 - (top + bottom) / self.height,
         )
-        axes = figure.add_axes(place)
+        axes = figure.add_axes(bounds)
         axes.set_facecolor("none")
         for side in ("left", "right", "top"):
             axes.spines[side].set_visible(False)
@@ -111,7 +111,7 @@ class Plot:
 
 
 def no_plot(name: str, title: str, missing: str) -> Plot:
-    """What stands for a plot of which nothing can be drawn yet, and why."""
+    """A plot that cannot be drawn yet; ``missing`` says why."""
     return Plot(name, title, "", None, missing=missing)
 
 
@@ -167,7 +167,7 @@ def _restyle(element: ElementTree.Element, name: str) -> None:
     if "id" in attributes:
         attributes["id"] = f"{name}-{attributes['id']}"
     link = attributes.get(f"{{{_LINK}}}href")
-    if link is not None and link.startswith("#"):  # not a picture that lies inside
+    if link is not None and link.startswith("#"):  # not an embedded picture
         attributes[f"{{{_LINK}}}href"] = f"#{name}-{link[1:]}"
     if "clip-path" in attributes:
         attributes["clip-path"] = attributes["clip-path"].replace("url(#", f"url(#{name}-")
@@ -182,23 +182,23 @@ def _restyle(element: ElementTree.Element, name: str) -> None:
             attributes[key] = " ".join(rounded.split())
 
 
-def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Places near the wanted ones, at least ``gap`` apart and within the limits where they fit.
+def spread(targets: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near the targets, at least ``gap`` apart and within the limits where they fit.
 
-    Neighbours that would overlap are centred together on the mean of what they wanted.
+    Neighbours that would overlap are centred together on the mean of their targets.
     """
-    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    order = sorted(range(len(targets)), key=targets.__getitem__)
     groups: list[list[int]] = []
     centres: list[float] = []
     for index in order:
         groups.append([index])
-        centres.append(_within(wanted[index], 1, gap, low, high))
+        centres.append(_within(targets[index], 1, gap, low, high))
         while len(groups) > 1 and _touch(groups, centres, gap):
             groups[-2:] = [groups[-2] + groups[-1]]
             members = groups[-1]
-            mean = sum(wanted[i] for i in members) / len(members)
+            mean = sum(targets[i] for i in members) / len(members)
             centres[-2:] = [_within(mean, len(members), gap, low, high)]
-    places = [0.0] * len(wanted)
+    places = [0.0] * len(targets)
     for members, centre in zip(groups, centres, strict=True):
         for step, index in enumerate(members):
             places[index] = centre + gap * (step - (len(members) - 1) / 2)
@@ -221,7 +221,7 @@ Box = tuple[float, float, float, float]
 def free_place(
     point: tuple[float, float], size: tuple[float, float], taken: list[Box], bounds: Box
 ) -> tuple[float, float] | None:
-    """Where a label of this size may stand beside its point: its left lower corner, or None.
+    """The left lower corner of a free box of this size beside its point, or None.
 
     Right of the point first, then left, above and below; boxes are (left, bottom, right, top).
     """
@@ -253,9 +253,9 @@ def name_points(
     room: Number = 6,
     lines: Sequence[Box] = (),
 ) -> None:
-    """Texts beside their points where they find room, off the lines if they can.
+    """Texts beside their points where there is room, off the lines where possible.
 
-    ``room`` is half of what a point's sign takes, in pixels.
+    ``room`` is half the size of a point's sign, in pixels.
     """
     centres = [axes.transData.transform((x, y)) for x, y, _ in named]
     taken: list[Box] = [(x - room, y - room, x + room, y + room) for x, y in centres]
@@ -302,7 +302,7 @@ def signed_name(
     name: str,
     position: int,
 ) -> None:
-    """A sign, and its name so far to the right of it; places are in parts of the axes."""
+    """A sign, and its name so far to the right of it; positions are in parts of the axes."""
     left, level = at
     sign = axes.plot([left], [level], marker=marker(position), markeredgewidth=0)
     for drawn in sign:

@@ -1,4 +1,4 @@
-"""Pictures beside what each score keeps of them, and the scores themselves as maps."""
+"""Pictures beside the patches that each score keeps, and the scores as maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparing.report.figures.drawing import Draw, Sheet
 from sparing.report.figures.palette import Look
 
 CELL, GAP, HEAD, SIDE = 168, 10, 34, 14
-# What is left of a dropped patch: enough to see what it was.
+# The opacity of a dropped patch: just visible.
 FAINT = 0.14
 
 Grid = NDArray[np.float64]
@@ -22,15 +22,15 @@ Grid = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scored:
-    """One score of one picture: patches by row and column, and which of them are kept."""
+    """One score of one picture: patches by row and column, and the mask of kept ones."""
 
     scores: Grid
-    kept: NDArray[np.bool_]
+    keep_mask: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, (height, width, 3) from 0 to 1, and what each score says of it, by name."""
+    """A picture, (height, width, 3) from 0 to 1, and its scores by name."""
 
     name: str
     pixels: Grid
@@ -50,12 +50,12 @@ def patch_sheet(pictures: Sequence[Picture]) -> Draw:
             _whole(_cell(sheet, figure, 2 * row, 0), picture, look, row == 0)
             for column, name in enumerate(names, start=1):
                 scored = picture.scored[name]
-                kept = _cell(sheet, figure, 2 * row, column)
-                kept.imshow(_faded(picture.pixels, scored.kept), interpolation="nearest")
+                patches = _cell(sheet, figure, 2 * row, column)
+                patches.imshow(_faded(picture.pixels, scored.keep_mask), interpolation="nearest")
                 if row == 0:
-                    _title(kept, name, look)
-                mapped = _cell(sheet, figure, 2 * row + 1, column)
-                mapped.imshow(_stretched(scored.scores), cmap="gray", vmin=0, vmax=1)
+                    _title(patches, name, look)
+                score_map = _cell(sheet, figure, 2 * row + 1, column)
+                score_map.imshow(_stretched(scored.scores), cmap="gray", vmin=0, vmax=1)
         return figure
 
     return draw
@@ -65,13 +65,13 @@ def _cell(sheet: Sheet, figure: Figure, row: int, column: int) -> Axes:
     """The axes of one square, without anything around it."""
     left = SIDE + column * (CELL + GAP)
     top = HEAD + row * (CELL + GAP)
-    place = (
+    bounds = (
         left / sheet.width,
         1 - (top + CELL) / sheet.height,
         CELL / sheet.width,
         CELL / sheet.height,
     )
-    axes = figure.add_axes(place)
+    axes = figure.add_axes(bounds)
     axes.set_axis_off()
     return axes
 
@@ -98,10 +98,10 @@ def _title(axes: Axes, text: str, look: Look) -> None:
     axes.set_title(text, loc="left", color=look.ink, fontsize=13, pad=7, parse_math=False)
 
 
-def _faded(pixels: Grid, kept: NDArray[np.bool_]) -> Grid:
-    """The picture with its dropped patches almost gone, whatever ground it lies on."""
-    size = pixels.shape[0] // kept.shape[0], pixels.shape[1] // kept.shape[1]
-    whole = np.kron(kept, np.ones(size, dtype=bool))
+def _faded(pixels: Grid, keep_mask: NDArray[np.bool_]) -> Grid:
+    """The picture with its dropped patches almost transparent."""
+    size = pixels.shape[0] // keep_mask.shape[0], pixels.shape[1] // keep_mask.shape[1]
+    whole = np.kron(keep_mask, np.ones(size, dtype=bool))
     rows, columns = whole.shape
     seen = pixels[:rows, :columns]
     return np.concatenate([seen, np.where(whole, 1.0, FAINT)[..., None]], axis=-1)
@@ -110,5 +110,5 @@ def _faded(pixels: Grid, kept: NDArray[np.bool_]) -> Grid:
 def _stretched(scores: Grid) -> Grid:
     """From 0, the lowest score of the picture, to 1; all of them 0 where none differs."""
     spread = float(np.ptp(scores))
-    found: Grid = (scores - scores.min()) / spread if spread else np.zeros_like(scores)
-    return found
+    scaled: Grid = (scores - scores.min()) / spread if spread else np.zeros_like(scores)
+    return scaled
