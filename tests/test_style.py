@@ -148,7 +148,7 @@ WORDS = {
     r"judges?|judged|judging": (
         "evaluate, decide",
         "docs papers papers/adaattention papers/calculator papers/hugginggreen "
-        "papers/linformer papers/long_range src/compare src/report src/slim",
+        "papers/linformer papers/long_range src/slim",
     ),
     r"right answers?": (
         "accuracy",
@@ -192,12 +192,12 @@ WORDS = {
     ),
     r"who|whoever": (
         "the thing itself",
-        "docs papers/adaattention papers/kerformer src/report src/slim",
+        "docs papers/adaattention papers/kerformer src/slim",
     ),
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
 # Where such names are still used.
-VAGUE = ("src/advise", "src/compare", "src/report", "src/slim", "papers/")
+VAGUE = ("src/advise", "src/slim", "papers/")
 SPAN = re.compile(r"``.*?``|`[^`\n]*`", re.S)
 
 

@@ -1,4 +1,4 @@
-"""What follows from a comparison's measurements: differences, ratios, verdicts, crossovers."""
+"""Compute from a comparison's measurements: differences, ratios, verdicts, crossovers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _with_verdicts(differences: list[Record], margin: float) -> list[Record]:
 
 
 def _latency_verdicts(table: RecordTable, others: list[str]) -> list[Record]:
-    """What the whole model's latency on one input says of each arm, as the goals decide it.
+    """Each arm's verdict on the whole model's latency on one input, as the goals decide it.
 
     The interval is the one that decided: wider than 95 % where several arms are open.
     """
@@ -102,14 +102,14 @@ def _ratios(table: RecordTable, arm: str, baseline: str) -> list[Record]:
     ratios = []
     for (name, sizes), obtained in _settings(table, arm, baseline).items():
         labels: dict[str, Label] = {"arm": arm, **dict(sizes)}
-        rivals = {**labels, "arm": baseline}
-        pair = paired(_values(table, name, **labels), _values(table, name, **rivals))
+        baseline_labels = {**labels, "arm": baseline}
+        pair = paired(_values(table, name, **labels), _values(table, name, **baseline_labels))
         if not pair[0] or min(*pair[0], *pair[1]) <= 0:
             continue
         ratio = geometric_mean_ratio(*pair)
         if name in EXACT_RATIOS:
             ratio = Ratio(ratio.value, None, ratio.count)
-        elif disturbance := _disturbance(table, name, labels, rivals):
+        elif disturbance := _disturbance(table, name, labels, baseline_labels):
             labels["disturbance"] = disturbance
         ratio_name = RATIOS.get(name) or EXACT_RATIOS[name]
         ratios.append(as_record(ratio_name, ratio, "ratio", labels, obtained))
@@ -140,7 +140,7 @@ def _crossovers(table: RecordTable, arm: str) -> list[Record]:
     """From which length on the arm's attention core is faster, at that and every longer length."""
     ratios = table.all("latency_ratio", scope="attention", arm=arm)
     if not ratios or any(map(table.disturbance, ratios)):
-        return []  # a curve that was disturbed at one length says nothing of where it crosses
+        return []  # a curve that was disturbed at one length shows no crossing
     points = [(int(record.labels["tokens"] or 0), record.interval) for record in ratios]
     curve = sorted(points, key=lambda point: point[0])
     crossover: float | None = None

@@ -1,4 +1,4 @@
-"""The cells of a comparison: training, latency, memory, arithmetic and energy of its arms."""
+"""The cells of a comparison: training, latency, memory, FLOPs and energy of its arms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CURVES = (
 
 @dataclass(frozen=True)
 class Arms:
-    """What the cells work on: the task, the model and the options of each arm."""
+    """The input of the cells: the task, the model and the options of each arm."""
 
     task: Task
     task_name: str
@@ -67,19 +67,19 @@ class Arms:
 
 
 def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
-    """Train one arm with one seed and judge it on the test split."""
+    """Train one arm with one seed and evaluate it on the test split."""
 
     def work() -> list[Record]:
-        place = arms.folder / "models" / f"{arm}-{seed}"
+        output_dir = arms.folder / "models" / f"{arm}-{seed}"
         model = arms.build(arm, seed)
         with threads(arms.thread_count), EnergyMeter() as meter:
-            # from the start: the energy of a cell that was cut off is not known
-            result = train(model, arms.task, recipe, output_dir=place, resume="never")
-        judged = evaluate(model, arms.task)
+            # from the start: the energy of an interrupted cell is not known
+            result = train(model, arms.task, recipe, output_dir=output_dir, resume="never")
+        evaluation = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
         test = {**labels, "split": "test"}
         return [
-            Record("accuracy", judged.score, "share", "measured", test, count=judged.count),
+            Record("accuracy", evaluation.score, "share", "measured", test, count=evaluation.count),
             Record("train_time_s", result.train_time_s, "s", "measured", labels),
             Record("params", float(model.num_parameters()), "numbers", "measured", {"arm": arm}),
             *_energy_records("train_energy_j", meter.energy, labels),
@@ -90,46 +90,48 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
 
 
 def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> list[Record]:
-    found = []
+    records = []
     for point in curve:
-        own = {**labels, "epoch": point["epoch"], "step": point["step"]}
+        point_labels = {**labels, "epoch": point["epoch"], "step": point["step"]}
         for name, key, unit in CURVES:
             if point.get(key) is not None:
-                found.append(Record(name, point[key], unit, "measured", own))
-    return found
+                records.append(Record(name, point[key], unit, "measured", point_labels))
+    return records
 
 
 def _energy_records(
     name: str, energy: Energy, labels: dict[str, Label], per: float = 1.0
 ) -> list[Record]:
-    found = [
+    records = [
         Record("meter_note", None, "", "measured", {"arm": labels["arm"], "told": note})
         for note in energy.notes
     ]
     for part in energy.components:
         interval = None if part.interval is None else tuple(bound / per for bound in part.interval)
-        own: dict[str, Label] = {**labels, "component": part.name, "method": part.method}
-        found.append(
-            Record(name, part.energy_j / per, "J", part.obtained, own, interval)  # type: ignore[arg-type]
+        part_labels: dict[str, Label] = {**labels, "component": part.name, "method": part.method}
+        records.append(
+            Record(name, part.energy_j / per, "J", part.obtained, part_labels, interval)  # type: ignore[arg-type]
         )
-    return found
+    return records
 
 
 def latency_records(
     timed: dict[str, PairedLatency], scope: str, tokens: int, batch: int, baseline: str
 ) -> list[Record]:
     """Latencies and, for all but the baseline, ratios."""
-    found = []
+    records = []
     for arm, latency in timed.items():
         labels: dict[str, Label] = {"arm": arm, "scope": scope, "tokens": tokens, "batch": batch}
         count = len(latency.samples_ms)
         for statistic in ("p50", "p90", "p99"):
             value = getattr(latency, f"{statistic}_ms")
-            own = {**labels, "statistic": statistic, "threads": latency.threads}
-            found.append(Record("latency_ms", value, "ms", "measured", own, count=count))
+            statistic_labels = {**labels, "statistic": statistic, "threads": latency.threads}
+            records.append(
+                Record("latency_ms", value, "ms", "measured", statistic_labels, count=count)
+            )
         if arm != baseline:
-            found.append(ratio_record("latency_ratio", latency, timed[baseline], labels))
-    return found
+            records.append(ratio_record("latency_ratio", latency, timed[baseline], labels))
+    return records
 
 
 def model_latency_cell(arms: Arms, batch: int) -> Cell:
@@ -166,7 +168,7 @@ def _cores(arms: Arms) -> Sweep:
 def _core_point(arms: Arms, arm: str, tokens: int) -> Point:
     """An arm's attention core with the mechanism's own defaults.
 
-    What was shrunk to the task's length would flatter it at longer ones.
+    Options that were shrunk to the task's length would make it too fast at longer ones.
     """
     shape = list(asdict(arms.shape).values())
     size = {"tokens": tokens, "batch": 1}
@@ -220,7 +222,7 @@ def _model_labels(arms: Arms, arm: str, batch: int) -> Labels:
 
 
 def flops_cell(arms: Arms, arm: str) -> Cell:
-    """The arithmetic of one arm's whole model on one example of the task."""
+    """The FLOPs of one arm's whole model on one example of the task."""
 
     def work() -> list[Record]:
         counted = model_flops(arms.build(arm, 0), probe.task_inputs(arms.task, 1))
@@ -238,7 +240,7 @@ def energy_cell(arms: Arms, batch: int, seconds: float) -> Cell:
         calls = {arm: probe.model_call(arms.build(arm, 0), inputs) for arm in arms.names}
         with threads(arms.thread_count):
             repeats = _repeats(calls[arms.baseline], seconds)
-            found = []
+            records = []
             for number in range(5):
                 for arm, call in calls.items():
                     call()
@@ -247,8 +249,8 @@ def energy_cell(arms: Arms, batch: int, seconds: float) -> Cell:
                             call()
                     labels = {**_model_labels(arms, arm, batch), "round": number}
                     per = float(repeats * batch)
-                    found += _energy_records("energy_j", meter.energy, labels, per)
-        return found
+                    records += _energy_records("energy_j", meter.energy, labels, per)
+        return records
 
     return Cell("energy/model", work, weight=2.0)
 

@@ -1,4 +1,4 @@
-"""What a comparison sets out to show, and what its decided claims say of each arm."""
+"""The claims of a comparison, and the verdicts that the decided claims give each arm."""
 
 from __future__ import annotations
 

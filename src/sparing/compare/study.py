@@ -60,7 +60,7 @@ class Options:
     rounds: Count = 20
     energy_seconds: Positive = 0.5
     thread_count: Count = 1
-    # The task's own recipe: of another task or model what was changed in ``recipe`` stays.
+    # The task's default recipe: with another task or model, changes in ``recipe`` stay.
     usual: Recipe | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,15 +78,16 @@ class Options:
 
 
 def _carried(recipe: Recipe | None, before: Recipe | None, usual: Recipe) -> Recipe:
-    """The usual recipe with what was changed in a given one, which began as another task's."""
+    """The task's usual recipe with the changes that a given one has to its earlier default."""
     if recipe is None:
         return usual
     if recipe.seed:
         raise UsageError("recipe.seed: every arm is trained with each of the seeds, give those")
     if before is None:
         return recipe
-    own, old = vars(recipe), vars(before)
-    return replace(usual, **{name: own[name] for name in own if own[name] != old[name]})
+    old = vars(before)
+    changes = {name: value for name, value in vars(recipe).items() if value != old[name]}
+    return replace(usual, **changes)
 
 
 BUDGETS = {
@@ -112,7 +113,7 @@ BUDGETS = {
 
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
-    """The comparison with these options: as they are for this task, and its arms built once.
+    """The comparison with these options, fitted to the task; its dense model is built once.
 
     Raises ``UsageError`` for unknown names.
     """
@@ -126,14 +127,14 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     if options.model not in names():
         require_reads(arms.build(options.baseline, 0), task, options.model)
     arms.shape  # noqa: B018  # builds the dense model: wrong names and sizes end the run here
-    asked = (options.mechanisms, options.baseline, options.margin)
-    claims = claims_of(*asked, task.chance, task.tokens)
+    comparison = (options.mechanisms, options.baseline, options.margin)
+    claims = claims_of(*comparison, task.chance, task.tokens)
     return Experiment(
         "compare",
         config | _described(options, task, resolved, folder.name),
         lambda opened: _cells_of(options, arms),
         lambda records: decide(claims, RecordTable(records)),
-        lambda measured: analyse(measured, *asked, len(task.test)),
+        lambda measured: analyse(measured, *comparison, len(task.test)),
         estimate=partial(plan_by_kind, parts=1),
     )
 
@@ -162,7 +163,7 @@ def _arms(
 
 
 def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
-    """Latency first, while nothing has heated the machine; training last, seed by seed."""
+    """Latency first, before work heats the machine; training last, seed by seed."""
     cells = [compare_cells.attention_latency_cell(arms, tokens) for tokens in options.lengths]
     cells += [
         compare_cells.model_latency_cell(arms, batch) for batch in compare_cells.MODEL_BATCHES
@@ -194,16 +195,16 @@ def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
 
 def _identity(options: Options, resolved: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What makes two runs the same one, as plain JSON values."""
-    own = asdict(replace(options, options={}))
-    own.pop("options")
-    own.pop("usual")
-    return {name: plain(value) for name, value in (own | {"arm_options": resolved}).items()}
+    settings = asdict(replace(options, options={}))
+    settings.pop("options")
+    settings.pop("usual")
+    return {name: plain(value) for name, value in (settings | {"arm_options": resolved}).items()}
 
 
 def _described(
     options: Options, task: Task, resolved: dict[str, dict[str, Any]], name: str
 ) -> dict[str, Any]:
-    """What a reader of the page wants to know beside the numbers."""
+    """Facts for the reader of the page beside the numbers."""
     splits = {split: len(task.split(split)) for split in ("train", "validation", "test")}
     return {
         "name": name,

@@ -58,7 +58,7 @@ def plots(run: Run, arms: Lineup) -> list[Plot]:
 
 
 def _crossover(run: Run, plot: Plot) -> Section:
-    """From which lengths on arms are faster, and what that could give at most."""
+    """From which lengths on arms are faster, and the largest possible gain."""
     shares = content.shares(run)
     explain = prose("shares", dense=dense_name(run.config)) if shares else ""
     table = Table(SHARES, shares, style="shares")
@@ -66,7 +66,7 @@ def _crossover(run: Run, plot: Plot) -> Section:
 
 
 def _table(run: Run, arms: Lineup) -> Section:
-    """All arms; where lines cross stands as a list beside their plot."""
+    """All arms; a list beside the plot shows where lines cross."""
     title = f"All arms, against {dense_name(run.config)}"
     parts = (Text(content.table_words(arms)), _comparison(run, arms, without="crossover"))
     return Section("table", title, parts)
@@ -79,8 +79,8 @@ def table_html(run: Run) -> str:
 
 def _comparison(run: Run, arms: Lineup, *, without: str = "", signs: bool = True) -> Comparison:
     columns = [column for column in table_columns(run) if column.key != without]
-    kept, caption = content.caption(columns)
-    return Comparison(kept, table_rows(run, arms), caption, signs=signs)
+    shown, caption = content.caption(columns)
+    return Comparison(shown, table_rows(run, arms), caption, signs=signs)
 
 
 def answer(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""What a page says around its table and figures."""
+"""The parts of a page around its table and figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_HEAD_NOTE = 18
 
 
 def headline(run: Run) -> list[str]:
-    """The few facts that stand above the verdict."""
+    """The few facts above the verdict."""
     config, task, seeds = run.config, run.config["task"], lookups.seeds(run)
     facts = [str(task[key]) for key in ("name", "kind") if task.get(key)]
     tokens = lookups.task_tokens(run)
@@ -47,7 +47,7 @@ def notices(run: Run) -> list[str]:
 
 
 def caption(columns: Sequence[Column]) -> tuple[list[Column], str]:
-    """The columns with their short notes alone, and the long ones as sentences to stand below.
+    """The columns with their short notes, and the long notes as sentences for below.
 
     Columns that were taken at one size share a sentence.
     """
@@ -56,11 +56,16 @@ def caption(columns: Sequence[Column]) -> tuple[list[Column], str]:
         if len(column.note) > LONGEST_HEAD_NOTE:
             long.setdefault(column.note, []).append(column.title)
     sentences = [
-        f"{wording.listing([titles[0], *map(str.lower, titles[1:])], 9)}: {note}."
+        f"{wording.listing([titles[0], *map(_lowered, titles[1:])], 9)}: {note}."
         for note, titles in long.items()
     ]
-    kept = [Column(c.key, c.title, "" if c.note in long else c.note) for c in columns]
-    return kept, " ".join(sentences)
+    short = [Column(c.key, c.title, "" if c.note in long else c.note) for c in columns]
+    return short, " ".join(sentences)
+
+
+def _lowered(title: str) -> str:
+    """The title in small letters, unless it begins with an abbreviation such as FLOPs."""
+    return title if title[:2].isupper() else title.lower()
 
 
 def table_words(arms: Lineup) -> str:
@@ -71,7 +76,7 @@ def table_words(arms: Lineup) -> str:
 
 
 def crossings(run: Run) -> list[tuple[str, str]]:
-    """Each arm with where its attention core becomes faster than the baseline's, first first."""
+    """Each arm with the length from which its attention core is faster, shortest first."""
     lines: list[tuple[float, str, str]] = []
     for arm in lookups.others(run):
         newest = lookups.crossover(run, arm)

@@ -1,4 +1,4 @@
-"""What an arm costs, as ratios to the baseline with their direction in words."""
+"""The costs of an arm, as ratios to the baseline with their direction in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUANTITIES = (
     Quantity("latency", "Latency", "latency_ms", "latency_ratio", FASTER, wording.latency),
     Quantity("train_time", "Training time", "train_time_s", "train_time_ratio", FASTER, SECONDS),
     Quantity("memory", "Peak memory", "peak_bytes", "peak_ratio", LESS, wording.size_of_bytes),
-    Quantity("flops", "Arithmetic", "flops", "flops_ratio", LESS, wording.flops),
+    Quantity("flops", "FLOPs", "flops", "flops_ratio", LESS, wording.flops),
     Quantity("energy", "Inference energy", "energy_j", "energy_ratio", LESS, JOULES),
     Quantity(
         "train_energy", "Training energy", "train_energy_j", "train_energy_ratio", LESS, JOULES
@@ -113,7 +113,7 @@ def cost_cell(run: Run, arm: str, quantity: Quantity) -> Cell:
 def _sizes(quantity: Quantity, parts: list[_Part]) -> list[tuple[str, ...]]:
     """Each part as its number and, where it must be said, how it was obtained.
 
-    That is always said for energy, elsewhere where it was not measured.
+    Energy always shows it, other quantities where they were not measured.
     """
     sizes = []
     for part in parts:

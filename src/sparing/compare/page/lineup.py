@@ -1,4 +1,4 @@
-"""In which order tables list the arms, and which of them figures show in colour."""
+"""The order of arms in tables, and the arms that figures show in colour."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ class Lineup:
 def lineup(run: Run) -> Lineup:
     """The arms as they are; where they are many, by family and without colours for some.
 
-    An arm is beaten where another is at least as accurate on average and at least as fast, and one
-    of both more: here by the latency at the task's size, then by the attention core's at the
+    An arm is beaten where another is at least as accurate on average and as fast, and better in one
+    of both. That must hold for the latency at the task's size and for the attention core's at the
     longest length measured. The baseline never counts as beaten. In a table the fastest of each
     family comes first, those without a time last.
     """
-    rivals, baseline = others(run), run.config["baseline"]
+    candidates, baseline = others(run), run.config["baseline"]
     first = [baseline] if baseline in run.table.arms else []
     if len(run.table.arms) <= MANY_ARMS:
-        positions = {baseline: 0, **{arm: n for n, arm in enumerate(rivals, start=1)}}
-        return Lineup([*first, *rivals], {}, {}, frozenset(), positions)
+        positions = {baseline: 0, **{arm: n for n, arm in enumerate(candidates, start=1)}}
+        return Lineup([*first, *candidates], {}, {}, frozenset(), positions)
     near, far = times(run), far_times(run)
     families = _families(run)
-    beaten = _beaten_everywhere(run, rivals, [near, far])
-    rest = [arm for arm in rivals if arm not in beaten]
+    beaten = _beaten_everywhere(run, candidates, [near, far])
+    rest = [arm for arm in candidates if arm not in beaten]
     rest.sort(key=lambda arm: (far or near).get(arm, float("inf")))
     grey = frozenset((*beaten, *rest[MANY_ARMS - 1 :]))
-    coloured = sorted(rivals, key=lambda arm: arm in grey)
+    coloured = sorted(candidates, key=lambda arm: arm in grey)
 
     def order(arm: str) -> tuple[int, str, float]:
         family = families[arm]
@@ -60,7 +60,7 @@ def lineup(run: Run) -> Lineup:
         return known, family, near.get(arm, float("inf"))
 
     positions = {baseline: 0, **{arm: n for n, arm in enumerate(coloured, start=1)}}
-    return Lineup([*first, *sorted(rivals, key=order)], families, beaten, grey, positions)
+    return Lineup([*first, *sorted(candidates, key=order)], families, beaten, grey, positions)
 
 
 def _families(run: Run) -> dict[str, str]:
@@ -72,26 +72,26 @@ def _families(run: Run) -> dict[str, str]:
 
 
 def _beaten_everywhere(
-    run: Run, rivals: list[str], timed: list[dict[str, float]]
+    run: Run, candidates: list[str], timed: list[dict[str, float]]
 ) -> dict[str, list[str]]:
-    """The arms that others beat by each of these times, and by whom."""
+    """The arms that others beat by each of these times, with those others."""
     scores = {arm: accuracy(run, arm) for arm in run.table.arms}
     measured = [
         _beaten({arm: (score[0], of[arm]) for arm, score in scores.items() if score and arm in of})
         for of in timed
         if of
     ]
-    lost = [arm for arm in rivals if measured and all(arm in by for by in measured)]
+    lost = [arm for arm in candidates if measured and all(arm in by for by in measured)]
     return {arm: list(dict.fromkeys(by[arm] for by in measured)) for arm in lost}
 
 
-def _beaten(judged: dict[str, tuple[float, float]]) -> dict[str, str]:
+def _beaten(results: dict[str, tuple[float, float]]) -> dict[str, str]:
     """Each arm that another beats by its (accuracy, time), with the fastest that does."""
     beaten = {}
-    for arm, result in judged.items():
-        stronger = [other for other in judged if _beats(judged[other], result)]
+    for arm, result in results.items():
+        stronger = [other for other in results if _beats(results[other], result)]
         if stronger:
-            beaten[arm] = min(stronger, key=lambda other: judged[other][1])
+            beaten[arm] = min(stronger, key=lambda other: results[other][1])
     return beaten
 
 

@@ -1,4 +1,4 @@
-"""What the page of a comparison asks of its run: which size, which curve, which accuracy."""
+"""Look-ups in the run of a comparison: sizes, curves and accuracies."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def curves_disturbed(run: Run) -> bool:
 
 
 def crossover(run: Run, arm: str) -> Record | None:
-    """The newest record of where the arm's attention core becomes faster; it may be: nowhere."""
+    """The newest record of the length from which the arm's attention core is faster, if any."""
     records = run.table.matching("crossover_tokens", {"arm": arm})
     return records[-1] if records else None
 
@@ -75,10 +75,10 @@ def setting(run: Run, *names: str) -> Setting | None:
     smallest batch; the same for all arms.
     """
     sizes = {_size(record.labels) for name in names for record in run.table.all(name)}
-    wanted = task_tokens(run) or 0
+    usual = task_tokens(run) or 0
     known = (size for size in sizes if size is not None)
     return min(
-        known, key=lambda s: (s.scope != "model", abs(s.tokens - wanted), s.batch), default=None
+        known, key=lambda s: (s.scope != "model", abs(s.tokens - usual), s.batch), default=None
     )
 
 
@@ -143,7 +143,7 @@ def accuracy(run: Run, arm: str) -> Estimate | None:
 
 
 def mean_interval(values: list[float]) -> tuple[float, tuple[float, float]]:
-    """The mean of at least two scores and its 95 % interval by Student's t, kept where they can be.
+    """The mean of at least two scores and its 95 % interval by Student's t, within its limits.
 
     Shares lie within 0 to 1, correlations within -1 to 1.
     """

@@ -1,4 +1,4 @@
-"""The verdict in two sentences: what to use here, and from which length on that changes."""
+"""The verdict in two sentences: the attention to use, and the length where that changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Compared:
     """One arm against the baseline: its accuracy's verdict and its speed here."""
 
     arm: str
@@ -90,7 +90,7 @@ def decide(run: Run) -> Verdict:
     """Decide from the records alone.
 
     An arm is used when its accuracy is better or no worse and its whole model is faster, as the
-    goals decide both; nothing is decided from times that were taken while the machine was busy.
+    goals decide both. Times that were taken on a busy machine decide nothing.
     """
     arms = lookups.others(run)
     if not arms:
@@ -107,7 +107,7 @@ def decide(run: Run) -> Verdict:
     return Verdict(*_decide(run, judged), second)
 
 
-def _judge(run: Run, arm: str) -> _Judged:
+def _judge(run: Run, arm: str) -> _Compared:
     difference = run.table.find("accuracy_difference", arm=arm)
     accuracy = str(difference.labels.get("verdict") or "undecided") if difference else None
     size = lookups.setting(run, "latency_ratio")
@@ -121,10 +121,10 @@ def _judge(run: Run, arm: str) -> _Judged:
         if wording.ratio(latency.value or 1.0, "faster", "slower") == wording.SAME:
             speed = "undecided"  # what rounds to no difference is none to change a model for
     failed = lookups.arm_failed(run, arm) and (accuracy is None or speed is None)
-    return _Judged(arm, accuracy, difference, speed, latency, failed, disturbance)
+    return _Compared(arm, accuracy, difference, speed, latency, failed, disturbance)
 
 
-def _decide(run: Run, judged: list[_Judged]) -> Decided:
+def _decide(run: Run, judged: list[_Compared]) -> Decided:
     fast = [one for one in judged if one.sound and one.speed == "faster"]
     if fast:
         best = min(fast, key=lambda one: one.ratio)
@@ -136,15 +136,15 @@ def _decide(run: Run, judged: list[_Judged]) -> Decided:
     return _undecided(run, waiting) if waiting else _keep_dense(run, judged)
 
 
-def _because(run: Run, key: str, one: _Judged, **values: object) -> str:
+def _because(run: Run, key: str, one: _Compared, **values: object) -> str:
     """A reason that names an arm, its speed, its accuracy and the baseline."""
     known = {"arm": one.name, "dense": dense_name(run.config), "accuracy": _accuracy_words(one)}
     speed = _speed_words(run, one) if one.speed is not None else ""
     return prose(key, **known, speed=speed, **values)
 
 
-def _more_accurate(run: Run, better: list[_Judged]) -> Decided:
-    """Somebody gains accuracy, nobody gains speed without losing accuracy."""
+def _more_accurate(run: Run, better: list[_Compared]) -> Decided:
+    """An arm gains accuracy, and no arm gains speed without losing accuracy."""
     best = max(better, key=lambda one: (one.speed == "undecided", one.gained))
     if best.speed == "slower":
         lead = f"Use {best.name} only if accuracy counts most"
@@ -153,7 +153,7 @@ def _more_accurate(run: Run, better: list[_Judged]) -> Decided:
     return "use", best.arm, f"Use {best.name} here", _because(run, key, best)
 
 
-def _undecided(run: Run, waiting: list[_Judged]) -> Decided:
+def _undecided(run: Run, waiting: list[_Compared]) -> Decided:
     pending = [one for one in waiting if one.pending]
     if pending:
         names, lack = wording.listing([one.name for one in pending]), "lack"
@@ -164,7 +164,7 @@ def _undecided(run: Run, waiting: list[_Judged]) -> Decided:
     return "undecided", None, "Nothing is decided", because
 
 
-def _keep_dense(run: Run, judged: list[_Judged]) -> Decided:
+def _keep_dense(run: Run, judged: list[_Compared]) -> Decided:
     because, limit = prose("none-measured"), ""
     timed = [one for one in judged if one.speed is not None]
     if timed:
@@ -177,15 +177,15 @@ def _keep_dense(run: Run, judged: list[_Judged]) -> Decided:
     return "keep dense", run.config["baseline"], f"Keep {dense_name(run.config)} here", because
 
 
-def _fastest(run: Run, judged: list[_Judged]) -> _Judged:
-    """The fastest arm that is no control, if there is any: nobody hopes for a control."""
+def _fastest(run: Run, judged: list[_Compared]) -> _Compared:
+    """The fastest arm that is no control, if there is any; else the fastest control."""
     families = run.config.get("families")
     known = families if isinstance(families, dict) else {}
     serious = [one for one in judged if known.get(one.arm) != "control"]
     return min(serious or judged, key=lambda one: one.ratio)
 
 
-def _speed_words(run: Run, one: _Judged) -> str:
+def _speed_words(run: Run, one: _Compared) -> str:
     """Such as: makes the whole model 1.3x faster than dense at 65 tokens."""
     size = lookups.setting(run, "latency_ratio")
     assert size is not None
@@ -200,7 +200,7 @@ def _speed_words(run: Run, one: _Judged) -> str:
     )
 
 
-def _accuracy_words(one: _Judged) -> str:
+def _accuracy_words(one: _Compared) -> str:
     """Such as: accuracy is equivalent (-0.1 points, -0.6 to +0.4)."""
     if one.difference is None or one.difference.value is None:
         return "accuracy was not measured"
