@@ -265,11 +265,11 @@ def kept_parts(record: Record) -> tuple[list[tuple[str | float, bool]], int]:
     """
     labels = record.labels
     try:
-        kept = map(bool, parse_json(str(labels["kept"])))
+        flags = map(bool, parse_json(str(labels["kept"])))
         image = "grey" in labels
         shown = parse_json(str(labels["grey" if image else "tokens"]))
         columns = int(parse_json(str(labels["columns"]))) if image else 0
         parts = [float(part) if image else str(part) for part in shown]
-        return list(zip(parts, kept, strict=True)), columns
+        return list(zip(parts, flags, strict=True)), columns
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"record {record.name!r} carries no example: {error}") from error

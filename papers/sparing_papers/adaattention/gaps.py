@@ -45,8 +45,8 @@ def gap_of(work: Work, arm: str, to: str, seeds: Sequence[int]) -> Gap | None:
     None where no seed has. Seeds and examples are random effects that cross, as they are in
     ``pool_differences``.
     """
-    found = [(kept_answers(work, arm, seed), kept_answers(work, to, seed)) for seed in seeds]
-    pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
+    answered = [(kept_answers(work, arm, seed), kept_answers(work, to, seed)) for seed in seeds]
+    pairs = [(ours, theirs) for ours, theirs in answered if ours is not None and theirs is not None]
     if not pairs:
         return None
     gaps = _gaps(work, pairs)
@@ -65,12 +65,12 @@ def mean_gap(gaps: Sequence[Gap]) -> Gap:
 def _gaps(work: Work, pairs: Pairs) -> Tensor | None:
     """(seeds, examples): each example's own difference, where the metric is a mean of such."""
     if work.task.answer == "span":
-        place = work.task.metrics.index(work.task.metric)
-        return torch.stack([(ours - theirs)[:, place].double() for ours, theirs in pairs])
+        column = work.task.metrics.index(work.task.metric)
+        return torch.stack([(ours - theirs)[:, column].double() for ours, theirs in pairs])
     if work.task.metric != "accuracy":
         return None
     labels = work.task.test.labels
-    right = [[(each.argmax(-1) == labels).double() for each in pair] for pair in pairs]
+    right = [[(outputs.argmax(-1) == labels).double() for outputs in pair] for pair in pairs]
     return torch.stack([ours - theirs for ours, theirs in right])
 
 
@@ -93,9 +93,9 @@ def _resampled(work: Work, pairs: Pairs) -> list[Part]:
     if seeds == 1:
         return [Part(of_mean, count - 1)]
     of_one = float(drawn.var(0, ddof=1).mean())
-    own = max(0.0, (of_one - of_mean) / (seeds - 1))
+    unshared = max(0.0, (of_one - of_mean) / (seeds - 1))
     seen = np.array([score_of(work, ours) - score_of(work, other) for ours, other in pairs])
     return [
         Part(float(seen.var(ddof=1)) / seeds, seeds - 1),
-        Part(max(0.0, of_mean - own), count - 1),
+        Part(max(0.0, of_mean - unshared), count - 1),
     ]

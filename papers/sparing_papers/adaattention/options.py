@@ -128,20 +128,20 @@ def works_of(
             f"none of ablations ({', '.join(options.ablations)}) is a task of this run: name some "
             f"of {', '.join(names)}"
         )
-    works, told = [], {}
+    works, loaded = [], {}
     for name in names:
         model = options.image_model if _is_image(name) else options.model
         given = _given(options, name)
         most = options.test_examples
         if "test_examples" not in options_of(name):
             most = int(given.pop("test_examples", most))
-        task, told[name] = load_for(name, given, model, data)
+        task, loaded[name] = load_for(name, given, model, data)
         task = _limited(_judged_by_accuracy(task), most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
         sizes = {**usual, **options.sizes}
         works.append(Work(name, task, folder, model, sizes, _length(options, name)))
-    return works, told
+    return works, loaded
 
 
 def _judged_by_accuracy(task: Task) -> Task:
@@ -161,17 +161,17 @@ def _is_image(name: str) -> bool:
 def _given(options: Options, name: str) -> dict[str, Any]:
     """The options of a task: the study's limits where it takes them, then its own."""
     known = options_of(name)
-    wanted = {"examples": options.examples, "max_tokens": options.max_tokens}
-    given = {key: value for key, value in wanted.items() if value and key in known}
+    limits = {"examples": options.examples, "max_tokens": options.max_tokens}
+    given = {key: value for key, value in limits.items() if value and key in known}
     return {**given, **options.task_options.get(name, {})}
 
 
 def _length(options: Options, name: str) -> Length:
-    own = {key: getattr(options, key) for key in TRAINED}
-    own |= options.trained.get(name, {})
+    settings = {key: getattr(options, key) for key in TRAINED}
+    settings |= options.trained.get(name, {})
     cpu = not torch.accelerator.is_available()
     precision: Any = resolve_precision(options.precision, cpu=cpu)
-    return Length(**own, precision=precision, attention_dropout=options.attention_dropout)
+    return Length(**settings, precision=precision, attention_dropout=options.attention_dropout)
 
 
 def _limited(task: Task, most: int) -> Task:

@@ -49,8 +49,8 @@ def arm_seconds(work: Work, arm: Arm | None) -> float:
 
 def calls_seconds(work: Work, calls: float, tokens: float = 0) -> float:
     """About how long so many passes of the dense model over so many tokens take (0: the test)."""
-    found = tokens or _tokens(work, work.task.test.lengths)
-    return calls * found * token_seconds(work) + 2.0
+    count = tokens or _tokens(work, work.task.test.lengths)
+    return calls * count * token_seconds(work) + 2.0
 
 
 def timed_seconds(work: Work, examples: int, rounds: int, arms: int) -> float:
@@ -90,8 +90,8 @@ def _shape(work: Work) -> tuple[int, int]:
         file = expanded(work.model) / "config.json"
         if not file.is_file():
             return 12, 768  # a name on the hub, not looked up for an estimate
-        own = parse_json(read_plain(file), finite=False)
-        return int(own.get("num_hidden_layers", 12)), int(own.get("hidden_size", 768))
+        config = parse_json(read_plain(file), finite=False)
+        return int(config.get("num_hidden_layers", 12)), int(config.get("hidden_size", 768))
     return int(sizes.get("layers", 2)), int(sizes.get("width", 64))
 
 
@@ -111,9 +111,10 @@ def make_plan(
     }
     scales, measured = {}, []
     for work in works:
-        own = [key for key in took if key.startswith(f"{work.name}/train/")]
-        if own:
-            scales[work.name] = sum(took[key] for key in own) / sum(guesses[key] for key in own)
+        trained = [key for key in took if key.startswith(f"{work.name}/train/")]
+        if trained:
+            guessed = sum(guesses[key] for key in trained)
+            scales[work.name] = sum(took[key] for key in trained) / guessed
             measured.append(work.name)
         else:
             scales[work.name] = _step_ratio(work)

@@ -82,19 +82,19 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
 def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
     """The small facts, speeds while nothing has heated the machine, then task by task."""
-    found = [Cell("arithmetic", _arithmetic, weight=0.1)]
+    cells = [Cell("arithmetic", _arithmetic, weight=0.1)]
     if options.shape_layers and options.lengths:
         encoder = shapes.Encoder(options.shape_layers, max(512, *options.lengths))
         rounds, threads = options.shape_rounds, options.thread_count
         small = replace(encoder, vocabulary=FEW_WORDS)
-        found += [shapes.speed_cell(small, n, rounds, threads) for n in options.lengths]
+        cells += [shapes.speed_cell(small, n, rounds, threads) for n in options.lengths]
         longest = max(options.lengths)
         for tokens in sorted({longest, *({IMAGE_TOKENS} & {*options.lengths})}):
             forms = (*shapes.FORMS, *shapes.INT8_FORMS)
-            found += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
+            cells += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
     for work in works:
-        found += _task_cells(options, work)
-    return [clocked(cell) for cell in found]
+        cells += _task_cells(options, work)
+    return [clocked(cell) for cell in cells]
 
 
 def _arithmetic() -> list[Record]:
@@ -108,12 +108,12 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
     """
     arms = options.arms_of(work)
     timing = Timing(options.timed_examples, options.rounds, options.thread_count)
-    found, first, names = [], options.seeds[0], [arm.name for arm in arms]
+    cells, first, names = [], options.seeds[0], [arm.name for arm in arms]
     for number, seed in enumerate(options.seeds):
         full, rest = arms[:1], arms[1:]  # slim aims at what full scores
         turn = number % max(1, len(rest))  # no other arm is always first
-        found.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
-        found += [
+        cells.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
+        cells += [
             replace(arm_cell(work, arm, seed), weight=arm_seconds(work, arm))
             for arm in (*full, *rest[turn:], *rest[:turn])
         ]
@@ -123,16 +123,16 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
         main = any(arm.everywhere for arm in arms if arm.group == group)
         for seed in options.seeds if main else (first,):
             cell = timing_cell(work, group, members, seed, timing, steps=options.ablated(work))
-            found.append(replace(cell, weight=weight))
+            cells.append(replace(cell, weight=weight))
     rivals = [arm.name for arm in arms if arm.group == "rivals"]
     weight = timed_seconds(work, timing.examples, 7, len(rivals))
-    found.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
+    cells.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
     shown = [*_ablation_cells(options, work, names, timing)] if options.ablated(work) else []
     if ADAPTIVE in names:
         shown.append(patterns_cell(work, first))
     if "skip" in names:
         shown.append(kept_cell(work, first))
-    return [*found, *(replace(cell, weight=_seconds(work, cell)) for cell in shown)]
+    return [*cells, *(replace(cell, weight=_seconds(work, cell)) for cell in shown)]
 
 
 def _ablation_cells(
@@ -141,12 +141,12 @@ def _ablation_cells(
     """What is looked at on the tasks that run every arm."""
     first = options.seeds[0]
     quantised = [name for name in QUANTISED if name in names]
-    found = [int8_cell(work, options.seeds, quantised, timing), certificate_cell(work, first)]
+    cells = [int8_cell(work, options.seeds, quantised, timing), certificate_cell(work, first)]
     if "uniform-rotated" in names:
-        found.append(rotation_cell(work, first))
+        cells.append(rotation_cell(work, first))
     if "prune" in names:
-        found.append(heads_cell(work, first))
-    return found
+        cells.append(heads_cell(work, first))
+    return cells
 
 
 def _seconds(work: Work, cell: Cell) -> float:

@@ -189,7 +189,7 @@ def test_patches_keep_their_grey_and_their_places():
     step = steps(read()[1])[1]
     assert step.columns == 2
     assert [piece.grey for piece in step.pieces] == [0, 50, 100, 25]
-    assert [piece.kept for piece in step.pieces] == [True, False, True, False]
+    assert [piece.is_kept for piece in step.pieces] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("kept", ["no", "[true]", "3"])

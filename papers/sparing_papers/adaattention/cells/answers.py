@@ -61,20 +61,20 @@ def answers(
 ) -> Float[Tensor, "examples classes"]:
     """A model's outputs for a split, in its order, computed where its weights are."""
     model.eval()
-    place = next((each.device for each in model.parameters()), torch.device("cpu"))
-    found = torch.zeros(len(examples), work.task.classes)
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    outputs = torch.zeros(len(examples), work.task.classes)
     for indices, inputs in inputs_of(work.task, examples, batch):
-        given = {name: value.to(place) for name, value in inputs.items()}
-        found[indices] = model(**given).logits.float().cpu()
-    return found
+        given = {name: value.to(device) for name, value in inputs.items()}
+        outputs[indices] = model(**given).logits.float().cpu()
+    return outputs
 
 
 def score_of(
-    work: Work, found: Answers, name: str = "", draw: Int[Tensor, " drawn"] | None = None
+    work: Work, outputs: Answers, name: str = "", draw: Int[Tensor, " drawn"] | None = None
 ) -> float:
     """A metric of the answers, the task's own unless named; of these examples alone if drawn."""
     name = name or work.task.metric
-    rows = found if draw is None else found[draw]
+    rows = outputs if draw is None else outputs[draw]
     if work.task.answer == "span":
         return float(rows[:, work.task.metrics.index(name)].double().mean())
     labels = work.task.test.labels
@@ -86,34 +86,34 @@ def printed_metric(work: Work) -> str:
     return PRINTED_METRIC if PRINTED_METRIC in work.task.metrics else work.task.metric
 
 
-def scored(work: Work, arm: str, seed: int, found: Answers) -> list[Record]:
+def scored(work: Work, arm: str, seed: int, outputs: Answers) -> list[Record]:
     """A record for each of the task's metrics."""
     labels: dict[str, Label] = {"arm": arm, "task": work.name, "seed": seed, "split": "test"}
     records = []
     for name in work.task.metrics:
-        own, value = {**labels, "metric": name}, score_of(work, found, name)
-        records.append(Record("seed_score", value, "score", "measured", own, count=len(found)))
+        about, value = {**labels, "metric": name}, score_of(work, outputs, name)
+        records.append(Record("seed_score", value, "score", "measured", about, count=len(outputs)))
     return records
 
 
-def keep(work: Work, arm: str, seed: int, found: Answers) -> Record:
+def keep(work: Work, arm: str, seed: int, outputs: Answers) -> Record:
     """Leave the answers in the run's folder, and return the record of them.
 
     Of classes the record has the likeliest alone, which is what differences ask for.
     """
-    save_tensors(_place(work, arm, seed), {"logits": found})
+    save_tensors(_answers_path(work, arm, seed), {"logits": outputs})
     kind = CLASSES if work.task.answer == "class" else NUMBERS
-    told = found.argmax(-1) if kind == CLASSES else found
-    packed = base64.b64encode(told.numpy().astype(_TYPES[kind]).tobytes()).decode()
+    compact = outputs.argmax(-1) if kind == CLASSES else outputs
+    packed = base64.b64encode(compact.numpy().astype(_TYPES[kind]).tobytes()).decode()
     labels: dict[str, Label] = {"arm": arm, "task": work.name, "seed": seed, "kind": kind}
-    labels |= {"columns": found.shape[-1], "packed": packed}
-    return Record(ANSWERS, None, "", "measured", labels, count=len(found))
+    labels |= {"columns": outputs.shape[-1], "packed": packed}
+    return Record(ANSWERS, None, "", "measured", labels, count=len(outputs))
 
 
 def kept_answers(work: Work, arm: str, seed: int) -> Tensor | None:
     """The test answers of a trained arm; None where its cell has not come to its end."""
-    place = _place(work, arm, seed)
-    return load_file(place)["logits"] if place.is_file() else None
+    path = _answers_path(work, arm, seed)
+    return load_file(path)["logits"] if path.is_file() else None
 
 
 def answers_of(record: Record) -> Answers:
@@ -124,16 +124,16 @@ def answers_of(record: Record) -> Answers:
     try:
         kind, columns = str(record.labels["kind"]), int(record.labels["columns"] or 0)
         raw = base64.b64decode(str(record.labels["packed"]), validate=True)
-        told = torch.from_numpy(np.frombuffer(raw, _TYPES[kind]).astype(np.float32))
+        values = torch.from_numpy(np.frombuffer(raw, _TYPES[kind]).astype(np.float32))
         if kind == CLASSES:
-            found = torch.nn.functional.one_hot(told.long(), columns).float()
+            outputs = torch.nn.functional.one_hot(values.long(), columns).float()
         else:
-            found = told.reshape(record.count, columns)
+            outputs = values.reshape(record.count, columns)
     except (KeyError, TypeError, ValueError, RuntimeError, binascii.Error) as error:
         raise DataError(f"a record of {ANSWERS} does not hold what was answered") from error
-    if len(found) != record.count:
-        raise DataError(f"a record of {ANSWERS} tells of {len(found)} of {record.count} examples")
-    return found
+    if len(outputs) != record.count:
+        raise DataError(f"a record of {ANSWERS} tells of {len(outputs)} of {record.count} examples")
+    return outputs
 
 
 def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]) -> None:
@@ -147,9 +147,9 @@ def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]
         work = by_name.get(str(record.labels.get("task")))
         if record.name != ANSWERS or work is None:
             continue
-        place = _place(work, str(record.labels["arm"]), int(record.labels["seed"] or 0))
-        if not place.is_file():
-            save_tensors(place, {"logits": answers_of(record)})
+        path = _answers_path(work, str(record.labels["arm"]), int(record.labels["seed"] or 0))
+        if not path.is_file():
+            save_tensors(path, {"logits": answers_of(record)})
     for key in sorted(finished):
         task, *rest = key.rsplit("/", 3)
         work = by_name.get(task)
@@ -162,6 +162,6 @@ def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]
             )
 
 
-def _place(work: Work, arm: str, seed: int) -> Path:
+def _answers_path(work: Work, arm: str, seed: int) -> Path:
     name = f"{work.name.replace('/', '-')}-{arm.replace(' ', '-')}-{seed}"
     return work.folder / ANSWERS / f"{name}.safetensors"

@@ -31,7 +31,7 @@ def rotation_cell(work: Work, seed: int) -> Cell:
 
     def do() -> list[Record]:
         whole = kept_answers(work, FULL, seed)
-        found = []
+        records = []
         for basis in (FIRST, ROTATED):
             for share in WIDTH_SHARES:
                 model = work.open(FULL, seed)
@@ -47,8 +47,8 @@ def rotation_cell(work: Work, seed: int) -> Cell:
                 answered = answers_on_test(model.eval(), work)
                 labels: dict[str, Label] = {"task": work.name, "basis": basis, "seed": seed}
                 labels |= {"kept_share": share, "metric": work.task.metric}
-                found.append(_difference(work, answered, whole, labels))
-        return found
+                records.append(_difference(work, answered, whole, labels))
+        return records
 
     return Cell(f"{work.name}/rotation/{seed}", do)
 
@@ -80,14 +80,14 @@ def heads_cell(work: Work, seed: int) -> Cell:
     def do() -> list[Record]:
         model = work.open(FULL, seed)
         batches = labelled_batches(work.task, importance_examples(work.task), seed)
-        found = [_with_heads(work, 1.0, evaluate(model, work.task, "validation").score, seed)]
+        records = [_with_heads(work, 1.0, evaluate(model, work.task, "validation").score, seed)]
         total = sum(block.heads for block in find_blocks(model))
         counts = dict.fromkeys(round(share * total) for share in HEAD_SHARES)
-        for count in (each for each in counts if 0 < each < total):
+        for count in (number for number in counts if 0 < number < total):
             prune(model, count / total, batches)
             score = evaluate(model, work.task, "validation").score
-            found.append(_with_heads(work, 1 - count / total, score, seed))
-        return found
+            records.append(_with_heads(work, 1 - count / total, score, seed))
+        return records
 
     return Cell(f"{work.name}/heads/{seed}", do)
 

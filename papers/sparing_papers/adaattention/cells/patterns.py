@@ -92,9 +92,9 @@ def _by_head(
     mean, spread = scores.mean(0), scores.std(0)
     for layer in range(mean.shape[0]):
         for head in range(mean.shape[1]):
-            own: dict[str, Label] = {**labels, "layer": layer + 1, "head": head + 1}
-            own["spread"] = float(spread[layer, head])
-            yield Record("pattern_head", float(mean[layer, head]), "share", "measured", own)
+            of_head: dict[str, Label] = {**labels, "layer": layer + 1, "head": head + 1}
+            of_head["spread"] = float(spread[layer, head])
+            yield Record("pattern_head", float(mean[layer, head]), "share", "measured", of_head)
 
 
 def _by_difficulty(
@@ -109,9 +109,9 @@ def _by_difficulty(
     for name, part in zip(THIRDS, order.tensor_split(len(THIRDS)), strict=True):
         if not len(part):
             continue
-        own = scores[part].mean((1, 2))
-        mean = float(own.mean())
-        half = 1.96 * float(own.std()) / len(part) ** 0.5 if len(part) > 1 else 0.0
+        means = scores[part].mean((1, 2))
+        mean = float(means.mean())
+        half = 1.96 * float(means.std()) / len(part) ** 0.5 if len(part) > 1 else 0.0
         about: dict[str, Label] = {**labels, "difficulty": name}
         about["confidence"] = float(confidence[part].mean())
         interval = (mean - half, mean + half)
@@ -125,14 +125,15 @@ def _by_place(
     by_head = by_token.mean(-1)
     keep = inputs.get("attention_mask")
     lengths = torch.full((by_head.shape[1],), by_head.shape[2]) if keep is None else keep.sum(1)
-    found = torch.full((*by_head.shape[:2], INNER_PLACES + 2), torch.nan)
+    means = torch.full((*by_head.shape[:2], INNER_PLACES + 2), torch.nan)
     for row, length in enumerate(lengths.tolist()):
-        own = by_head[:, row, :length]
-        found[:, row, 0], found[:, row, -1] = own[:, 0], own[:, -1]
-        for place, part in enumerate(own[:, 1:-1].tensor_split(INNER_PLACES, dim=1), start=1):
+        of_text = by_head[:, row, :length]
+        means[:, row, 0], means[:, row, -1] = of_text[:, 0], of_text[:, -1]
+        inner = of_text[:, 1:-1].tensor_split(INNER_PLACES, dim=1)
+        for position, part in enumerate(inner, start=1):
             if part.shape[1]:
-                found[:, row, place] = part.mean(1)
-    return found
+                means[:, row, position] = part.mean(1)
+    return means
 
 
 def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[Record]:
@@ -144,8 +145,8 @@ def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[R
         for name, value in zip(names, row, strict=True):
             if math.isnan(value):
                 continue  # no text has a token there
-            own: dict[str, Label] = {**labels, "layer": layer, "place": name}
-            yield Record("pattern_place", value, "share", "measured", own)
+            of_part: dict[str, Label] = {**labels, "layer": layer, "place": name}
+            yield Record("pattern_place", value, "share", "measured", of_part)
 
 
 @torch.inference_mode()
@@ -159,13 +160,13 @@ def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Recor
         label = int(batch.pop("labels"))
         with record(model) as log:
             answer = int(model(**batch).logits.argmax(-1))
-        kept = next((found[0] for name, found in log.items() if name.endswith("/kept")), None)
-        if kept is None:
+        is_kept = next((values[0] for name, values in log.items() if name.endswith("/kept")), None)
+        if is_kept is None:
             return
         labels: dict[str, Label] = {"task": work.name, "arm": arm, "example": index}
         labels |= {"label": work.task.labels[label], "answer": work.task.labels[answer]}
-        labels |= {key: json.dumps(value) for key, value in _shown(work, batch, kept).items()}
-        share = float(kept.double().mean())
+        labels |= {key: json.dumps(value) for key, value in _shown(work, batch, is_kept).items()}
+        share = float(is_kept.double().mean())
         yield Record("kept_tokens", share, "share", "measured", labels)
 
 
@@ -178,10 +179,12 @@ def _readable(lengths: Sequence[int]) -> list[int]:
     return sorted(sorted(enough, key=lambda n: lengths[n])[:SHOWN])
 
 
-def _shown(work: Work, batch: Mapping[str, Tensor], kept: Bool[Tensor, " rows"]) -> dict[str, Any]:
+def _shown(
+    work: Work, batch: Mapping[str, Tensor], is_kept: Bool[Tensor, " rows"]
+) -> dict[str, Any]:
     """The tokens as words, or the patches' mean grey, and which of them are kept."""
     if work.task.kind == "tokens":
-        return {"tokens": work.task.texts(batch["input_ids"][0].tolist()), "kept": kept.tolist()}
+        return {"tokens": work.task.texts(batch["input_ids"][0].tolist()), "kept": is_kept.tolist()}
     size = work.task.patch_size
     patches = batch["pixel_values"][0].mean(0).unfold(0, size, size).unfold(1, size, size)
     grey = patches.mean((-1, -2))
@@ -191,6 +194,6 @@ def _shown(work: Work, batch: Mapping[str, Tensor], kept: Bool[Tensor, " rows"])
     # the class token stands before the patches
     return {
         "grey": [round(value, 3) for value in level.tolist()],
-        "kept": kept.tolist()[1:],
+        "kept": is_kept.tolist()[1:],
         "columns": columns,
     }

@@ -107,12 +107,12 @@ def _set_scores(model: nn.Module) -> None:
 
     The scorer computes them still.
     """
-    for own in model.modules():
-        if isinstance(own, Adaptive):
-            half = own.heads.count // 2
-            wanted = [CUT_SCORE] * half + [WHOLE_SCORE] * (own.heads.count - half)
-            own.scorer.weights[-1].zero_()
-            own.scorer.biases[-1].copy_(torch.tensor([logit(score) for score in wanted]))
+    for module in model.modules():
+        if isinstance(module, Adaptive):
+            half = module.heads.count // 2
+            scores = [CUT_SCORE] * half + [WHOLE_SCORE] * (module.heads.count - half)
+            module.scorer.weights[-1].zero_()
+            module.scorer.biases[-1].copy_(torch.tensor([logit(score) for score in scores]))
 
 
 def call_of(name: str, layers: int, longest: int, tokens: int) -> Callable[[], object]:
@@ -140,13 +140,13 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
         calls = {name: _call(form(encoder, name), tokens) for name in names}
         times = paired_latency(calls, baseline=FULL, rounds=rounds, threads=threads, warmup=1)
         records = []
-        for name, found in times.items():
+        for name, latency in times.items():
             labels = _labels(encoder, name, tokens)
             for of in ("p50", "p99"):
-                value = getattr(found, f"{of}_ms")
+                value = getattr(latency, f"{of}_ms")
                 records.append(Record("latency_ms", value, "ms", "measured", {**labels, "of": of}))
             if name != FULL:
-                records.append(ratio_record("speed_up", times[FULL], found, labels))
+                records.append(ratio_record("speed_up", times[FULL], latency, labels))
             if name not in INT8_FORMS:
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "modelled", labels))
@@ -191,28 +191,28 @@ def memory_cell(encoder: Encoder, name: str, tokens: int, threads: int) -> Cell:
 
 def weight_bytes(model: nn.Module) -> int:
     """The size of a model's weights; INT8 layers hold theirs, and a scale, where nobody looks."""
-    found = sum(each.numel() * each.element_size() for each in model.parameters())
+    size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     for layer in model.modules():
         packed = getattr(layer, "_packed_params", None)
         if packed is not None and hasattr(packed, "_weight_bias"):
-            held = [each for each in packed._weight_bias() if each is not None]
-            found += sum(each.numel() * each.element_size() for each in held)
-    return found
+            held = [tensor for tensor in packed._weight_bias() if tensor is not None]
+            size += sum(tensor.numel() * tensor.element_size() for tensor in held)
+    return size
 
 
 def memory_ratios(records: Sequence[Record]) -> list[Record]:
     """Weights and peak of each form together, over the full model's."""
-    found: dict[tuple[Label, Label], float] = {}
-    kept: dict[tuple[Label, Label], dict[str, Label]] = {}
+    sizes: dict[tuple[Label, Label], float] = {}
+    labels: dict[tuple[Label, Label], dict[str, Label]] = {}
     for r in records:
         if r.name in ("peak_bytes", "weight_bytes") and r.labels.get("shape") == SHAPE:
-            place = (r.labels["arm"], r.labels["tokens"])
-            found[place] = found.get(place, 0.0) + (r.value or 0.0)
-            kept[place] = r.labels
+            key = (r.labels["arm"], r.labels["tokens"])
+            sizes[key] = sizes.get(key, 0.0) + (r.value or 0.0)
+            labels[key] = r.labels
     return [
-        Record("memory_ratio", size / found[FULL, tokens], "ratio", "measured", kept[arm, tokens])
-        for (arm, tokens), size in found.items()
-        if (FULL, tokens) in found
+        Record("memory_ratio", size / sizes[FULL, tokens], "ratio", "measured", labels[arm, tokens])
+        for (arm, tokens), size in sizes.items()
+        if (FULL, tokens) in sizes
     ]
 
 

@@ -98,8 +98,8 @@ def _step_lines(examples: Sequence[Step]) -> str:
     """Texts alone: pictures of patches are for the HTML form."""
     lines = []
     for step in examples:
-        texts = [(escape(piece.text), piece.kept) for piece in step.pieces]
-        pieces = " ".join(text if kept else f"~~{text}~~" for text, kept in texts)
+        texts = [(escape(piece.text), piece.is_kept) for piece in step.pieces]
+        pieces = " ".join(text if is_kept else f"~~{text}~~" for text, is_kept in texts)
         lines += [] if step.columns else [f"- {pieces} ({escape(step.words)})"]
     return "\n\n".join(lines)
 

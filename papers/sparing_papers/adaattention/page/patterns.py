@@ -42,7 +42,7 @@ class Piece:
 
     text: str
     grey: int
-    kept: bool
+    is_kept: bool
     special: bool
 
 
@@ -83,7 +83,7 @@ def _places(run: Run, records: RecordTable, task: str) -> Map | None:
         names["first"] = "class"
     elif not marks.get("last"):
         explain += f" {TEXT('map-no-separator')}"
-    heads = {place: names.get(place, place.removeprefix("part ")) for _, place in scores}
+    heads = {part: names.get(part, part.removeprefix("part ")) for _, part in scores}
     return _layers(f"By place in the {where}, {task}", explain, heads, scores)
 
 
@@ -153,11 +153,13 @@ def _step(number: int, record: Record) -> Step:
         right="right" if label == answer else "wrong",
         share=whole_share(float(record.value or 0.0)),
     )
-    pieces = tuple(_piece(part, kept, position) for position, (part, kept) in enumerate(parts))
+    pieces = tuple(
+        _piece(part, is_kept, position) for position, (part, is_kept) in enumerate(parts)
+    )
     return Step(number, words, pieces, columns)
 
 
-def _piece(part: str | float, kept: bool, position: int) -> Piece:
+def _piece(part: str | float, is_kept: bool, position: int) -> Piece:
     if isinstance(part, float):
-        return Piece("", round(100 * part), kept, special=False)
-    return Piece(part, 0, kept, part in _SPECIAL or (position == 0 and not part))
+        return Piece("", round(100 * part), is_kept, special=False)
+    return Piece(part, 0, is_kept, part in _SPECIAL or (position == 0 and not part))
