@@ -49,31 +49,31 @@ class Arm:
 
 def named_schedule(name: str, keep: float | int) -> PatchSchedule:
     """A schedule by its name; those of the share run between it and all patches."""
-    found = SCHEDULES[name]
-    if found.field != "keep":
-        return found
+    schedule = SCHEDULES[name]
+    if schedule.field != "keep":
+        return schedule
     share = float(keep)
     if name.endswith("-falling"):
-        return replace(found, end=share)
-    return replace(found, start=share)
+        return replace(schedule, end=share)
+    return replace(schedule, start=share)
 
 
 def selection_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
     """Everything that selects patches; without ``whole`` the first way and share alone."""
     ways = options.ways if whole else options.ways[:1]
     keeps = options.keeps if whole else options.keeps[:1]
-    found = [
+    arms = [
         _selecting(options, task, score, way, keep)
         for keep in keeps
         for way in ways
         for score in options.scores
     ]
-    first = found[0]
+    first = arms[0]
     for name in options.schedules if whole else ():
         assert first.selection is not None
         schedule = named_schedule(name, first.keep)
-        found.append(replace(first, name=f"{first.name}, {name}", schedule=schedule))
-    return found
+        arms.append(replace(first, name=f"{first.name}, {name}", schedule=schedule))
+    return arms
 
 
 def _selecting(options: Options, task: Task, score: str, way: str, keep: float | int) -> Arm:
@@ -87,16 +87,16 @@ def _selecting(options: Options, task: Task, score: str, way: str, keep: float |
 def patch_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
     """The arms of RQ2: dense twice, every selection, and the rivals at the cost of each share."""
     selecting = selection_arms(options, task, whole=whole)
-    found = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
+    arms = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
     for keep in dict.fromkeys(arm.keep for arm in selecting):
-        found.append(Arm(steps_name(keep), "steps", keep))
+        arms.append(Arm(steps_name(keep), "steps", keep))
         if larger_patches(task):
-            found.append(Arm(larger_name(keep), "larger", keep))
+            arms.append(Arm(larger_name(keep), "larger", keep))
         if options.network_width:
-            found.append(Arm(network_name(keep), "network", keep))
+            arms.append(Arm(network_name(keep), "network", keep))
     if options.halved:
-        found.append(Arm(HALVED, "halved"))
-    return found
+        arms.append(Arm(HALVED, "halved"))
+    return arms
 
 
 def attention_arms(heads: int) -> list[Arm]:
@@ -106,7 +106,7 @@ def attention_arms(heads: int) -> list[Arm]:
     the Gaussian keys.
     """
     half = heads // 2
-    found = [
+    arms = [
         Arm(DENSE, "dense"),
         Arm(AGAIN, "dense"),
         Arm("probabilistic", "attention", mechanism="probabilistic"),
@@ -120,11 +120,11 @@ def attention_arms(heads: int) -> list[Arm]:
         ),
     ]
     if half:
-        found += [
+        arms += [
             Arm(SOFTMAX_HALF, "attention", kept_heads=half),
             Arm(GAUSSIAN_HALF, "attention", mechanism="gaussian_keys", kept_heads=half),
         ]
-    return found
+    return arms
 
 
 def larger_patches(task: Task) -> int:

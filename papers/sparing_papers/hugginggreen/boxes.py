@@ -37,8 +37,8 @@ def _cell(work: Work, arm: Arm, seed: int) -> Cell:
         model = build_model("vit_detector", work.task, seed=seed, **work.sizes)
         if arm.selection is not None:
             select_patches(model, replace(arm.selection, seed=seed))
-        place, recipe = work.place(BOXES, arm.name, seed), work.recipe(seed)
-        return train_paid(work, model, work.task, recipe, place, objective=BoxLoss())
+        folder, recipe = work.training_dir(BOXES, arm.name, seed), work.recipe(seed)
+        return train_paid(work, model, work.task, recipe, folder, objective=BoxLoss())
 
     return metered_cell(work, BOXES, arm.name, seed, train, _scores)
 

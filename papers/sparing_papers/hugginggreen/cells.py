@@ -81,8 +81,8 @@ def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
     if arm.kind in ("steps", "larger"):
         aim = _selecting(work, arm.keep)
         whole = arithmetic_of(work.build(aim, seed), aim, work.task, recipe).total
-        own = work.task_of(arm)
-        once = arithmetic_of(work.build(arm, seed), arm, own, replace(recipe, epochs=1)).total
+        task = work.task_of(arm)
+        once = arithmetic_of(work.build(arm, seed), arm, task, replace(recipe, epochs=1)).total
         return equal_epochs(whole, once)
     if arm.kind == "network":
         return _network_epochs(work, question, arm, seed)
@@ -100,12 +100,12 @@ def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
 
     Written down, so that a training that was interrupted goes on with the same number.
     """
-    place = work.place(question, arm.name, seed)
-    written = place.with_name(f"{place.name}.json")
+    folder = work.training_dir(question, arm.name, seed)
+    written = folder.with_name(f"{folder.name}.json")
     if written.is_file():
         return int(parse_json(read_plain(written))["epochs"])
     aim = _selecting(work, arm.keep)
-    whole = joules_of(read_result(work.place(question, aim.name, seed)), work.options)
+    whole = joules_of(read_result(work.training_dir(question, aim.name, seed)), work.options)
     once = epoch_energy(work, arm, seed)
     epochs = equal_epochs(whole, once)
     write_atomically(written, json.dumps({"epochs": epochs, "epoch_j": once}) + "\n")
@@ -116,8 +116,8 @@ def epoch_energy(work: Work, arm: Arm, seed: int) -> float:
     """Joules of one epoch, of the components that are compared."""
     recipe = replace(work.recipe(seed), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
-        model, place = work.build(arm, seed), Path(folder)
-        paid = train_paid(work, model, work.task_of(arm), recipe, place)
+        model, output_dir = work.build(arm, seed), Path(folder)
+        paid = train_paid(work, model, work.task_of(arm), recipe, output_dir)
     return counted_j(paid.spent, work.options)
 
 
@@ -129,4 +129,4 @@ def _tidy(work: Work, question: str, arm: str, seed: int) -> None:
     """
     needed = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
     if seed and question != STAGES and not (question == PATCHES and arm in needed):
-        shutil.rmtree(work.place(question, arm, seed), ignore_errors=True)
+        shutil.rmtree(work.training_dir(question, arm, seed), ignore_errors=True)

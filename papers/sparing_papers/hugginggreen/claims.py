@@ -36,7 +36,7 @@ def judge(
         claim
         for name, task in tasks.items()
         for claim in (*_patch_claims(options, name, task), *_other_claims(options, name))
-        if claim.labels["question"] in options.asked_of(name)
+        if claim.labels["question"] in options.questions_for(name)
     ]
     results = decide([claim.claim for claim in declared], table)
     return [
@@ -126,14 +126,14 @@ def _other_claims(options: Options, name: str) -> list[Declared]:
     depth = options.attention_depth or options.depths[0]
     half: Labels = {"task": name, "question": ATTENTION, "depth": depth, "arm": GAUSSIAN_HALF}
     half["to"] = DENSE
-    kept = f"{name}: {GAUSSIAN_HALF} lose at most {_points(options)}"
+    accurate = f"{name}: {GAUSSIAN_HALF} lose at most {_points(options)}"
     less = f"{name}: {GAUSSIAN_HALF} take less energy"
     longer = Longer(MASKED, "energy").name
     staged = f"{name}: masked training first beats {longer}"
     labels: Labels = {"task": name, "question": STAGES, "depth": options.depths[0], "arm": MASKED}
     labels["to"] = longer
     return [
-        _claim(kept, -options.margin, "score", "accuracy_difference", half, plateau=True),
+        _claim(accurate, -options.margin, "score", "accuracy_difference", half, plateau=True),
         _claim(less, 1.0, "ratio", "energy_ratio", half, at_most=True),
         _claim(staged, 0.0, "score", "stage_difference", labels),
     ]

@@ -33,11 +33,11 @@ def saving(group: Group, arm: str) -> Record | None:
     A dense model that would go on learning is no measure of either.
     """
     ratio = group.records.find("target_energy_ratio", arm=arm)
-    kept = group.records.find("accuracy_difference", arm=arm, to=DENSE)
-    if gain_left(group) or ratio is None or ratio.interval is None or kept is None:
+    difference = group.records.find("accuracy_difference", arm=arm, to=DENSE)
+    if gain_left(group) or ratio is None or ratio.interval is None or difference is None:
         return None
     enough = (ratio.count or 0) >= FEWEST_FOR_A_CLAIM
-    clear = _is_small(kept.labels.get("non_inferior_p")) and ratio.interval[1] < 1
+    clear = _is_small(difference.labels.get("non_inferior_p")) and ratio.interval[1] < 1
     return ratio if enough and clear else None
 
 

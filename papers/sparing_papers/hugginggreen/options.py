@@ -127,8 +127,8 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for asked in self.questions_of.values():
-            for value in asked:
+        for questions in self.questions_of.values():
+            for value in questions:
                 require_choice("the study", "questions_of", value, QUESTIONS)
         if any(not 0 < keep < 1 if isinstance(keep, float) else keep < 2 for keep in self.keeps):
             raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
@@ -137,10 +137,10 @@ class Options:
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
 
-    def asked_of(self, task: str) -> tuple[str, ...]:
+    def questions_for(self, task: str) -> tuple[str, ...]:
         """The questions that a task is asked."""
-        asked = self.questions_of.get(task, self.questions)
-        return tuple(question for question in self.questions if question in asked)
+        chosen = self.questions_of.get(task, self.questions)
+        return tuple(question for question in self.questions if question in chosen)
 
     def recipe(self, task: str, seed: int) -> Recipe:
         """How a task's dense arm is trained; every arm has the same but for its epochs."""
@@ -173,7 +173,7 @@ def load(
     given = dict(options.task_options.get(name, {}))
     if boxes and "boxes" in options_of(name):
         given["boxes"] = True
-    task, told = load_for(name, given, "", data)
+    task, loaded = load_for(name, given, "", data)
     task = _held(task, name)
     if task.kind != "image":
         raise UsageError(f"the study selects patches of images; {name} is a task of texts")
@@ -181,7 +181,7 @@ def load(
         raise UsageError(f"{name} has one class: there is nothing to learn")
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
     task = limited(task, sizes, drawn, "drawn at random")
-    return task, told
+    return task, loaded
 
 
 def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Task:
@@ -193,19 +193,19 @@ def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Ta
     if not given:
         return task
     other = str(given.pop("task", name))
-    own = {"patch_size": task.patch_size} if other == name else {}
-    found, _ = load_for(other, {**own, **given}, "", data)
-    found = _held(found, other)
+    defaults = {"patch_size": task.patch_size} if other == name else {}
+    images, _ = load_for(other, {**defaults, **given}, "", data)
+    images = _held(images, other)
     for size in ("image_size", "patch_size", "channels"):
-        if getattr(found, size) != getattr(task, size):
+        if getattr(images, size) != getattr(task, size):
             raise UsageError(
-                f"unlabelled images of {other} have {size} {getattr(found, size)}, but {name} has "
+                f"unlabelled images of {other} have {size} {getattr(images, size)}, but {name} has "
                 f"{getattr(task, size)}"
             )
     most = options.validation_examples
-    if 0 < most < len(found.validation):
-        found = replace(found, validation=drawn(found.validation, most))
-    return found
+    if 0 < most < len(images.validation):
+        images = replace(images, validation=drawn(images.validation, most))
+    return images
 
 
 def _held(task: Task, name: str) -> Task:

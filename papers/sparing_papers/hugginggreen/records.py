@@ -60,7 +60,7 @@ def inference_energy(
     """Joules of a thousand predictions, in batches of 64 test images, by component."""
     device = next(model.parameters()).device
     size = min(INFERENCE_BATCH, len(task.test))
-    batch = task.collate([task.test[place] for place in range(size)])
+    batch = task.collate([task.test[index] for index in range(size)])
     pixels = batch["pixel_values"].to(device)
     model.eval()
     with threads(options.thread_count), torch.inference_mode():
@@ -73,8 +73,8 @@ def inference_energy(
                 calls += 1
     per = calls * size / 1000
     return [
-        energy_record("inference_energy_j", each, each.energy_j / per, labels)
-        for each in meter.energy.components
+        energy_record("inference_energy_j", component, component.energy_j / per, labels)
+        for component in meter.energy.components
     ]
 
 
@@ -87,8 +87,8 @@ def energy_record(
         low, high = component.interval
         scale = joules / component.energy_j
         interval = (low * scale, high * scale)
-    own: dict[str, Label] = {**labels, "component": component.name, "method": component.method}
-    return Record(name, joules, "J", component.obtained, own, interval)
+    about = {**labels, "component": component.name, "method": component.method}
+    return Record(name, joules, "J", component.obtained, about, interval)
 
 
 def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
@@ -100,12 +100,12 @@ def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
         time.sleep(IDLE_SECONDS)
     return [
         replace(
-            energy_record("idle_w", each, each.energy_j / meter.energy.window_s, labels),
+            energy_record("idle_w", component, component.energy_j / meter.energy.window_s, labels),
             unit="W",
             interval=None,
         )
-        for each in meter.energy.components
-        if each.obtained != "estimated"
+        for component in meter.energy.components
+        if component.obtained != "estimated"
     ]
 
 
@@ -156,5 +156,5 @@ def _curve(paid: Paid, labels: Mapping[str, Label]) -> Record:
         for number, entry in enumerate(result.curve)
     ]
     score = mean(float(entry["validation_score"]) for entry in result.curve)
-    own: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
-    return Record("curve", score, "score", "measured", own, count=len(curve))
+    of_curve: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
+    return Record("curve", score, "score", "measured", of_curve, count=len(curve))

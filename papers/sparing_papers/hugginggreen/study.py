@@ -74,12 +74,12 @@ def _tasks(
     """The tasks, those with boxes, and the options each was loaded with."""
     tasks: dict[str, Task] = {}
     boxed: dict[str, Task] = {}
-    told: dict[str, dict[str, Any]] = {}
+    loaded: dict[str, dict[str, Any]] = {}
     for name in task_names(options, data):
-        tasks[name], told[name] = load(options, name, data)
+        tasks[name], loaded[name] = load(options, name, data)
     for name in options.box_tasks if BOXES in options.questions else ():
-        boxed[name], told[f"{name}, boxes"] = load(options, name, data, boxes=True)
-    return tasks, boxed, told
+        boxed[name], loaded[f"{name}, boxes"] = load(options, name, data, boxes=True)
+    return tasks, boxed, loaded
 
 
 def _cells(
@@ -90,30 +90,30 @@ def _cells(
     data: Path | None,
 ) -> list[Cell]:
     """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
-    found: list[Cell] = []
+    cells: list[Cell] = []
     sizes = options.width, options.heads, options.depths[0]
     for name, task in tasks.items():
-        work, asked = Work(name, task, folder, options, *sizes), options.asked_of(name)
-        if PATCHES in asked:
-            found.append(pictures_cell(work))
+        work, questions = Work(name, task, folder, options, *sizes), options.questions_for(name)
+        if PATCHES in questions:
+            cells.append(pictures_cell(work))
             for depth in options.depths:
                 arms = patch_arms(options, task, whole=depth == work.depth)
-                found += _in_turns(replace(work, depth=depth), PATCHES, arms, options.pairs)
-        if ATTENTION in asked:
+                cells += _in_turns(replace(work, depth=depth), PATCHES, arms, options.pairs)
+        if ATTENTION in questions:
             larger = _attention_work(work)
             arms = attention_arms(larger.heads)
-            found += _in_turns(larger, ATTENTION, arms, options.attention_pairs)
-        if STAGES in asked:
+            cells += _in_turns(larger, ATTENTION, arms, options.attention_pairs)
+        if STAGES in questions:
             images = unlabelled(options, name, task, data)
-            found += [
+            cells += [
                 _weighed(stage_cell(work, images, arm, seed), work, 2.0)
                 for seed in range(options.stage_pairs)
                 for arm in arms_of(seed)
             ]
     for name, task in boxed.items():
         work = Work(name, task, folder, options, *sizes)
-        found += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
-    return [clocked(cell) for cell in found]
+        cells += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
+    return [clocked(cell) for cell in cells]
 
 
 def _attention_work(work: Work) -> Work:

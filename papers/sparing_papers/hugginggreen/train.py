@@ -63,7 +63,7 @@ class Work:
         """How the dense arm is trained."""
         return self.options.recipe(self.name, seed)
 
-    def place(self, question: str, arm: str, seed: int) -> Path:
+    def training_dir(self, question: str, arm: str, seed: int) -> Path:
         """The folder of one training."""
         named = "".join(c if c.isalnum() or c in "-." else "-" for c in arm)
         task = self.name.replace("/", "-")
@@ -103,11 +103,11 @@ class Work:
         return model
 
 
-def image_flops(model: PreTrainedModel, task: Task, kept: int | None = None) -> int:
+def image_flops(model: PreTrainedModel, task: Task, kept_patches: int | None = None) -> int:
     """The arithmetic of one image's forward pass; with so many patches where the model selects."""
     device = next(model.parameters()).device
     batch = {"pixel_values": task.train[0]["pixel_values"][None].to(device)}
-    changes = {} if kept is None else {"keep": kept, "at_inference": True}
+    changes = {} if kept_patches is None else {"keep": kept_patches, "at_inference": True}
     training = model.training
     try:
         with selecting(model, **changes), torch.inference_mode():
@@ -167,10 +167,10 @@ def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) 
         by_epoch = tuple(once * number for number in range(1, recipe.epochs + 1))
         return Arithmetic(by_epoch, 0.0 if arm.kind == "network" else tokens, image)
     cost, by_kept, ends = 0.0, dict[int, int](), list[float]()
-    for step, (count, kept) in enumerate(scheduled.patch_counts(patches), 1):
-        if kept not in by_kept:
-            by_kept[kept] = image_flops(model, task, kept)
-        cost += FORWARD_AND_BACK * count * by_kept[kept]
+    for step, (count, kept_patches) in enumerate(scheduled.patch_counts(patches), 1):
+        if kept_patches not in by_kept:
+            by_kept[kept_patches] = image_flops(model, task, kept_patches)
+        cost += FORWARD_AND_BACK * count * by_kept[kept_patches]
         if step % scheduled.epoch_steps == 0:
             ends.append(cost)
     return Arithmetic(tuple(ends), scheduled.tokens(patches) / (images * recipe.epochs), image)
@@ -246,8 +246,9 @@ def joules_of(result: TrainResult, options: Options) -> float:
 
 def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Objective) -> None:
     """A few steps of a copy, with an optimizer: what first calls load is not the arm's."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    device = found if found is not None and recipe.device == "auto" else torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    cpu = torch.device("cpu")
+    device = accelerator if accelerator is not None and recipe.device == "auto" else cpu
     copied, size = copy.deepcopy(model).to(device).train(), min(recipe.batch_size, len(task.train))
     if objective.teacher is not None:
         objective.teacher.to(device).eval()
@@ -257,7 +258,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
     optimizer = torch.optim.AdamW(copied.parameters(), lr=recipe.learning_rate, fused=True)
     state = torch.random.get_rng_state()
     for step in range(WARM_UP_STEPS):
-        batch = task.collate([task.train[place] for place in range(size)])
+        batch = task.collate([task.train[index] for index in range(size)])
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
             loss = objective(copied, batch, step)
@@ -268,7 +269,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
 
 def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Paid:
     """One arm of RQ1 or RQ2, trained for so many epochs; the distilled one pays its teacher too."""
-    task, place = work.task_of(arm), work.place(question, arm.name, seed)
+    task, folder = work.task_of(arm), work.training_dir(question, arm.name, seed)
     model = work.build(arm, seed)
     recipe = replace(
         work.recipe(seed),
@@ -284,7 +285,7 @@ def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Pa
         _carry(teacher, model)
         objective, before = TeacherLoss(teacher, recipe.distillation), (first,)
     paid: dict[str, Any] = {"objective": objective, "before": before, "counted": counted}
-    return train_paid(work, model, task, recipe, place, **paid)
+    return train_paid(work, model, task, recipe, folder, **paid)
 
 
 def _with_teacher(
@@ -293,35 +294,37 @@ def _with_teacher(
     """The student's arithmetic with its teacher's training and a forward pass for every image."""
     dense = Arm(DENSE, "dense")
     first = arithmetic_of(teacher, dense, work.task, work.recipe(seed)).total
-    asked = len(work.task.train) * image_flops(teacher, work.task)
-    by_epoch = tuple(first + own + asked * number for number, own in enumerate(counted.by_epoch, 1))
+    teaching = len(work.task.train) * image_flops(teacher, work.task)
+    by_epoch = tuple(
+        first + student + teaching * number for number, student in enumerate(counted.by_epoch, 1)
+    )
     return replace(counted, by_epoch=by_epoch)
 
 
 def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, TrainResult]:
     """The dense arm of this seed, trained before, and its training."""
-    place = work.place(question, DENSE, seed)
-    result = read_result(place)
+    folder = work.training_dir(question, DENSE, seed)
+    result = read_result(folder)
     dense = work.build(Arm(DENSE, "dense"), seed)
-    dense.load_state_dict(open_model(str(place)).state_dict())
+    dense.load_state_dict(open_model(str(folder)).state_dict())
     return dense.eval(), result
 
 
-def read_result(place: Path) -> TrainResult:
+def read_result(folder: Path) -> TrainResult:
     """What a finished training came to; raises ``UsageError`` where there is none."""
-    file = place / "result.json"
+    file = folder / "result.json"
     if not file.is_file():
-        raise UsageError(f"{place.name} is not there: its cell failed or was left out")
+        raise UsageError(f"{folder.name} is not there: its cell failed or was left out")
     return TrainResult(**parse_json(read_plain(file)))
 
 
 @torch.no_grad()
 def _carry(teacher: PreTrainedModel, student: PreTrainedModel) -> None:
     """Give a shallower model every weight that has its name and shape."""
-    own = student.state_dict()
+    weights = student.state_dict()
     shared = {
         name: tensor
         for name, tensor in teacher.state_dict().items()
-        if name in own and own[name].shape == tensor.shape
+        if name in weights and weights[name].shape == tensor.shape
     }
     student.load_state_dict(shared, strict=False)

@@ -298,7 +298,7 @@ def test_every_arm_is_drawn_into_every_place():
 def test_a_network_interrupted_keeps_its_number_of_epochs(done):
     work = training.Work("digits", load_task("digits", patch_size=2), done.folder, SMALL, 8, 2, 2)
     arm = next(a for a in arms.patch_arms(SMALL, work.task, whole=True) if a.kind == "network")
-    written = work.place("patches", arm.name, 0).with_name("convolutions--as-0.7-0.json")
+    written = work.training_dir("patches", arm.name, 0).with_name("convolutions--as-0.7-0.json")
     written.write_text(json.dumps({"epochs": 41}))
     assert cells.epochs_of(work, "patches", arm, 0) == 41
 

@@ -177,10 +177,10 @@ def _picture(record: Record) -> Picture:
         pixels = pixels.repeat(3, axis=-1)
     side, scored = int(held["side"]), {}
     for name, score in list(held["scored"].items())[:SHEET_SCORES]:
-        kept = np.zeros(side * side, dtype=np.bool_)
-        kept[score["kept"]] = True
+        mask = np.zeros(side * side, dtype=np.bool_)
+        mask[score["kept"]] = True
         scores = np.asarray(score["scores"], dtype=np.float64).reshape(side, side)
-        scored[str(name)] = Scored(scores, kept.reshape(side, side))
+        scored[str(name)] = Scored(scores, mask.reshape(side, side))
     return Picture(str(record.labels.get("label")), pixels, scored)
 
 

@@ -273,8 +273,8 @@ def component_block(groups: Sequence[Group], records: RecordTable) -> list[Block
         )
     ]
 
-    def mean(found: Sequence[Record], form: Form) -> str:
-        values = [record.value for record in found if record.value is not None]
+    def mean(measured: Sequence[Record], form: Form) -> str:
+        values = [record.value for record in measured if record.value is not None]
         return form(fmean(values)) if values else NONE
 
     columns: list[Column[tuple[Group, str]]] = [
