@@ -1,10 +1,10 @@
-"""An analytic certificate for cut queries and keys, held against the true error: it is vacuous.
+"""An analytic bound on the error of cut queries and keys, beside the true error: it is vacuous.
 
-What is cut from a head's scores is x W x^T with W the part of W_q W_k^T that its largest singular
-values leave out. Norms bound it: |x_i W x_j| <= s |x_i| |x_j| with s the largest value left out.
-From a bound e on every score follows one on the output, 2 tanh(e / 2) R, R the radius of the values
-around their mean: total variation between two softmaxes whose scores differ by at most e is at most
-tanh(e / 2).
+The cut removes x W x^T from a head's scores, where W is the part of W_q W_k^T outside its largest
+singular values. Norms bound it: |x_i W x_j| <= s |x_i| |x_j| with s the largest discarded value.
+Two softmaxes with scores that differ by at most e have a total variation of at most tanh(e / 2).
+A bound e on every score therefore bounds the output by 2 tanh(e / 2) R, with R the radius of the
+values around their mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SATURATED = 0.99
 
 
 def certificate_cell(work: Work, seed: int) -> Cell:
-    """Bound and error of the full model's heads on its own inputs, in float64."""
+    """Bound and error of the full model's heads on the task's inputs, in float64."""
 
     def do() -> list[Record]:
         model = work.open(FULL, seed)
@@ -53,7 +53,7 @@ def certificate_cell(work: Work, seed: int) -> Cell:
 def _inputs(
     model: nn.Module, batch: Mapping[str, Tensor]
 ) -> list[tuple[AttentionLayer, Float[Tensor, "tokens width"]]]:
-    """What each attention layer reads for one input."""
+    """The input of each attention layer for one example."""
     layers, seen = find_layers(model), []
 
     def listen(layer: AttentionLayer) -> Any:
@@ -120,7 +120,7 @@ def _by_head(
 
 
 def _summary(rows: Float[Tensor, "quantities rows"], labels: dict[str, Label]) -> list[Record]:
-    """Means, the bound over the error, and how often the bound says anything at all."""
+    """Means, the bound over the error, and how often the bound is not trivial."""
     score, score_bound, error, bound, trivial, size = rows
     quantities = {
         "score_error": score.mean(),

@@ -1,4 +1,4 @@
-"""Where the scores go: by layer and head, by position, by how hard an input is; and kept tokens."""
+"""Head scores by layer and head, by position and by difficulty of the input; and kept tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHORTEST, LONGEST = 8, 40
 
 
 def patterns_cell(work: Work, seed: int, arm: str = ADAPTIVE) -> Cell:
-    """The mean score of each layer, head, place in the text, and third of inputs by difficulty."""
+    """The mean score of each layer, head, part of the text, and third of inputs by difficulty."""
 
     def do() -> list[Record]:
         return patterns(work.open(arm, seed), work, arm, seed)
@@ -49,9 +49,9 @@ def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
 
 @torch.inference_mode()
 def patterns(model: nn.Module, work: Work, arm: str, seed: int) -> list[Record]:
-    """Means over test inputs; difficulty is the full model's doubt about its own answer.
+    """Means over test inputs; difficulty is the full model's lack of confidence in its answer.
 
-    Only classes tell how sure they are.
+    Only classes have a confidence.
     """
     names = list(adaptive_layers(model))
     if not names:
@@ -82,7 +82,7 @@ def _heads(model: nn.Module) -> int:
 def _confidence(work: Work, seed: int) -> Float[Tensor, " examples"] | None:
     logits = kept_answers(work, FULL, seed) if work.task.answer == "class" else None
     if logits is None or bool(((logits == 0) | (logits == 1)).all()):
-        return None  # answers that came back from a record tell the class alone
+        return None  # answers restored from a record have the class alone
     return logits.softmax(-1).amax(-1)
 
 
@@ -121,7 +121,7 @@ def _by_difficulty(
 def _by_place(
     by_token: Float[Tensor, "layers batch tokens heads"], inputs: Mapping[str, Tensor]
 ) -> Float[Tensor, "layers batch places"]:
-    """Each text's first and last token, and the stretch between them in equal parts."""
+    """Each text's first and last token, and equal segments between them."""
     by_head = by_token.mean(-1)
     keep = inputs.get("attention_mask")
     lengths = torch.full((by_head.shape[1],), by_head.shape[2]) if keep is None else keep.sum(1)
@@ -151,7 +151,7 @@ def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[R
 
 @torch.inference_mode()
 def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Record]:
-    """Test inputs of a length that can be read, evenly over the split."""
+    """Test inputs short enough to read, evenly over the split."""
     test = work.task.test
     usable = _readable(test.lengths) if work.task.kind == "tokens" else list(range(len(test)))
     step = max(1, len(usable) // SHOWN)
@@ -171,7 +171,7 @@ def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Recor
 
 
 def _readable(lengths: Sequence[int]) -> list[int]:
-    """The texts of a length that is read at a glance; where few are, the shortest above it."""
+    """The texts short enough to read; if there are few, the shortest above that length."""
     fits = [n for n, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
     if len(fits) >= SHOWN:
         return fits
@@ -191,7 +191,7 @@ def _shown(
     low, high = grey.min(), grey.max()
     level = ((grey - low) / (high - low).clamp(min=1e-6)).flatten()
     columns = grey.shape[1]
-    # the class token stands before the patches
+    # the class token comes before the patches
     return {
         "grey": [round(value, 3) for value in level.tolist()],
         "kept": is_kept.tolist()[1:],

@@ -49,14 +49,14 @@ def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
             *_epochs(result, labels),
             *head_scores(model, work, labels),
             Record("arm", None, "", "measured", about),
-            *_evaluated(work, arm.name, seed),  # last: answers that lie there count as a whole cell
+            *_evaluated(work, arm.name, seed),  # last: the file of answers marks the cell as done
         ]
 
     return Cell(f"{work.name}/train/{arm.name}/{seed}", do)
 
 
 def _trained(result: TrainResult, labels: Labels) -> list[Record]:
-    """Time and steps; ``early`` where the score fell below 95 % of the dense model's."""
+    """Time and steps; ``early`` if the score fell below 95 % of the dense model's."""
     early: Labels = {**labels, "early": result.stopped_early, "steps": result.steps}
     return [Record("train_time_s", result.train_time_s, "s", "measured", early)]
 
@@ -90,9 +90,9 @@ def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
 
 @torch.inference_mode()
 def head_scores(model: nn.Module, work: Work, labels: Labels) -> list[Record]:
-    """Over test inputs: the mean score, how many heads are cut, and how wide heads are on average.
+    """Over test inputs: the mean score, the share of heads that are cut, and their mean width.
 
-    Nothing where the arm has no scores.
+    Empty if the arm has no scores.
     """
     layers = adaptive_layers(model)
     if not layers:

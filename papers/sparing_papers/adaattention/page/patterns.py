@@ -1,4 +1,4 @@
-"""Where the adaptive arm spends: heads, places and difficulty as maps of cells; kept tokens."""
+"""Maps of the adaptive arm's scores by head, position and difficulty; and kept tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cells = Sequence[tuple[str, float | None]]
 
 @dataclass(frozen=True)
 class Spot:
-    """One cell of a map: its text, its share of the colour in per cent, and what it is in full."""
+    """One cell of a map: its text, the strength of its colour in per cent, and its description."""
 
     text: str
     strength: int
@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Step:
-    """One example to look at: what is said of it, its pieces, and the columns of a picture."""
+    """One example: its description, its pieces, and the columns of a picture."""
 
     number: int
     words: str
@@ -57,7 +57,7 @@ class Step:
 
 
 def maps(run: Run, records: RecordTable) -> list[Map]:
-    """Scores by layer and head, by difficulty, by layer and place; those that were recorded."""
+    """Maps by layer and head, by difficulty, by layer and position, if recorded."""
     drawn = (
         shown
         for task in tasks_of(run.config)
@@ -90,7 +90,7 @@ def _places(run: Run, records: RecordTable, task: str) -> Map | None:
 def _by_layer(
     records: Iterable[Record], label: str, prefix: str = ""
 ) -> dict[tuple[int, str], float]:
-    """The scores by layer and by what else the label names."""
+    """The scores by layer and by the value of this label."""
     return {
         (layer, f"{prefix}{record.labels.get(label)}"): float(record.value or 0.0)
         for record in records
@@ -122,7 +122,7 @@ def _thirds(records: RecordTable, task: str) -> Map | None:
 
 
 def _map(title: str, explain: str, heads: tuple[str, ...], rows: Mapping[str, Cells]) -> Map | None:
-    """Cells, each what it is and its score, coloured from the least to the largest of all."""
+    """Cells of (description, score), coloured from the smallest to the largest score."""
     known = [value for cells in rows.values() for _, value in cells if value is not None]
     if not known:
         return None
@@ -139,7 +139,7 @@ def _map(title: str, explain: str, heads: tuple[str, ...], rows: Mapping[str, Ce
 
 
 def steps(records: RecordTable) -> list[Step]:
-    """The examples, in their order; raises ``DataError`` where a record is damaged."""
+    """The examples, in their order; raises ``DataError`` for a damaged record."""
     return [_step(number, r) for number, r in enumerate(records.all("kept_tokens"), start=1)]
 
 
