@@ -1,4 +1,4 @@
-"""What the trainings of the HuggingGreen study come to: pairs of arms with one seed each."""
+"""The analysis of the HuggingGreen study: arms compared in pairs of equal seed."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Reached = dict[str, dict[int, float | None]]
 
 
 def score_of(group: Group) -> str:
-    """What arms are compared by."""
+    """The score that arms are compared by."""
     return MAP if group.question == BOXES else "accuracy"
 
 
 def pairs(
     first: Mapping[int, float], second: Mapping[int, float]
 ) -> tuple[list[float], list[float]]:
-    """The values of the seeds that both have."""
+    """The values of the seeds that both arms have."""
     seeds = sorted(first.keys() & second.keys())
     return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
@@ -93,7 +93,7 @@ def difference_record(group: Group, name: str, arm: str, to: str, margin: float)
 
 
 def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
-    """Everything that follows from the trainings, group by group."""
+    """All comparisons of the trainings, group by group."""
     derived: list[Record] = []
     for group in groups(records, tested):
         if group.question == STAGES:
@@ -106,7 +106,7 @@ def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float)
 
 
 def _against_dense(group: Group, margin: float) -> list[Record]:
-    """Every arm beside dense and its rivals; Holm's correction over the arms of the group."""
+    """Every arm beside dense and its baselines; Holm's correction over the arms of the group."""
     derived: list[Record] = []
     for arm in group.arms:
         if arm != DENSE:
@@ -130,10 +130,10 @@ def _correct(records: Iterable[Record]) -> None:
 
 
 def rivals_of(group: Group, arm: str) -> dict[str, str]:
-    """What an arm is held against, by kind: random patches, and what the same cost buys.
+    """The baselines of an arm, by kind: random patches, and dense or convolutions at equal cost.
 
-    Arms with a schedule cost more than those that always select, whose rivals these are: they have
-    none. Gaussian keys with half the heads are held against softmax with as many.
+    Arms with a schedule have none, as they cost more than the arms that always select. Gaussian
+    keys with half the heads are compared with softmax with as many.
     """
     if arm == GAUSSIAN_HALF:
         return {"half the heads": SOFTMAX_HALF} if SOFTMAX_HALF in group.arms else {}
@@ -169,12 +169,12 @@ def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
 
 
 def _flops(entry: Entry) -> float:
-    """The arithmetic of a training until a validation; 0 where it was not counted."""
+    """The FLOPs of a training until a validation; 0 if not counted."""
     return float(entry.get("flops") or 0.0)
 
 
 def _targets(group: Group, margin: float) -> list[Record]:
-    """What training takes until a validation first comes within the margin of dense's best."""
+    """The cost of training until a validation first comes within the margin of dense's best."""
     derived = []
     costs: dict[str, Cost] = {"target_energy_ratio": group.joules, "target_flops_ratio": _flops}
     for name, cost in costs.items():
@@ -187,9 +187,9 @@ def _targets(group: Group, margin: float) -> list[Record]:
 
 
 def _reached(group: Group, margin: float, cost: Cost) -> Reached:
-    """By arm and seed what it took; None where the target was missed.
+    """The cost by arm and seed; None where the target was missed.
 
-    Seeds whose cost is not known throughout are left out.
+    Seeds with an unknown cost are left out.
     """
     dense = group.curves(DENSE)
     aims = {seed: max(entry["score"] for entry in curve) - margin for seed, curve in dense.items()}
@@ -205,9 +205,9 @@ def _reached(group: Group, margin: float, cost: Cost) -> Reached:
 
 
 def _better_dense(reached: Reached) -> str | None:
-    """Of the dense arms that reach the target with every seed, the one that takes least.
+    """The dense arm with the least cost, of those that reach the target with every seed.
 
-    Dense itself always does. All of the better arm's luck counts for it.
+    Dense itself always does. The choice favours the baseline, as it uses the same seeds.
     """
     means = {
         arm: sum(cost or 0.0 for cost in by_seed.values()) / len(by_seed)
@@ -234,9 +234,9 @@ def _target(group: Group, name: str, arm: str, better: str, reached: Reached) ->
 
 
 def _plateau(group: Group) -> list[Record]:
-    """What the dense arm's last quarter still gains on validation, over seeds.
+    """The dense arm's gain on validation in its last quarter, over seeds.
 
-    It is at its plateau where that is under half a point.
+    It is at its plateau if that is under half a point.
     """
     gains = []
     for curve in group.curves(DENSE).values():

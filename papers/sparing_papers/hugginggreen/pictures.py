@@ -1,4 +1,4 @@
-"""What each score keeps of a task's own images, for the page."""
+"""The patches that each score keeps of some of a task's images, for the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACES = 4  # decimals of a score
 
 
 def pictures_cell(work: Work) -> Cell:
-    """Some test images, of classes that differ, with the scores of their patches and what stays."""
+    """Test images of different classes, with the scores of their patches and those kept."""
 
     def do() -> list[Record]:
         arms = selection_arms(work.options, work.task, whole=False)

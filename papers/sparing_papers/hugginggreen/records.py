@@ -1,4 +1,4 @@
-"""What a training of the HuggingGreen study leaves: scores, energy by component, curves."""
+"""The records of a training of the HuggingGreen study: scores, energy by component, curves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Scores = Callable[[Any, Task], dict[str, float]]
 
 
 def class_scores(model: PreTrainedModel, task: Task) -> dict[str, float]:
-    """Top-1, which micro-F1 equals where each image has one class, and macro-F1."""
+    """Top-1, which equals micro-F1 with one class an image, and macro-F1."""
     answers = evaluate(model, task, "test")
     truth = task.test.labels.tolist()
     macro = f1_score(truth, answers.predictions, average="macro", zero_division=0)
@@ -46,7 +46,7 @@ def class_scores(model: PreTrainedModel, task: Task) -> dict[str, float]:
 def score_records(
     model: PreTrainedModel, task: Task, labels: Mapping[str, Label], scores: Scores
 ) -> list[Record]:
-    """Test scores; of a model that selects patches also with every patch."""
+    """Test scores; for a model that selects patches also with every patch."""
     by_name = scores(model, task)
     with selecting(model, at_inference=False) as selects:
         every = scores(model, task) if selects else {}
@@ -81,7 +81,7 @@ def inference_energy(
 def energy_record(
     name: str, component: Component, joules: float, labels: Mapping[str, Label]
 ) -> Record:
-    """A component's energy with how it was obtained; the interval is that of its constant."""
+    """A component's energy and how it was obtained; the interval is that of its constant."""
     interval = None
     if component.interval is not None and component.energy_j > 0:
         low, high = component.interval
@@ -92,7 +92,7 @@ def energy_record(
 
 
 def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
-    """Watts of counters while nothing runs; none where energy is estimated from busy seconds."""
+    """Watts of counters while nothing runs; empty if energy is estimated from busy seconds."""
     meter = EnergyMeter(watts_per_core=options.watts_per_core)
     if all(part.obtained == "estimated" for part in components_here(meter)):
         return []
@@ -110,7 +110,7 @@ def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
 
 
 def training_records(paid: Paid, labels: Mapping[str, Label]) -> list[Record]:
-    """Energy by component, seconds, steps, what the meter noted, and the curve."""
+    """Energy by component, seconds, steps, notes of the meter, and the curve."""
     records = [
         *measured(labels, "s", train_time_s=paid.time_s),
         *measured(labels, "", steps=float(paid.steps)),
@@ -130,7 +130,7 @@ def training_records(paid: Paid, labels: Mapping[str, Label]) -> list[Record]:
 
 
 def _counted_records(counted: Arithmetic, labels: Mapping[str, Label]) -> list[Record]:
-    """What the training and one prediction compute, and how long it trained."""
+    """FLOPs of the training and of one prediction, and the epochs."""
     return [
         Record("train_flops", counted.total, "FLOP", "modelled", dict(labels)),
         Record("image_flops", float(counted.image), "FLOP", "modelled", dict(labels)),
@@ -140,7 +140,7 @@ def _counted_records(counted: Arithmetic, labels: Mapping[str, Label]) -> list[R
 
 
 def _curve(paid: Paid, labels: Mapping[str, Label]) -> Record:
-    """Validation scores by epoch, with joules and arithmetic until each, earlier stages first."""
+    """Validation scores by epoch, with joules and FLOPs until then, earlier stages included."""
     before: dict[str, float] = {}
     for earlier in paid.before:
         for name, joules in joules_in(earlier.curve[-1]).items():

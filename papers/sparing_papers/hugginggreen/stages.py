@@ -1,4 +1,4 @@
-"""RQ3: training in stages, and training from scratch for as long, in energy and in steps."""
+"""RQ3: training in stages, and training from scratch at equal energy and at equal steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MASKED_STAGE, CONTRASTIVE_STAGE = "masked stage", "contrastive stage"
 
 
 def arms_of(seed: int) -> list[str]:
-    """The arms in the order in which a seed runs them: what others rest on first."""
+    """The arms in the order in which a seed runs them: those that others need come first."""
     chance = random.Random(f"{STAGES}:{seed}")
     first, then = [SCRATCH, *STAGED], [longer.name for longer in LONGER]
     chance.shuffle(first)
@@ -42,7 +42,7 @@ def arms_of(seed: int) -> list[str]:
 
 
 def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
-    """One arm with all its stages; a stage that two arms share is trained once and paid by both."""
+    """One arm with all its stages. Two arms train a shared stage once; it counts in both costs."""
     return metered_cell(work, STAGES, name, seed, lambda: _train(work, images, name, seed))
 
 
@@ -66,7 +66,7 @@ def _train(work: Work, images: Task, name: str, seed: int) -> Paid:
 def _before(
     work: Work, images: Task, model: PreTrainedModel, name: str, seed: int
 ) -> list[TrainResult]:
-    """The stages without labels; the model has what they leave."""
+    """Train the stages without labels; the model takes over their weights."""
     masked_epochs, contrastive_epochs = work.options.stage_epochs
     recipe = replace(work.recipe(seed), epochs=masked_epochs)
     rebuilding = masked_form(model, seed=seed)
@@ -85,7 +85,7 @@ def _before(
 
 
 def _epochs(work: Work, longer: Longer, seed: int) -> int:
-    """Epochs from scratch that take the energy, or the steps, of a staged arm; rounded up."""
+    """Epochs from scratch at the energy, or the steps, of a staged arm; rounded up."""
     scratch = read_result(work.training_dir(STAGES, SCRATCH, seed))
     names = [MASKED_STAGE, longer.of]
     if longer.of == CONTRASTIVE:

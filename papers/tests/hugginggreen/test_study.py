@@ -390,7 +390,7 @@ def test_tasks_that_do_not_fit(monkeypatch, digits):
 def test_what_a_rival_rests_on_is_named_where_it_is_missing(digits, tmp_path):
     work = work_on(digits, tmp_path)
     arm = next(a for a in arms.patch_arms(SMALL, digits, whole=True) if a.kind == "network")
-    with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is not there"):
+    with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is missing"):
         cells.epochs_of(work, "patches", arm, 0)
 
 

@@ -1,4 +1,4 @@
-"""The page of the HuggingGreen study: patches, attention and stages, judged by energy."""
+"""The page of the HuggingGreen study: patches, attention and stages by energy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparing_papers.hugginggreen.page.figures import POSITIONS, figures
 def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone.
 
-    Raises ``DataError`` where a record is damaged.
+    Raises ``DataError`` for a damaged record.
     """
     groups = content.groups_of(run)
     return Page(
