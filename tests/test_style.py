@@ -135,11 +135,11 @@ WORDS = {
     ),
     r"takes? arithmetic|(?:less|more|as much) arithmetic|share of the arithmetic": (
         "FLOPs",
-        "docs papers/hugginggreen src/slim",
+        "docs src/slim",
     ),
     r"(?:is|are|was|were) told": (
         "shown, reported",
-        "docs papers/adaattention papers/kerformer papers/linformer",
+        "docs papers/kerformer papers/linformer",
     ),
     r"ask(?:s|ed) of": (
         "evaluated on, measured on",
@@ -164,7 +164,7 @@ WORDS = {
     ),
     r"stretch(?:es)?": (
         "segments",
-        "docs papers/adaattention papers/linformer papers/long_range src/mechanisms",
+        "docs papers/linformer papers/long_range src/mechanisms",
     ),
     r"polish(?:es|ed|ing)?": (
         "fine-tune at fixed width",
@@ -172,7 +172,7 @@ WORDS = {
     ),
     r"standing": (
         "existing",
-        "docs papers/adaattention papers/calculator",
+        "docs papers/calculator",
     ),
     r"storeys?": (
         "layers",
@@ -180,7 +180,7 @@ WORDS = {
     ),
     r"idle": (
         "skipped",
-        "docs papers/hugginggreen",
+        "docs",
     ),
     r"sets of instructions": (
         "instruction sets",
@@ -188,7 +188,7 @@ WORDS = {
     ),
     r"theirs": (
         "the baseline's",
-        "docs papers/adaattention papers/long_range src/mechanisms src/slim src/tasks src/transfer",
+        "docs papers/long_range src/mechanisms src/slim src/tasks src/transfer",
     ),
     r"who|whoever": (
         "the thing itself",

@@ -1,4 +1,4 @@
-"""What follows from the cells of the AdaAttention study: scores, differences, means over tasks."""
+"""The analysis of the AdaAttention study: scores, differences, speeds and means over tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparing_papers.adaattention.names import (
 
 NORMAL = 1.96
 Groups = Mapping[str, list[str]]
-# Where a printed table names a task that another stands in for, and its metrics by our names.
+# The task of a printed table that another task replaces here, and its metrics by their names here.
 IMAGES, TOP = "imagenet", {"Top-1": "accuracy", "Top-5": "top5"}
 SPANS, MATCH = "squad", {"EM": "exact_match", "F1": "token_f1"}
 
@@ -65,9 +65,9 @@ def _groups(works: Sequence[Work], ablated: Sequence[str]) -> Groups:
 
 
 def of_claims(works: Sequence[Work]) -> list[str]:
-    """The tasks that claims on inputs speak of: texts, as printed, or all where there are none.
+    """The tasks that claims on inputs are evaluated on: texts, or all tasks if none has texts.
 
-    A small ViT from nothing would weigh as much as a task on which a pretrained encoder is cut.
+    A small ViT from random weights would count as much as a task with a pretrained encoder.
     """
     texts = [work.name for work in works if work.task.kind == "tokens"]
     return texts or [work.name for work in works]
@@ -108,7 +108,7 @@ def _score(value: float, labels: dict[str, Label], count: int = 1) -> Record:
 
 
 def _standing_in(value: float, arm: str, work: Work, metric: str) -> Iterator[Record]:
-    """The same score where a printed table asks for it by its own words."""
+    """The same score under the name that a printed table gives it."""
     names, task = (MATCH, SPANS) if work.task.answer == "span" else ({}, "")
     if work.task.kind == "image":
         names, task = TOP, IMAGES
@@ -121,7 +121,7 @@ def _standing_in(value: float, arm: str, work: Work, metric: str) -> Iterator[Re
 def _differences(
     works: Sequence[Work], seeds: Sequence[int], arm: str, groups: Groups
 ) -> Iterator[Record]:
-    """To the full model trained on as long, for each task and their means."""
+    """Differences to the full model trained on as long, for each task and their means."""
     gaps = {work.name: gap for work in works if (gap := gap_of(work, arm, FULL, seeds))}
     for task, gap in gaps.items():
         yield gap.record("score_difference", {"arm": arm, "task": task}, gap.seeds)
@@ -133,7 +133,7 @@ def _differences(
 
 
 def _controls(works: Sequence[Work], seeds: Sequence[int], inside: list[str]) -> Iterator[Record]:
-    """What scores that follow inputs are worth beside scores that do not, arm against arm."""
+    """Differences between the adaptive arm and the controls that ignore the input."""
     ablated = [work for work in works if work.name in inside]
     for control in CONTROLS:
         gaps = [gap for work in ablated if (gap := gap_of(work, ADAPTIVE, control, seeds))]
@@ -144,7 +144,7 @@ def _controls(works: Sequence[Work], seeds: Sequence[int], inside: list[str]) ->
 
 
 def _means(table: RecordTable, arm: str, tasks: Sequence[str]) -> Iterator[Record]:
-    """The means over tasks and seeds of what a scorer gives heads."""
+    """The means over tasks and seeds of head scores and of the shares that they cut."""
     labels: dict[str, Label] = {"arm": arm, "task": MEAN}
     for name in ("head_score", "cut_share", "width_share"):
         records = [record for task in tasks for record in table.all(name, arm=arm, task=task)]
@@ -157,7 +157,7 @@ def _means(table: RecordTable, arm: str, tasks: Sequence[str]) -> Iterator[Recor
 def _speeds(table: RecordTable, groups: Groups) -> Iterator[Record]:
     """Geometric means of speeds: over a task's seeds for each class of inputs, then over tasks.
 
-    An arm that was timed with the INT8 forms too counts as it was timed with its own group.
+    Where an arm was also timed with the INT8 forms, the speed from its group counts.
     """
     timed: dict[tuple[Label, Label, Label], dict[Label, Record]] = {}
     for r in own_group_first(table.all("speed_up")):
@@ -183,7 +183,7 @@ def _speeds(table: RecordTable, groups: Groups) -> Iterator[Record]:
 
 
 def _mean_speed(labels: dict[str, Label], speeds: Sequence[Sequence[Record]], count: int) -> Record:
-    """Of tasks that count alike, each the mean of its seeds; for other inputs and trainings."""
+    """The mean over tasks of equal weight, each the mean of its seeds; interval over both."""
     logs = [[math.log(r.value or 1.0) for r in of_task] for of_task in speeds]
     value, parts = fmean(map(fmean, logs)), None
     if all(r.interval for of_task in speeds for r in of_task):
@@ -200,7 +200,7 @@ def _mean_speed(labels: dict[str, Label], speeds: Sequence[Sequence[Record]], co
 
 
 def _around(log: float, parts: Sequence[Part] | None) -> tuple[float, float] | None:
-    """The 95 % interval of a ratio by the variance of its logarithm; None where that has none."""
+    """The 95 % interval of a ratio by the variance of its logarithm; None without parts."""
     if not parts:
         return None
     reach = reach_of(parts, 0.95)
@@ -208,9 +208,9 @@ def _around(log: float, parts: Sequence[Part] | None) -> tuple[float, float] | N
 
 
 def _speed_parts(records: Sequence[Record], logs: Sequence[float]) -> Iterator[Part]:
-    """What inputs and, where there are several, trainings make of a task's speed, in logarithms.
+    """The variance parts of a task's log speed: inputs and, if there are several, trainings.
 
-    Models of two seeds differ where plans or what is cut do; the inputs are the same.
+    Models of two seeds differ in their plans or in what is cut; the inputs are the same.
     """
     widths = [math.log(r.interval[1] / r.interval[0]) for r in records if r.interval]
     yield Part((fmean(widths) / (2 * NORMAL)) ** 2, max(1, records[0].count - 1))
@@ -218,13 +218,13 @@ def _speed_parts(records: Sequence[Record], logs: Sequence[float]) -> Iterator[P
 
 
 def _training_part(logs: Sequence[float]) -> Iterator[Part]:
-    """What trainings make of a mean over them; nothing where there is one."""
+    """The variance part of a mean over trainings; empty for a single training."""
     if len(logs) > 1:
         yield Part(variance(logs) / len(logs), len(logs) - 1)
 
 
 def _training_times(table: RecordTable) -> Iterator[Record]:
-    """How long each arm's training took beside full's, seed by seed, on each task."""
+    """Each arm's training time over full's, paired by seed, on each task."""
     took = {
         (r.labels["task"], r.labels["arm"], r.labels["seed"]): r.value
         for r in table.all("train_time_s")

@@ -1,7 +1,7 @@
-"""What arithmetic alone says of the AdaAttention paper: bounds on speed, and figures that clash.
+"""Bounds on speed from FLOPs of the AdaAttention paper, and its figures that contradict each other.
 
-Counts are multiply-adds of a BERT layer of width D for each of n tokens: 4 D^2 for the projections,
-8 D^2 for the feed-forward part, D n for q k and as much for the weighted values.
+Counts are multiply-adds of a BERT layer of width D for each of n tokens. The projections take
+4 D^2, the feed-forward part 8 D^2, q k takes D n and the weighted values D n.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Numbers = dict[str, int | float | str]
 
 
 def scorer_params(width: int, heads: int, share: float) -> int:
-    """The numbers of a layer's scorer: two hidden layers of ``share`` of the width, biases too."""
+    """Parameters of a layer's scorer: two hidden layers of ``share`` of the width, biases too."""
     hidden = max(1, round(width * share))
     return (width + 1) * hidden + (hidden + 1) * hidden + (hidden + 1) * heads
 
@@ -27,8 +27,8 @@ def scorer_params(width: int, heads: int, share: float) -> int:
 def largest_speed_up(tokens: int, *, free: bool = False, scorer: bool = False) -> float:
     """The most that BERT-base can gain when half its heads compare at 0.3 of their width.
 
-    Overheads count nothing, the scorer only where ``scorer`` says so. ``free`` takes all products
-    of pairs away instead: what no attention at all would gain.
+    Overheads are not counted, the scorer only with ``scorer``. ``free`` removes all products of
+    pairs instead: the speed-up without any attention.
     """
     layer = 12 * WIDTH**2 + 2 * tokens * WIDTH
     saved = 2.0 * tokens * WIDTH
@@ -63,7 +63,7 @@ def scorers() -> list[Record]:
 
 
 def impossible() -> list[Record]:
-    """The printed figures that cannot be so, each with the number that arithmetic gives."""
+    """The printed figures that are impossible, each with the computed number."""
     computed = {**_numbers(), "average": _averages()}
     return [
         Record("impossible", float(numbers["value"]), "", "modelled", _filled(clash, numbers))
@@ -77,7 +77,7 @@ def _filled(clash: Mapping[str, str], numbers: Numbers) -> dict[str, Label]:
 
 
 def _numbers() -> dict[str, list[Numbers]]:
-    """What fills the words of each clash, ``value`` being the number that counts."""
+    """The numbers filled into each text on an impossible figure; ``value`` is the computed one."""
     smallest, *_, largest = (scorer_params(WIDTH, HEADS, share) for share in SCORER_SHARES.values())
     table_one = paper.figures("Table I", ADAPTIVE)
     numbers: dict[str, Numbers] = {
@@ -94,7 +94,7 @@ def _numbers() -> dict[str, list[Numbers]]:
 
 
 def _averages() -> list[Numbers]:
-    """The printed averages that are none."""
+    """The printed averages that differ from the mean of their rows."""
     wrong: list[Numbers] = []
     for arm in paper.rows("Table I"):
         row = paper.figures("Table I", arm)

@@ -51,11 +51,11 @@ _IMPORTANCE_TOKENS = 65_536
 class Arm:
     """One way to change the dense model's attention.
 
-    ``weight`` is that of the loss that rewards low scores (the paper's lambda); it rises to 0.05 at
-    the end as printed, and an arm that begins above that, or at 0, keeps its own. ``group`` is what
-    it is timed with; ``everywhere`` says that Tables I to III have a row of it, so that every task
-    runs it. A ``rotated`` arm turns queries and keys first, so that the first coordinates of a head
-    say most. ``rate`` multiplies the rate of what the mechanism brings.
+    ``weight`` is that of the loss that rewards low scores (the paper's lambda). It rises to 0.05 at
+    the end as printed; an arm that begins above that, or at 0, keeps its weight. Arms of one
+    ``group`` are timed together. ``everywhere`` marks the rows of Tables I to III, which every task
+    runs. A ``rotated`` arm rotates queries and keys first, so that the first coordinates of a head
+    matter most. ``rate`` multiplies the learning rate of the mechanism's parameters.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Arm:
     rate: float = 1.0
 
     def fits(self, answer: str) -> bool:
-        """Whether there is a form of it for such answers: tokens are dropped by classifiers."""
+        """Whether the arm exists for such answers: only classifiers can drop tokens."""
         return answer == "class" or self.kind not in ("skip", "slim")
 
     @property
@@ -96,7 +96,7 @@ ARMS = (
     _main("prune", "prune"),
     Arm("prune-gradual", "gradual", "rivals"),
     _adaptive("random", "rivals", scores="random"),
-    # one number must go as far by itself as the many weights of a scorer go together
+    # a single number must move as far as the many weights of a scorer together
     replace(_adaptive("global", "rivals", scores="global"), rate=10.0),
     _adaptive("uniform", "rivals", **_HALF),
     Arm("uniform-rotated", "swap", "rotation", "adaptive", _HALF, rotated=True),
@@ -116,18 +116,18 @@ ARMS = (
 TABLE_ONE = tuple(arm for arm in ARMS if arm.name in rows("Table I"))
 
 
-def chosen(wanted: tuple[str, ...]) -> tuple[Arm, ...]:
-    """The arms of these names, all without any; full always, since all are held against it."""
+def chosen(names: tuple[str, ...]) -> tuple[Arm, ...]:
+    """The arms of these names, all if none is given; always with full, the baseline."""
     known = {arm.name: arm for arm in ARMS}
-    for name in wanted:
+    for name in names:
         if name not in known:
             raise UsageError(f"unknown arm {name!r}{nearest(name, known)}")
-    return tuple(arm for arm in ARMS if not wanted or arm.name in (*wanted, FULL))
+    return tuple(arm for arm in ARMS if not names or arm.name in (*names, FULL))
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long and in what precision things are trained; counts and a rate of 0 take defaults."""
+    """The length and precision of training; counts and a rate of 0 take defaults."""
 
     dense_epochs: int = 0
     epochs: int = 0
@@ -140,7 +140,7 @@ class Length:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One task with its models: where they lie and how they are made."""
+    """One task with its models: their folders and how they are built."""
 
     name: str
     task: Task
@@ -151,11 +151,11 @@ class Work:
 
     @property
     def pretrained(self) -> bool:
-        """Whether the dense model begins as somebody else's weights."""
+        """Whether the dense model starts from pretrained weights."""
         return bool(self.model) and self.model not in names()
 
     def recipe(self, seed: int, *, dense: bool) -> Recipe:
-        """How the dense model is fine-tuned, or every arm trained on: one recipe for all."""
+        """The recipe of the dense model's fine-tuning, or of further training, the same for all."""
         length, usual = self.length, default_recipe(self.name, pretrained=self.pretrained).epochs
         if not self.pretrained:
             usual = max(3, usual) if dense else max(2, usual // 2)
@@ -170,18 +170,18 @@ class Work:
             seed=seed,
         )
 
-    def place(self, arm: str, seed: int) -> Path:
+    def model_dir(self, arm: str, seed: int) -> Path:
         """The folder of one trained model."""
         return self.folder / "models" / f"{self.name.replace('/', '-')}-{arm}-{seed}"
 
     def open(self, arm: str, seed: int) -> PreTrainedModel:
         """A trained model, in evaluation mode; raises ``UsageError`` before its training."""
-        place = self.place(arm, seed)
-        if not (place / "config.json").is_file():
+        folder = self.model_dir(arm, seed)
+        if not (folder / "config.json").is_file():
             raise UsageError(
-                f"{arm} of seed {seed} on {self.name} is not there: its cell failed or was left out"
+                f"{arm} of seed {seed} on {self.name} is missing: its cell failed or was left out"
             )
-        return open_model(str(place)).eval()
+        return open_model(str(folder)).eval()
 
     def build(self, seed: int) -> PreTrainedModel:
         """The dense model before training."""
@@ -196,12 +196,12 @@ class Work:
 def _answer_the_mean(model: PreTrainedModel, task: Task) -> None:
     """Let a new head begin at the mean of the answers, not at 0.
 
-    A few hundred steps at a fine-tuning rate would go into finding it, and arms be told apart by
-    how soon they do.
+    Otherwise a few hundred steps at a fine-tuning rate would go into reaching it, and arms would
+    differ by how soon they do.
     """
     heads = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m.out_features == 1]
     bias = heads[-1].bias if heads else None
-    if bias is None or bool(bias.detach().any()):  # one that is not 0 was trained
+    if bias is None or bool(bias.detach().any()):  # a bias that is not 0 was trained
         return
     with torch.no_grad():
         bias.fill_(float(task.train.labels.double().mean()))
@@ -210,70 +210,70 @@ def _answer_the_mean(model: PreTrainedModel, task: Task) -> None:
 def train_dense(work: Work, seed: int) -> TrainResult:
     """Fine-tune the dense model, from which every arm of this seed begins."""
     recipe = work.recipe(seed, dense=True)
-    return train(work.build(seed), work.task, recipe, output_dir=work.place(DENSE, seed))
+    return train(work.build(seed), work.task, recipe, output_dir=work.model_dir(DENSE, seed))
 
 
 def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, Any]]:
-    """Change the dense model's attention and train on; also tells what was changed."""
+    """Change the dense model's attention and train on; also gives what was changed."""
     recipe = replace(work.recipe(seed, dense=False), auxiliary=_auxiliary(work, arm, seed))
     recipe = replace(recipe, mechanism_rate_factor=arm.rate * recipe.mechanism_rate_factor)
     if arm.kind == "slim":
         return _train_ours(work, recipe, seed)
     dense = work.open(DENSE, seed)
-    place = work.place(arm.name, seed)
+    folder = work.model_dir(arm.name, seed)
     if arm.kind == "skip":
-        return _train_skipping(work, dense, recipe, seed, place)
-    told: dict[str, Any] = {}
+        return _train_skipping(work, dense, recipe, seed, folder)
+    changes: dict[str, Any] = {}
     if arm.kind == "gradual":
-        return _train_gradually(work, dense, recipe, seed, place)
+        return _train_gradually(work, dense, recipe, seed, folder)
     if arm.rotated:
         rotate(dense, inputs_for_moments(work, seed))
     if arm.kind == "swap":
-        told = options_of(arm, work.task.tokens, seed)
-        swap(dense, arm.mechanism, tokens=work.task.tokens, **told)
+        changes = options_of(arm, work.task.tokens, seed)
+        swap(dense, arm.mechanism, tokens=work.task.tokens, **changes)
     elif arm.kind == "prune":
         weighed = labelled_batches(work.task, importance_examples(work.task), seed)
         report = prune(dense, PRUNED, weighed)
-        told = {"removed_heads": report.removed, "heads": report.heads}
-    return train(dense, work.task, recipe, output_dir=place), told
+        changes = {"removed_heads": report.removed, "heads": report.heads}
+    return train(dense, work.task, recipe, output_dir=folder), changes
 
 
 def importance_examples(task: Task) -> int:
-    """How many inputs heads are weighed on: fewer where they are long, which say as much."""
+    """How many inputs the importance of heads is measured on: fewer where they are long."""
     return min(IMPORTANCE_EXAMPLES, max(1, _IMPORTANCE_TOKENS // task.tokens))
 
 
 def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
     """A mechanism's options, those that count tokens fitted to the length."""
-    found = {**fitted_options(arm.mechanism, tokens), **arm.options}
+    options = {**fitted_options(arm.mechanism, tokens), **arm.options}
     if "seed" in option_defaults(mechanism_class(arm.mechanism)):
-        found["seed"] = seed
-    return found
+        options["seed"] = seed
+    return options
 
 
 def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
-    """The printed schedule, held against the dense model's validation: for all arms alike.
+    """The printed schedule with the dense model's validation score as baseline, for all arms.
 
     The printed rule ends a training that falls below 95 % and keeps the last validation above, not
-    the best. Were the others to keep their best, the choice alone would be a point on SST-2.
+    the best. If the other arms kept their best, that choice alone would gain a point on SST-2.
     """
-    found = evaluate(work.open(DENSE, seed), work.task, "validation")
-    return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=found.score)
+    dense = evaluate(work.open(DENSE, seed), work.task, "validation")
+    return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=dense.score)
 
 
 def inputs_for_moments(work: Work, seed: int) -> list[dict[str, torch.Tensor]]:
-    """Training inputs to find the coordinates of heads by."""
-    found = labelled_batches(work.task, importance_examples(work.task), seed)
-    kept = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
-    return [{name: batch[name] for name in kept if name in batch} for batch in found]
+    """Training inputs that the rotation of heads is computed from."""
+    batches = labelled_batches(work.task, importance_examples(work.task), seed)
+    names = ("input_ids", "attention_mask", "token_type_ids", "pixel_values")
+    return [{name: batch[name] for name in names if name in batch} for batch in batches]
 
 
 def _train_gradually(
-    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, place: Path
+    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, folder: Path
 ) -> tuple[TrainResult, dict[str, Any]]:
-    """As many heads gone and as many epochs trained as by ``prune``, but a share after each epoch.
+    """Remove as many heads in as many epochs as ``prune``, but an equal share after each epoch.
 
-    The stages count as one training: its time is theirs together.
+    The stages count as one training, with the sum of their times.
     """
     stages = recipe.epochs
     report = prune_gradually(
@@ -283,16 +283,16 @@ def _train_gradually(
         recipe=replace(recipe, epochs=1),
         stages=stages,
         examples=importance_examples(work.task),
-        folder=place / "stages",
+        folder=folder / "stages",
     )
-    write_pretrained(dense, place)
+    write_pretrained(dense, folder)
     if work.task.tokenizer is not None:
-        write_pretrained(work.task.tokenizer, place)
-    told = {"removed_heads": report.removed, "heads": report.heads, "stages": report.to_dict()}
+        write_pretrained(work.task.tokenizer, folder)
+    changes = {"removed_heads": report.removed, "heads": report.heads, "stages": report.to_dict()}
     last = report.stages[-1].trained
     whole = sum(stage.trained.train_time_s for stage in report.stages)
     steps = sum(stage.trained.steps for stage in report.stages)
-    return replace(last, train_time_s=whole, steps=steps), told
+    return replace(last, train_time_s=whole, steps=steps), changes
 
 
 def skip_after(layers: int) -> int:
@@ -301,7 +301,7 @@ def skip_after(layers: int) -> int:
 
 
 def _train_skipping(
-    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, place: Path
+    work: Work, dense: PreTrainedModel, recipe: Recipe, seed: int, folder: Path
 ) -> tuple[TrainResult, dict[str, Any]]:
     """Half the tokens dropped by the attention they receive, distilled from the dense model."""
     model = adapt(dense, exits=())
@@ -311,30 +311,32 @@ def _train_skipping(
     draw = Draw((1.0,), (1.0,), (SKIP_KEPT,), after)
     loss = ElasticLoss(dense, FOLLOW, draw, seed)
     recipe = replace(recipe, distillation=FOLLOW)
-    result = train(model, work.task, recipe, output_dir=place, objective=loss)
+    result = train(model, work.task, recipe, output_dir=folder, objective=loss)
     return result, {"tokens_kept": SKIP_KEPT, "tokens_after": after}
 
 
 def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dict[str, Any]]:
-    """The adaptive form of ``slim``: distilled as long, its plan chosen on half of validation."""
-    place = work.place(OURS, seed)
-    dense = str(work.place(DENSE, seed))
+    """The adaptive form of ``slim``, distilled as long; half of validation chooses its plan."""
+    folder = work.model_dir(OURS, seed)
+    dense = str(work.model_dir(DENSE, seed))
     draw = Draw()
-    models = Models(dense, work.task, place, recipe, recipe, draw, seed)
+    models = Models(dense, work.task, folder, recipe, recipe, draw, seed)
     result = models.train_adaptive()
     model = models.adaptive()
     held, _ = halves(work.task.validation)
     variants = [Variant(width) for width in draw.widths]
-    points = [point for *_, found in survey(model, work.task, held, variants) for point in found]
+    points = [
+        point for *_, measured in survey(model, work.task, held, variants) for point in measured
+    ]
     whole = float(dense_flops(model, held).mean())
-    # the better of the two: it is held against the one that was trained on
+    # the better of the two, since full, its baseline, was trained on
     aim = FLOOR * max(_score_on(work, arm, seed, held) for arm in (DENSE, FULL))
     good = [point for point in best(points) if point.score >= aim]
-    point = good[0] if good else max(points, key=lambda each: each.score)
+    point = good[0] if good else max(points, key=lambda candidate: candidate.score)
     model.plan = point.plan
-    write_pretrained(model, place)
-    told = {"plan": point.plan.to_dict(), "cost_share": point.cost_share}
-    return result, {**told, "dense_flops": whole, "floor_held": bool(good)}
+    write_pretrained(model, folder)
+    changes = {"plan": point.plan.to_dict(), "cost_share": point.cost_share}
+    return result, {**changes, "dense_flops": whole, "floor_held": bool(good)}
 
 
 def _score_on(work: Work, arm: str, seed: int, examples: Any) -> float:

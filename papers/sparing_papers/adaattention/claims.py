@@ -1,4 +1,4 @@
-"""The paper's claims, and ours beside them."""
+"""The paper's claims, and the claims of this project."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from sparing_papers.adaattention.names import ADAPTIVE, AS_PRINTED, EVERY, INT8,
 from sparing_papers.adaattention.options import Options
 from sparing_papers.adaattention.published import MEAN_SPEED
 
-LEAST_CUT = 0.005  # of heads; below it the adaptive arm is dense attention with a scorer
+LEAST_CUT = 0.005  # share of heads; below it the adaptive arm is dense attention with a scorer
 TIMES = "\N{MULTIPLICATION SIGN}"
 LOSS = "score_difference"
 
 
 def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) -> list[GoalResult]:
-    """Each claim beside what was measured."""
+    """Evaluate each claim on what was measured."""
     return decide(claims_of(options, works), RecordTable(records))
 
 
 def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
-    """What is printed of the method, and what was declared of ours.
+    """The printed claims on the method, and the declared ones on slim.
 
-    One that speaks of several tasks waits for all of them, with every seed, unless it is missed
-    already. What an adaptive arm loses that cuts nothing is what dense attention loses, and decides
+    A claim on several tasks stays undecided until all of them have every seed, unless it is missed
+    already. An adaptive arm that cuts nothing is dense attention, so its difference decides
     nothing.
     """
     texts: dict[str, Label] = {"task": EVERY}
@@ -48,7 +48,7 @@ def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
     whole = partial(_whole, options, works)
     speed, at_512 = f"{MEAN_SPEED}{TIMES}", "at 512 tokens, BERT-base's shape"
     of_texts = f"printed: adaptive {speed} on the tasks' texts"
-    adds = f"printed: adds to INT8 {at_512}"  # the printed 2.3 is INT8's own
+    adds = f"printed: adds to INT8 {at_512}"  # the printed 2.3 comes from INT8 alone
     memory = {**printed, "tokens": 512}
     same = f"ours: {speed}, same engine"
     return [
@@ -70,7 +70,7 @@ def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
 
 
 def _claim(text: str, name: str, labels: dict[str, Label], bound: float, *guards: Guard) -> Claim:
-    """A claim on the newest record of a name; those that are printed are decided together."""
+    """A claim on the newest record of a name; the printed claims are decided together."""
     unit = "score" if name == LOSS else "ratio"
     measure, family = _measured(name, labels), text.partition(":")[0]
     at_most = name == "memory_ratio"
@@ -93,7 +93,7 @@ def _measured(name: str, labels: dict[str, Label]) -> Measure:
 
 
 def _whole(options: Options, works: Sequence[Work], name: str, labels: dict[str, Label]) -> Guard:
-    """A mean over tasks has every task that its arm is run on, with every seed."""
+    """Whether a mean over tasks has every task that its arm runs on, with every seed."""
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
         mean = records.find(name, **labels)
@@ -114,7 +114,7 @@ def _whole(options: Options, works: Sequence[Work], name: str, labels: dict[str,
 
 
 def _cuts(records: RecordTable, result: GoalResult) -> bool:
-    """The adaptive arm narrows heads at all, on each task, on average over its seeds."""
+    """Whether the adaptive arm narrows heads on each task, on average over its seeds."""
     shares: dict[Label, list[float]] = {}
     for record in records.all("cut_share", arm=ADAPTIVE):
         shares.setdefault(record.labels["task"], []).append(float(record.value or 0.0))

@@ -1,4 +1,4 @@
-"""What a run's records say of each question of the page: look-ups, means and comparisons."""
+"""Look-ups, means and comparisons of a run's records for the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparing_papers.adaattention.names import ADAPTIVE, CONTROLS, FULL, INT8, ME
 Config = Mapping[str, Any]
 Side = Literal["above", "below", ""]
 QUOTING = ("source", "reason", "row", "column", "printed")
-"""Labels of a printed figure that say where it is printed; the others are those of ours."""
+"""Labels of a printed figure that cite the paper; the others select the measured record."""
 
 
 def tasks_of(config: Config) -> list[str]:
@@ -45,7 +45,7 @@ def seeds_of(config: Config) -> int:
 def is_image(config: Config, records: RecordTable, task: str) -> bool:
     """Whether a task's inputs are images.
 
-    A run says so of its first task alone; of others their model does, or their examples.
+    The configuration has the kind of the first task; other tasks show it by model or examples.
     """
     if task in tasks_of(config)[:1]:
         return bool(config["task"].get("kind") == "image")
@@ -58,7 +58,7 @@ def is_image(config: Config, records: RecordTable, task: str) -> bool:
 
 
 def kind_of_inputs(config: Config, records: RecordTable) -> str:
-    """What the inputs are of the tasks that run every arm: texts, images or, of both, inputs."""
+    """The kind of inputs of the tasks that run every arm: texts, images, or inputs for both."""
     kinds = {is_image(config, records, task) for task in ablations_of(config)}
     return "inputs" if len(kinds) > 1 else "images" if True in kinds else "texts"
 
@@ -85,7 +85,7 @@ def speed(records: RecordTable, arm: str) -> Record | None:
 
 
 def speed_on(records: RecordTable, arm: str, task: str) -> Record | None:
-    """The speed on one task's inputs, against full, in the arm's own group."""
+    """The speed on one task's inputs, against full, from the arm's group."""
     return _first(own_group_first(records.all("speed_up", arm=arm, task=task, inputs="all")))
 
 
@@ -106,13 +106,13 @@ def difference(records: RecordTable, arm: str, task: str = MEAN) -> Record | Non
 
 
 def latency(records: RecordTable, tasks: Sequence[str], arm: str, of: str) -> Record | None:
-    """Milliseconds on the first of these tasks that has them, in the arm's own group."""
+    """Milliseconds on the first of these tasks that has them, from the arm's group."""
     by_task = (records.all("latency_ms", arm=arm, task=task, of=of) for task in tasks)
     return _first([record for timed in by_task for record in own_group_first(timed)])
 
 
 def own_group_first(records: Sequence[Record]) -> list[Record]:
-    """The mean over seeds first; arms that were timed again beside the INT8 forms come last."""
+    """Sorted: means over seeds first, timings beside the INT8 forms last."""
     order = {SEEDS: 0, INT8: 2}
     return sorted(records, key=lambda record: order.get(str(record.labels.get("group")), 1))
 
@@ -124,7 +124,7 @@ def _first(records: Sequence[Record]) -> Record | None:
 def speeds_by_length(
     records: RecordTable, tasks: Sequence[str], classes: Sequence[str]
 ) -> dict[tuple[str, Label], dict[Label, Record]]:
-    """By task and arm: the speed on inputs of each class of length."""
+    """The speed on inputs of each class of length, by task and arm."""
     speeds: dict[tuple[str, Label], dict[Label, Record]] = {}
     for task in tasks:
         for record in own_group_first(records.all("speed_up", task=task)):
@@ -135,7 +135,7 @@ def speeds_by_length(
 
 
 def flops_share(records: RecordTable, tasks: Sequence[str], arm: str) -> float | None:
-    """The executed arithmetic over full's, the mean over tasks."""
+    """The executed FLOPs over full's, the mean over tasks."""
     names = (arm, FULL)
     counted = [[records.value("flops", arm=name, task=task) for name in names] for task in tasks]
     ratios = [ours / full for ours, full in counted if ours is not None and full]
@@ -143,10 +143,10 @@ def flops_share(records: RecordTable, tasks: Sequence[str], arm: str) -> float |
 
 
 def training_ratio(records: RecordTable, tasks: Sequence[str], arm: str) -> Record | None:
-    """The time of training beside full's, of one of these tasks where there is one.
+    """The training time over full's, of one of these tasks if there is one.
 
-    Of the training that was done; in runs that did not time it, of one step. Never of both, since
-    they do not compare.
+    It is that of the whole training; in runs without it, that of one step. A run never mixes the
+    two, since they do not compare.
     """
     name = "train_time_ratio" if records.all("train_time_ratio") else "train_step_ratio"
     ratios = records.all(name, arm=arm)
@@ -154,7 +154,7 @@ def training_ratio(records: RecordTable, tasks: Sequence[str], arm: str) -> Reco
 
 
 def ours_beside(records: RecordTable, tasks: Sequence[str], printed: Record) -> Record | None:
-    """Our record beside a printed figure: the newest; of speeds that of the arm's own group."""
+    """The newest measured record for a printed figure; of speeds that of the arm's group."""
     labels = {name: value for name, value in printed.labels.items() if name not in QUOTING}
     ours = records.all(printed.name, **labels)
     if "task" not in labels:
@@ -165,14 +165,14 @@ def ours_beside(records: RecordTable, tasks: Sequence[str], printed: Record) -> 
 
 
 def side_of(record: Record, level: float) -> Side:
-    """On which side of a level the whole interval is; empty where it holds it or there is none."""
+    """The side of a level that the whole interval is on; empty if it contains the level."""
     if record.interval is None or record.interval[0] <= level <= record.interval[1]:
         return ""
     return "above" if record.interval[0] > level else "below"
 
 
 def control_differences(records: RecordTable) -> dict[str, Record]:
-    """The adaptive arm's score less each control's, paired, where that was computed."""
+    """The adaptive arm's paired difference to each control, where that was computed."""
     paired = (
         (arm, records.find("control_difference", arm=ADAPTIVE, to=arm, task=MEAN))
         for arm in CONTROLS
@@ -181,7 +181,7 @@ def control_differences(records: RecordTable) -> dict[str, Record]:
 
 
 def side_of_controls(records: RecordTable) -> Side:
-    """On which side of a control the adaptive arm is, its interval clear of the control's."""
+    """The side of any control that the adaptive arm is on, with disjoint intervals."""
     ours = difference(records, ADAPTIVE)
     for control in (difference(records, arm) for arm in CONTROLS):
         if ours is None or control is None or not ours.interval or not control.interval:
@@ -194,7 +194,7 @@ def side_of_controls(records: RecordTable) -> Side:
 
 
 def width_differences(records: RecordTable) -> dict[float, dict[str, list[Record]]]:
-    """By the share of each head that is kept, and by basis: the untrained differences to full."""
+    """The untrained differences to full, by the share of each head that is kept and by basis."""
     by_share: dict[float, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records.all("width_difference"):
         by_share[number(record, "kept_share")][str(record.labels.get("basis"))].append(record)
@@ -202,7 +202,7 @@ def width_differences(records: RecordTable) -> dict[float, dict[str, list[Record
 
 
 def mean_alone(records: Sequence[Record]) -> Record | None:
-    """The record where there is one; of several their mean, without an interval."""
+    """A single record as it is; of several their mean, without an interval."""
     if len(records) < 2:
         return _first(records)
     mean = fmean(float(record.value or 0.0) for record in records)
@@ -210,13 +210,13 @@ def mean_alone(records: Sequence[Record]) -> Record | None:
 
 
 def heads_scores(records: RecordTable, task: str) -> dict[float, float]:
-    """By the share of heads left: the score without training."""
+    """The score without training, by the share of heads left."""
     curve = records.all("heads_score", task=task)
     return {number(record, "heads_left"): float(record.value or 0.0) for record in curve}
 
 
 def stage_scores(records: RecordTable, task: str) -> dict[float, tuple[float, float]]:
-    """By the share of heads left: the score on removal and after training, of the first seed."""
+    """The first seed's scores on removal and after training, by the share of heads left."""
     record = records.empty("arm", arm="prune-gradual", task=task)
     try:
         report = parse_json(str(record.labels["told"])) if record else {"stages": {"stages": []}}
@@ -237,7 +237,7 @@ EPOCH_NAMES = ("epoch_score", "epoch_latency", "epoch_head_score")
 def epoch_means(
     records: RecordTable, task: str, arm: str
 ) -> dict[float, tuple[list[float | None], int]]:
-    """After each epoch: the means over seeds of ``EPOCH_NAMES``, and how many seeds got there."""
+    """The means over seeds of ``EPOCH_NAMES`` after each epoch, and the number of seeds."""
     values: dict[float, dict[str, list[float]]] = defaultdict(dict)
     for name in EPOCH_NAMES:
         for record in records.all(name, task=task, arm=arm):
@@ -261,15 +261,15 @@ def number(record: Record, label: str) -> float:
 def kept_parts(record: Record) -> tuple[list[tuple[str | float, bool]], int]:
     """The tokens or grey levels of an example, each with whether it is kept, and its columns.
 
-    A text has 0 columns. Raises ``DataError`` where the record holds no example.
+    A text has 0 columns. Raises ``DataError`` if the record has no example.
     """
     labels = record.labels
     try:
-        kept = map(bool, parse_json(str(labels["kept"])))
+        flags = map(bool, parse_json(str(labels["kept"])))
         image = "grey" in labels
         shown = parse_json(str(labels["grey" if image else "tokens"]))
         columns = int(parse_json(str(labels["columns"]))) if image else 0
         parts = [float(part) if image else str(part) for part in shown]
-        return list(zip(parts, kept, strict=True)), columns
+        return list(zip(parts, flags, strict=True)), columns
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"record {record.name!r} carries no example: {error}") from error

@@ -1,4 +1,4 @@
-"""Differences of scores between two trained arms, for other test examples and other trainings."""
+"""Score differences of two trained arms, with intervals over test examples and trainings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pairs = Sequence[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Gap:
-    """A mean difference, what its variance consists of, and what it was seen on."""
+    """A mean difference, the parts of its variance, and its numbers of examples and seeds."""
 
     value: float
     parts: tuple[Part, ...]
@@ -32,21 +32,21 @@ class Gap:
     seeds: int
 
     def record(self, name: str, labels: dict[str, Label], count: int) -> Record:
-        """With its 95 % interval."""
-        # where no answer differs, so few examples cannot tell that none ever will
+        """The difference with its 95 % interval, as a record."""
+        # if no answer differs, so few examples cannot show that none ever will
         reach = reach_of(self.parts, CONFIDENCE) or unseen(self.examples, CONFIDENCE)
         interval = (self.value - reach, self.value + reach)
         return Record(name, self.value, "score", "measured", labels, interval, count)
 
 
 def gap_of(work: Work, arm: str, to: str, seeds: Sequence[int]) -> Gap | None:
-    """How much better an arm does than another on a task, by the seeds that have both.
+    """The score difference of two arms on a task, over the seeds that have both.
 
-    None where no seed has. Seeds and examples are random effects that cross, as they are in
+    None without such a seed. Seeds and examples are crossed random effects, as in
     ``pool_differences``.
     """
-    found = [(kept_answers(work, arm, seed), kept_answers(work, to, seed)) for seed in seeds]
-    pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
+    answered = [(kept_answers(work, arm, seed), kept_answers(work, to, seed)) for seed in seeds]
+    pairs = [(ours, theirs) for ours, theirs in answered if ours is not None and theirs is not None]
     if not pairs:
         return None
     gaps = _gaps(work, pairs)
@@ -56,29 +56,29 @@ def gap_of(work: Work, arm: str, to: str, seeds: Sequence[int]) -> Gap | None:
 
 
 def mean_gap(gaps: Sequence[Gap]) -> Gap:
-    """The mean over tasks, each counting as much; trainings of two tasks have nothing in common."""
+    """The mean over tasks of equal weight; trainings of two tasks are independent."""
     parts = tuple(part.times(1 / len(gaps)) for gap in gaps for part in gap.parts)
     least, seeds = min(gap.examples for gap in gaps), min(gap.seeds for gap in gaps)
     return Gap(fmean(gap.value for gap in gaps), parts, least, seeds)
 
 
 def _gaps(work: Work, pairs: Pairs) -> Tensor | None:
-    """(seeds, examples): each example's own difference, where the metric is a mean of such."""
+    """(seeds, examples): the difference of each example; None if the metric is no mean of such."""
     if work.task.answer == "span":
-        place = work.task.metrics.index(work.task.metric)
-        return torch.stack([(ours - theirs)[:, place].double() for ours, theirs in pairs])
+        column = work.task.metrics.index(work.task.metric)
+        return torch.stack([(ours - theirs)[:, column].double() for ours, theirs in pairs])
     if work.task.metric != "accuracy":
         return None
     labels = work.task.test.labels
-    right = [[(each.argmax(-1) == labels).double() for each in pair] for pair in pairs]
+    right = [[(outputs.argmax(-1) == labels).double() for outputs in pair] for pair in pairs]
     return torch.stack([ours - theirs for ours, theirs in right])
 
 
 def _resampled(work: Work, pairs: Pairs) -> list[Part]:
-    """The same two parts for a metric of all answers together, by drawing examples again.
+    """The same two parts for a metric of all answers together, by bootstrap over examples.
 
-    All seeds meet the same draws. What examples make of one seed's difference and of the mean of
-    all tells what of it the seeds share.
+    All seeds use the same samples. The variance over samples of one seed's difference, beside that
+    of the mean over seeds, gives the part that the seeds share.
     """
     count, seeds = len(pairs[0][0]), len(pairs)
     generator = torch.Generator().manual_seed(0)
@@ -93,9 +93,9 @@ def _resampled(work: Work, pairs: Pairs) -> list[Part]:
     if seeds == 1:
         return [Part(of_mean, count - 1)]
     of_one = float(drawn.var(0, ddof=1).mean())
-    own = max(0.0, (of_one - of_mean) / (seeds - 1))
+    unshared = max(0.0, (of_one - of_mean) / (seeds - 1))
     seen = np.array([score_of(work, ours) - score_of(work, other) for ours, other in pairs])
     return [
         Part(float(seen.var(ddof=1)) / seeds, seeds - 1),
-        Part(max(0.0, of_mean - own), count - 1),
+        Part(max(0.0, of_mean - unshared), count - 1),
     ]

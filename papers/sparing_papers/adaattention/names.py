@@ -1,10 +1,10 @@
-"""The names of arms, of forms at BERT-base's shape and of means, and what a reader calls them."""
+"""The names of arms, of forms at BERT-base's shape and of means, and their titles on the page."""
 
 from __future__ import annotations
 
 DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
 CONTROLS = ("random", "global", "uniform")
-"""Scores that do not follow the input: what adapting must beat."""
+"""The controls: arms with scores that do not depend on the input."""
 SCORER_SHARES = {"scorer-d8": 0.125, "scorer-d2": 0.5, "scorer-d": 1.0}
 """The scorer's width over the model's; the adaptive arm's is a quarter."""
 INT8, FULL_INT8 = "int8", "full int8"
@@ -49,7 +49,7 @@ _SHOWN = {
 
 
 def name_of_arm(arm: object) -> str:
-    """An arm as a reader knows it; INT8 forms after the arm they come from."""
+    """The title of an arm; INT8 forms are named after their arm."""
     text = str(arm)
     if text.endswith(f" {INT8}"):
         return f"{name_of_arm(text.removesuffix(f' {INT8}'))}, INT8"

@@ -27,24 +27,24 @@ TRAINED = ("dense_epochs", "epochs", "batch_size", "learning_rate", "mechanism_r
 ACCURACY = "accuracy"
 NEEDS_ACCELERATOR = (
     "the paper's own setting (BERT-base, GLUE, all arms, 3 seeds, 4 epochs of up to 393,000 "
-    "texts) takes months on a processor and needs an accelerator"
+    "texts) takes months on a CPU and needs an accelerator"
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take."""
+    """The tasks, arms, training and timing of a run."""
 
     # Tasks and models
     tasks: Annotated[tuple[str, ...], distinct] = ()
-    """Empty: sst2 where there is a data folder, else digits, which needs none."""
+    """Empty: sst2 with a data folder, else digits, which needs none."""
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Each task's own options, and its ``test_examples``."""
+    """The options of each task, and its ``test_examples``."""
     model: str = ""
     image_model: str = ""
     """Pretrained encoders of texts and of images: a path or a hub name; empty: a small one."""
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    """Of the small one, whose weights are random."""
+    """Sizes of the small model, which starts from random weights."""
     examples: int = 0
     max_tokens: int = 0
     """Limits of tasks that take them; 0 for none."""
@@ -67,9 +67,9 @@ class Options:
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By task: the same and the factor below."""
     mechanism_rate_factor: float = 1.0
-    """What mechanisms bring learns at so many times the rate."""
+    """The learning rate of the mechanisms' parameters is the rate times this factor."""
     precision: Precision = "auto"
-    """Of training alone."""
+    """The precision of training alone."""
     attention_dropout: bool = True
     """Without it the fused kernel of the CPU serves training too."""
 
@@ -83,7 +83,7 @@ class Options:
     """The speed at BERT-base's shape: tokens, layers (0 leaves the part out), rounds."""
     thread_count: Count = 1
     needs: str = ""
-    """What a budget makes no sense without: an accelerator, or a pretrained model."""
+    """What a budget requires: an accelerator, or a pretrained model."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -97,7 +97,7 @@ class Options:
         chosen(self.arms)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:
-        """The arms of a task: all of those asked for, or those of the paper's main tables."""
+        """The arms of a task: all selected ones, or those of the paper's main tables."""
         arms = (arm for arm in chosen(self.arms) if arm.everywhere or self.ablated(work))
         return tuple(arm for arm in arms if arm.fits(work.task.answer))
 
@@ -112,7 +112,7 @@ BUDGETS = load_budgets("sparing_papers.adaattention", Options)
 def works_of(
     options: Options, folder: Path, data: Path | None
 ) -> tuple[list[Work], dict[str, dict[str, Any]]]:
-    """The tasks with their models, and the options each was loaded with."""
+    """The tasks with their models, and the options that each was loaded with."""
     if options.needs == "pretrained" and not options.model:
         raise UsageError(
             "this budget fine-tunes a pretrained encoder of texts: name one with --set "
@@ -128,54 +128,54 @@ def works_of(
             f"none of ablations ({', '.join(options.ablations)}) is a task of this run: name some "
             f"of {', '.join(names)}"
         )
-    works, told = [], {}
+    works, loaded = [], {}
     for name in names:
         model = options.image_model if _is_image(name) else options.model
         given = _given(options, name)
         most = options.test_examples
         if "test_examples" not in options_of(name):
             most = int(given.pop("test_examples", most))
-        task, told[name] = load_for(name, given, model, data)
+        task, loaded[name] = load_for(name, given, model, data)
         task = _limited(_judged_by_accuracy(task), most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
         sizes = {**usual, **options.sizes}
         works.append(Work(name, task, folder, model, sizes, _length(options, name)))
-    return works, told
+    return works, loaded
 
 
 def _judged_by_accuracy(task: Task) -> Task:
-    """By accuracy instead of F1, as Table I prints; F1 is told beside it.
+    """The task with accuracy instead of F1 as its main metric, as in Table I; F1 stays.
 
-    MRPC's F1 hardly tells a model from one that always says yes: that has 0.80.
+    On MRPC a model that always answers yes has an F1 of 0.80.
     """
     by_f1 = task.metric == "f1" and ACCURACY in task.metrics
     return replace(task, metric=ACCURACY) if by_f1 else task
 
 
 def _is_image(name: str) -> bool:
-    """Whether a task shows images, before it is loaded: a tokenizer belongs to texts alone."""
+    """Whether a task has images, before it is loaded: only texts take a tokenizer."""
     return "patch_size" in options_of(name)
 
 
 def _given(options: Options, name: str) -> dict[str, Any]:
-    """The options of a task: the study's limits where it takes them, then its own."""
+    """The options of a task: the study's limits if it takes them, then its specific ones."""
     known = options_of(name)
-    wanted = {"examples": options.examples, "max_tokens": options.max_tokens}
-    given = {key: value for key, value in wanted.items() if value and key in known}
+    limits = {"examples": options.examples, "max_tokens": options.max_tokens}
+    given = {key: value for key, value in limits.items() if value and key in known}
     return {**given, **options.task_options.get(name, {})}
 
 
 def _length(options: Options, name: str) -> Length:
-    own = {key: getattr(options, key) for key in TRAINED}
-    own |= options.trained.get(name, {})
+    settings = {key: getattr(options, key) for key in TRAINED}
+    settings |= options.trained.get(name, {})
     cpu = not torch.accelerator.is_available()
     precision: Any = resolve_precision(options.precision, cpu=cpu)
-    return Length(**own, precision=precision, attention_dropout=options.attention_dropout)
+    return Length(**settings, precision=precision, attention_dropout=options.attention_dropout)
 
 
 def _limited(task: Task, most: int) -> Task:
-    """The task with at most so many test examples, drawn at random; windows of texts stay whole."""
+    """The task with at most ``most`` random test examples; windows of texts stay whole."""
     if task.answer == "span":
         return task
     return limited(task, {"test": most}, drawn, "drawn at random")

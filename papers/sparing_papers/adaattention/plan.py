@@ -1,4 +1,4 @@
-"""What a run of the AdaAttention study would do, and about how long it takes, before it starts."""
+"""The plan of a run of the AdaAttention study, with an estimate of its time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparing_papers.adaattention.names import ADAPTIVE
 
 TYPICAL_FLOPS = 15e9
 BACKWARD = 3
-# A training step and a forward call over those of the dense model: (training, calling).
+# Cost of a training step and of a forward call over the dense model's: (training, calling).
 FACTORS = {
     "full": (1.0, 1.0),
     "swap": (1.3, 1.4),
@@ -36,7 +36,7 @@ BIGBIRD = (2.2, 2.0)
 
 
 def arm_seconds(work: Work, arm: Arm | None) -> float:
-    """About how long an arm's cell takes: its training, validations and test; None is the dense."""
+    """Estimated seconds of an arm's training, validations and test; None is the dense model."""
     train_factor, call_factor = FACTORS["full"] if arm is None else _factors(arm)
     recipe = work.recipe(0, dense=arm is None)
     tokens = {name: _tokens(work, part.lengths) for name, part in work.task.splits.items()}
@@ -48,13 +48,13 @@ def arm_seconds(work: Work, arm: Arm | None) -> float:
 
 
 def calls_seconds(work: Work, calls: float, tokens: float = 0) -> float:
-    """About how long so many passes of the dense model over so many tokens take (0: the test)."""
-    found = tokens or _tokens(work, work.task.test.lengths)
-    return calls * found * token_seconds(work) + 2.0
+    """Estimated seconds of passes of the dense model over so many tokens (0: the test split)."""
+    count = tokens or _tokens(work, work.task.test.lengths)
+    return calls * count * token_seconds(work) + 2.0
 
 
 def timed_seconds(work: Work, examples: int, rounds: int, arms: int) -> float:
-    """About how long it takes to time arms on inputs one by one; small calls are slow."""
+    """Estimated seconds to time arms on inputs one by one; small calls are slow."""
     lengths = work.task.test.lengths
     tokens = _tokens(work, lengths) * min(1.0, examples / max(1, len(lengths)))
     start = 0.003 * min(examples, len(lengths))
@@ -66,7 +66,7 @@ def _factors(arm: Arm) -> tuple[float, float]:
 
 
 def _tokens(work: Work, lengths: Sequence[int]) -> float:
-    """Tokens of a split; an image is as many as the model sees."""
+    """Tokens of a split; an image counts the tokens that the model reads."""
     if work.task.kind == "image":
         return float(len(lengths) * work.task.tokens)
     return float(sum(lengths))
@@ -78,30 +78,30 @@ def _gain(precision: Precision) -> float:
 
 
 def token_seconds(work: Work) -> float:
-    """A forward pass of the dense model over one token, on one core of a 2020s server."""
+    """Seconds of the dense model's forward pass over a token, on one core of a 2020s server."""
     layers, width = _shape(work)
     return 24.0 * layers * width**2 / TYPICAL_FLOPS
 
 
 def _shape(work: Work) -> tuple[int, int]:
-    """Layers and width, from a model's own configuration where it is pretrained."""
+    """Layers and width, from the configuration of a pretrained model."""
     sizes: Mapping[str, Any] = work.sizes
     if work.pretrained:
         file = expanded(work.model) / "config.json"
         if not file.is_file():
             return 12, 768  # a name on the hub, not looked up for an estimate
-        own = parse_json(read_plain(file), finite=False)
-        return int(own.get("num_hidden_layers", 12)), int(own.get("hidden_size", 768))
+        config = parse_json(read_plain(file), finite=False)
+        return int(config.get("num_hidden_layers", 12)), int(config.get("hidden_size", 768))
     return int(sizes.get("layers", 2)), int(sizes.get("width", 64))
 
 
 def make_plan(
     cells: Sequence[Cell], works: Sequence[Work], records: Sequence[Record], finished: set[str]
 ) -> Plan:
-    """The cells with minutes: by what a task's finished cells took, else by one step of its model.
+    """The cells with minutes, from a task's finished cells, else from one step of its model.
 
-    ``Cell.weight`` is a first guess in seconds; the ratio of what was measured to it scales the
-    guesses of the same task.
+    ``Cell.weight`` is a first guess in seconds. The measured time over it scales the guesses of the
+    same task.
     """
     guesses = {cell.key: cell.weight for cell in cells}
     took = {
@@ -111,9 +111,10 @@ def make_plan(
     }
     scales, measured = {}, []
     for work in works:
-        own = [key for key in took if key.startswith(f"{work.name}/train/")]
-        if own:
-            scales[work.name] = sum(took[key] for key in own) / sum(guesses[key] for key in own)
+        trained = [key for key in took if key.startswith(f"{work.name}/train/")]
+        if trained:
+            guessed = sum(guesses[key] for key in trained)
+            scales[work.name] = sum(took[key] for key in trained) / guessed
             measured.append(work.name)
         else:
             scales[work.name] = _step_ratio(work)
@@ -133,7 +134,7 @@ def _task_of(key: str, works: Sequence[Work]) -> str:
 
 
 def _step_ratio(work: Work) -> float:
-    """The processor's time in one training step over the guess for it: others may be busy too."""
+    """Processor time of one training step over the guess for it, as the machine may be busy."""
     model, train = work.build(0), work.task.train
     recipe = work.recipe(0, dense=True)
     middle = median(train.lengths)

@@ -1,4 +1,4 @@
-"""What the AdaAttention paper prints, read from ``published.toml``: quoted, never measured."""
+"""The printed figures of the AdaAttention paper, from ``published.toml``: quoted, not measured."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sparing.core.record import Label, Record
 _FILE = resources.files("sparing_papers.adaattention") / "published.toml"
 _PAPER: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 IMPOSSIBLE: list[dict[str, str]] = _PAPER["impossible"]
-"""The printed figures that cannot be so, in words; braces are filled in by ``arithmetic``."""
+"""Texts on the printed figures that are impossible; ``arithmetic`` fills in the braces."""
 
 
 def printed() -> list[Record]:
-    """All figures in the paper's order, each with the name and labels of ours beside it.
+    """All figures in the paper's order, each with the name and labels of the measured record.
 
-    Values are in our unit, which for latency and memory is the ratio to the paper's own full model;
-    the label ``printed`` is what is printed, ``reason`` why ours differs.
+    Values have the unit of that record, which for latency and memory is the ratio to the paper's
+    full model. The label ``printed`` is the printed text; ``reason`` says why the two differ.
     """
     return [
         _record(table, row, column, number)
@@ -50,7 +50,7 @@ def _record(table: Mapping[str, Any], row: str, column: Mapping[str, Any], numbe
 
 
 def figures(source: str, row: str) -> dict[str, float]:
-    """A row of a table as it is printed, by column."""
+    """A printed row of a table, by column."""
     return {
         column["name"]: float(value)
         for table in _PAPER["table"]

@@ -1,9 +1,9 @@
-"""AdaAttention, held against its own tables: what is printed, what is true, and what saves instead.
+"""AdaAttention: the paper's tables, the same measured here, and what is faster instead.
 
-``sparing study adaattention`` fine-tunes one dense model, changes its attention in every way that
-the paper compares, trains each on with the same recipe, and measures whole models on the task's own
-texts. Expected: the printed method is a few per cent slower than the dense model, not 1.76 times
-faster. Quick takes about a quarter of an hour on one core.
+``sparing study adaattention`` fine-tunes one dense model and changes its attention in every way
+that the paper compares. It trains each on with the same recipe, and measures whole models on the
+texts of the task. Expected: the printed method is a few per cent slower than the dense model, not
+1.76 times faster. Quick takes about a quarter of an hour on one core.
 
 Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models".
 """
@@ -46,20 +46,20 @@ from sparing_papers.adaattention.options import NEEDS_ACCELERATOR, Options, work
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
 from sparing_papers.adaattention.published import printed
 
-FEW_WORDS = 1000  # takes no time to look up, and memory that is not looked at
-IMAGE_TOKENS = 197  # those of ViT-B on 224 x 224 pixels: Table III
+FEW_WORDS = 1000  # words take no time to look up, and their memory is not measured here
+IMAGE_TOKENS = 197  # ViT-B on 224 x 224 pixels, as in Table III
 
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
     """The study with these options.
 
-    Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
+    Raises ``UsageError`` for unknown names and for a budget that this machine cannot run.
     """
     require_accelerator(options.needs, NEEDS_ACCELERATOR)
     works, loaded = works_of(options, folder, data)
     identity = plain({**asdict(options), "tasks": loaded})
-    identity["precision"] = works[0].length.precision  # as this machine takes it
-    del identity["needs"]  # of the machine, not of what is run
+    identity["precision"] = works[0].length.precision  # resolved on this machine
+    del identity["needs"]  # depends on the machine, not on what is run
     learned, models = [work.task for work in works], (options.model, options.image_model)
     config = base_config("adaattention", _named(identity, options), learned, models)
     inside = [work.name for work in works if options.ablated(work)]
@@ -81,20 +81,20 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
 
 def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
-    """The small facts, speeds while nothing has heated the machine, then task by task."""
-    found = [Cell("arithmetic", _arithmetic, weight=0.1)]
+    """Computed facts, speeds before anything heats the machine, then each task."""
+    cells = [Cell("arithmetic", _arithmetic, weight=0.1)]
     if options.shape_layers and options.lengths:
         encoder = shapes.Encoder(options.shape_layers, max(512, *options.lengths))
         rounds, threads = options.shape_rounds, options.thread_count
         small = replace(encoder, vocabulary=FEW_WORDS)
-        found += [shapes.speed_cell(small, n, rounds, threads) for n in options.lengths]
+        cells += [shapes.speed_cell(small, n, rounds, threads) for n in options.lengths]
         longest = max(options.lengths)
         for tokens in sorted({longest, *({IMAGE_TOKENS} & {*options.lengths})}):
             forms = (*shapes.FORMS, *shapes.INT8_FORMS)
-            found += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
+            cells += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
     for work in works:
-        found += _task_cells(options, work)
-    return [clocked(cell) for cell in found]
+        cells += _task_cells(options, work)
+    return [clocked(cell) for cell in cells]
 
 
 def _arithmetic() -> list[Record]:
@@ -102,18 +102,18 @@ def _arithmetic() -> list[Record]:
 
 
 def _task_cells(options: Options, work: Work) -> list[Cell]:
-    """Trainings, each seed in another order; times; what they show.
+    """Trainings, each seed in another order; then timings; then patterns and ablations.
 
-    The arms of Tables I to III are timed with every seed, since what is cut differs between them.
+    The arms of Tables I to III are timed with every seed, since what is cut differs by seed.
     """
     arms = options.arms_of(work)
     timing = Timing(options.timed_examples, options.rounds, options.thread_count)
-    found, first, names = [], options.seeds[0], [arm.name for arm in arms]
+    cells, first, names = [], options.seeds[0], [arm.name for arm in arms]
     for number, seed in enumerate(options.seeds):
-        full, rest = arms[:1], arms[1:]  # slim aims at what full scores
+        full, rest = arms[:1], arms[1:]  # slim needs the score of full
         turn = number % max(1, len(rest))  # no other arm is always first
-        found.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
-        found += [
+        cells.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
+        cells += [
             replace(arm_cell(work, arm, seed), weight=arm_seconds(work, arm))
             for arm in (*full, *rest[turn:], *rest[:turn])
         ]
@@ -123,40 +123,40 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
         main = any(arm.everywhere for arm in arms if arm.group == group)
         for seed in options.seeds if main else (first,):
             cell = timing_cell(work, group, members, seed, timing, steps=options.ablated(work))
-            found.append(replace(cell, weight=weight))
+            cells.append(replace(cell, weight=weight))
     rivals = [arm.name for arm in arms if arm.group == "rivals"]
     weight = timed_seconds(work, timing.examples, 7, len(rivals))
-    found.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
+    cells.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
     shown = [*_ablation_cells(options, work, names, timing)] if options.ablated(work) else []
     if ADAPTIVE in names:
         shown.append(patterns_cell(work, first))
     if "skip" in names:
         shown.append(kept_cell(work, first))
-    return [*found, *(replace(cell, weight=_seconds(work, cell)) for cell in shown)]
+    return [*cells, *(replace(cell, weight=_seconds(work, cell)) for cell in shown)]
 
 
 def _ablation_cells(
     options: Options, work: Work, names: Sequence[str], timing: Timing
 ) -> list[Cell]:
-    """What is looked at on the tasks that run every arm."""
+    """The further cells of the tasks that run every arm."""
     first = options.seeds[0]
     quantised = [name for name in QUANTISED if name in names]
-    found = [int8_cell(work, options.seeds, quantised, timing), certificate_cell(work, first)]
+    cells = [int8_cell(work, options.seeds, quantised, timing), certificate_cell(work, first)]
     if "uniform-rotated" in names:
-        found.append(rotation_cell(work, first))
+        cells.append(rotation_cell(work, first))
     if "prune" in names:
-        found.append(heads_cell(work, first))
-    return found
+        cells.append(heads_cell(work, first))
+    return cells
 
 
 def _seconds(work: Work, cell: Cell) -> float:
-    """About how long what is looked at takes, in passes over the test split."""
+    """Estimated seconds of a further cell, from its passes over the test split."""
     passes = {"int8": 12.0, "rotation": 11.0, "heads": 8.0, "patterns": 1.5}
     return calls_seconds(work, passes.get(cell.key.split("/")[-2], 0.5))
 
 
 def _named(identity: Any, options: Options) -> Any:
-    """Models by name alone: a path of this machine helps nobody elsewhere."""
+    """Models by name alone: a path of this machine is of no use elsewhere."""
     if isinstance(identity, dict):
         return {key: _named(value, options) for key, value in identity.items()}
     if identity and identity in (options.model, options.image_model):
@@ -166,7 +166,7 @@ def _named(identity: Any, options: Options) -> Any:
 
 
 def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, Any]:
-    """What a reader of the page wants to know beside the numbers."""
+    """Facts on tasks, models and recipes for the page."""
     first = works[0].task
     return {
         "name": name,
@@ -202,7 +202,7 @@ def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, 
 
 
 def _recipe(work: Work) -> dict[str, Any]:
-    """How a task's models are trained, in short."""
+    """The main settings of a task's training."""
     dense, arm = work.recipe(0, dense=True), work.recipe(0, dense=False)
     return {
         "model": Path(work.model).name if work.pretrained else default_model(work.task),
@@ -218,7 +218,7 @@ def _recipe(work: Work) -> dict[str, Any]:
 
 
 def _model(work: Work) -> dict[str, Any]:
-    """The model's name, and its sizes where it is ours."""
+    """The model's name, and its sizes if it starts from random weights."""
     if work.pretrained:
         return {"name": Path(work.model).name}
     return {"name": work.model or default_model(work.task), **plain(work.sizes)}

@@ -1,4 +1,4 @@
-"""What the trainings of the HuggingGreen study come to: pairs of arms with one seed each."""
+"""The analysis of the HuggingGreen study: arms compared in pairs of equal seed."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Reached = dict[str, dict[int, float | None]]
 
 
 def score_of(group: Group) -> str:
-    """What arms are compared by."""
+    """The score that arms are compared by."""
     return MAP if group.question == BOXES else "accuracy"
 
 
 def pairs(
     first: Mapping[int, float], second: Mapping[int, float]
 ) -> tuple[list[float], list[float]]:
-    """The values of the seeds that both have."""
+    """The values of the seeds that both arms have."""
     seeds = sorted(first.keys() & second.keys())
     return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
@@ -59,20 +59,20 @@ def ratio_record(group: Group, name: str, of: str, arm: str, to: str) -> Record 
     ours, baseline = pairs(group.values(of, arm), group.values(of, to))
     if not ours or min(*ours, *baseline) <= 0:
         return None
-    found = compare_pairs(ours, baseline)
+    comparison = compare_pairs(ours, baseline)
     labels: dict[str, Label] = {
         **group.labels,
         "arm": arm,
         "to": to,
-        "sign_flip_p": found.sign_flip_p,
-        "normal_p": found.normal_p,
-        "follow_up": found.follow_up,
-        "follow_up_p": found.follow_up_p,
-        "effect": found.effect,
-        "rank_effect": found.rank_effect,
-        "typical": found.typical_ratio,
+        "sign_flip_p": comparison.sign_flip_p,
+        "normal_p": comparison.normal_p,
+        "follow_up": comparison.follow_up,
+        "follow_up_p": comparison.follow_up_p,
+        "effect": comparison.effect,
+        "rank_effect": comparison.rank_effect,
+        "typical": comparison.typical_ratio,
     }
-    obtained, ratio = group.obtained_of(of, arm, to), found.ratio
+    obtained, ratio = group.obtained_of(of, arm, to), comparison.ratio
     return Record(name, ratio.value, "ratio", obtained, labels, ratio.interval, ratio.count)
 
 
@@ -82,42 +82,43 @@ def difference_record(group: Group, name: str, arm: str, to: str, margin: float)
     ours, baseline = pairs(group.values(score, arm), group.values(score, to))
     if not ours:
         return None
-    found = mean_difference(ours, baseline, resolution=1 / group.tested)
+    difference = mean_difference(ours, baseline, resolution=1 / group.tested)
     labels: dict[str, Label] = {**group.labels, "arm": arm, "to": to}
     labels["sign_flip_p"] = sign_flip_p_value(ours, baseline)
     if len(ours) > 1:
         labels["non_inferior_p"] = non_inferiority(ours, baseline, margin)
     obtained = group.obtained_of(score, arm, to)
-    return Record(name, found.value, "score", obtained, labels, found.interval, found.count)
+    ends, count = difference.interval, difference.count
+    return Record(name, difference.value, "score", obtained, labels, ends, count)
 
 
 def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float) -> list[Record]:
-    """Everything that follows from the trainings, group by group."""
-    found: list[Record] = []
+    """All comparisons of the trainings, group by group."""
+    derived: list[Record] = []
     for group in groups(records, tested):
         if group.question == STAGES:
-            found += _stages(group, margin)
+            derived += _stages(group, margin)
         elif DENSE in group.arms:
-            found += _against_dense(group, margin)
-            found += _targets(group, margin)
-            found += _plateau(group)
-    return found
+            derived += _against_dense(group, margin)
+            derived += _targets(group, margin)
+            derived += _plateau(group)
+    return derived
 
 
 def _against_dense(group: Group, margin: float) -> list[Record]:
-    """Every arm beside dense and its rivals; Holm's correction over the arms of the group."""
-    found: list[Record] = []
+    """Every arm beside dense and its baselines; Holm's correction over the arms of the group."""
+    derived: list[Record] = []
     for arm in group.arms:
         if arm != DENSE:
             ratios = [ratio_record(group, name, of, arm, DENSE) for name, of in RATIOS.items()]
             difference = difference_record(
                 group, f"{score_of(group)}_difference", arm, DENSE, margin
             )
-            found += [record for record in (*ratios, difference) if record]
-        found += _against_rivals(group, arm, margin)
-    _correct(r for r in found if r.name == "energy_ratio" and r.labels["arm"] != AGAIN)
-    _correct(r for r in found if r.name == DIFFERENCE and r.labels["rival"] == "random")
-    return found
+            derived += [record for record in (*ratios, difference) if record]
+        derived += _against_rivals(group, arm, margin)
+    _correct(r for r in derived if r.name == "energy_ratio" and r.labels["arm"] != AGAIN)
+    _correct(r for r in derived if r.name == DIFFERENCE and r.labels["rival"] == "random")
+    return derived
 
 
 def _correct(records: Iterable[Record]) -> None:
@@ -129,10 +130,10 @@ def _correct(records: Iterable[Record]) -> None:
 
 
 def rivals_of(group: Group, arm: str) -> dict[str, str]:
-    """What an arm is held against, by kind: random patches, and what the same cost buys.
+    """The baselines of an arm, by kind: random patches, and dense or convolutions at equal cost.
 
-    Arms with a schedule cost more than those that always select, whose rivals these are: they have
-    none. Gaussian keys with half the heads are held against softmax with as many.
+    Arms with a schedule have none, as they cost more than the arms that always select. Gaussian
+    keys with half the heads are compared with softmax with as many.
     """
     if arm == GAUSSIAN_HALF:
         return {"half the heads": SOFTMAX_HALF} if SOFTMAX_HALF in group.arms else {}
@@ -153,7 +154,7 @@ def rivals_of(group: Group, arm: str) -> dict[str, str]:
 
 
 def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
-    found = []
+    derived = []
     for kind, rival in rivals_of(group, arm).items():
         records = (
             difference_record(group, DIFFERENCE, arm, rival, margin),
@@ -163,50 +164,50 @@ def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
         for record in records:
             if record is not None:
                 record.labels["rival"] = kind
-                found.append(record)
-    return found
+                derived.append(record)
+    return derived
 
 
 def _flops(entry: Entry) -> float:
-    """The arithmetic of a training until a validation; 0 where it was not counted."""
+    """The FLOPs of a training until a validation; 0 if not counted."""
     return float(entry.get("flops") or 0.0)
 
 
 def _targets(group: Group, margin: float) -> list[Record]:
-    """What training takes until a validation first comes within the margin of dense's best."""
-    found = []
+    """The cost of training until a validation first comes within the margin of dense's best."""
+    derived = []
     costs: dict[str, Cost] = {"target_energy_ratio": group.joules, "target_flops_ratio": _flops}
     for name, cost in costs.items():
         reached = _reached(group, margin, cost)
         better = _better_dense(reached)
         if better is not None:
             arms = [arm for arm in group.arms if arm != better]
-            found += [_target(group, name, arm, better, reached) for arm in arms]
-    return found
+            derived += [_target(group, name, arm, better, reached) for arm in arms]
+    return derived
 
 
 def _reached(group: Group, margin: float, cost: Cost) -> Reached:
-    """By arm and seed what it took; None where the target was missed.
+    """The cost by arm and seed; None where the target was missed.
 
-    Seeds whose cost is not known throughout are left out.
+    Seeds with an unknown cost are left out.
     """
     dense = group.curves(DENSE)
     aims = {seed: max(entry["score"] for entry in curve) - margin for seed, curve in dense.items()}
-    found: Reached = {arm: {} for arm in group.arms}
-    for arm, by_seed in found.items():
+    reached: Reached = {arm: {} for arm in group.arms}
+    for arm, by_seed in reached.items():
         for seed, curve in group.curves(arm).items():
             costs = [cost(entry) for entry in curve]
-            known = [each for each in costs if each is not None]
+            known = [spent for spent in costs if spent is not None]
             if seed in aims and len(known) == len(costs):
                 scores = [entry["score"] for entry in curve]
                 by_seed[seed] = energy_to_target(scores, known, aims[seed])
-    return found
+    return reached
 
 
 def _better_dense(reached: Reached) -> str | None:
-    """Of the dense arms that reach the target with every seed, the one that takes least.
+    """The dense arm with the least cost, of those that reach the target with every seed.
 
-    Dense itself always does. All of the better arm's luck counts for it.
+    Dense itself always does. The choice favours the baseline, as it uses the same seeds.
     """
     means = {
         arm: sum(cost or 0.0 for cost in by_seed.values()) / len(by_seed)
@@ -233,9 +234,9 @@ def _target(group: Group, name: str, arm: str, better: str, reached: Reached) ->
 
 
 def _plateau(group: Group) -> list[Record]:
-    """What the dense arm's last quarter still gains on validation, over seeds.
+    """The dense arm's gain on validation in its last quarter, over seeds.
 
-    It is at its plateau where that is under half a point.
+    It is at its plateau if that is under half a point.
     """
     gains = []
     for curve in group.curves(DENSE).values():
@@ -244,20 +245,20 @@ def _plateau(group: Group) -> list[Record]:
         gains.append(best - sooner)
     if not gains:
         return []
-    found = mean_difference(gains, [0.0] * len(gains))
-    labels: dict[str, Label] = {**group.labels, "arm": DENSE, "at_plateau": found.value < PLATEAU}
-    name, ends = "last_quarter_gain", found.interval
+    gain = mean_difference(gains, [0.0] * len(gains))
+    labels: dict[str, Label] = {**group.labels, "arm": DENSE, "at_plateau": gain.value < PLATEAU}
+    name, ends = "last_quarter_gain", gain.interval
     obtained = group.obtained_of("curve", DENSE)
-    return [Record(name, found.value, "score", obtained, labels, ends, found.count)]
+    return [Record(name, gain.value, "score", obtained, labels, ends, gain.count)]
 
 
 def _stages(group: Group, margin: float) -> list[Record]:
     """Staged arms against training from scratch: as short, of equal energy, of equal steps."""
-    found: list[Record | None] = []
+    records: list[Record | None] = []
     for arm in STAGED:
         for rival in (SCRATCH, *(longer.name for longer in LONGER if longer.of == arm)):
-            found += [
+            records += [
                 difference_record(group, "stage_difference", arm, rival, margin),
                 ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, rival),
             ]
-    return [record for record in found if record]
+    return [record for record in records if record]

@@ -1,4 +1,4 @@
-"""The arms of the HuggingGreen study: what selects, what it is held against at equal cost."""
+"""The arms of the HuggingGreen study: selections of patches, and baselines of equal cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Kind = Literal["dense", "selection", "steps", "larger", "network", "halved", "at
 class Arm:
     """One model and how it is trained.
 
-    ``keep`` is the share of patches whose cost the arm is held at: its own where it selects.
+    ``keep`` is the share of patches that the arm selects, or that its cost is matched to.
     ``kept_heads`` of the dense model's heads are left (0: all). ``penalty`` is the weight of the
     loss that a mechanism reports.
     """
@@ -49,31 +49,31 @@ class Arm:
 
 def named_schedule(name: str, keep: float | int) -> PatchSchedule:
     """A schedule by its name; those of the share run between it and all patches."""
-    found = SCHEDULES[name]
-    if found.field != "keep":
-        return found
+    schedule = SCHEDULES[name]
+    if schedule.field != "keep":
+        return schedule
     share = float(keep)
     if name.endswith("-falling"):
-        return replace(found, end=share)
-    return replace(found, start=share)
+        return replace(schedule, end=share)
+    return replace(schedule, start=share)
 
 
 def selection_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
-    """Everything that selects patches; without ``whole`` the first way and share alone."""
+    """All arms that select patches; without ``whole`` the first way and share alone."""
     ways = options.ways if whole else options.ways[:1]
     keeps = options.keeps if whole else options.keeps[:1]
-    found = [
+    arms = [
         _selecting(options, task, score, way, keep)
         for keep in keeps
         for way in ways
         for score in options.scores
     ]
-    first = found[0]
+    first = arms[0]
     for name in options.schedules if whole else ():
         assert first.selection is not None
         schedule = named_schedule(name, first.keep)
-        found.append(replace(first, name=f"{first.name}, {name}", schedule=schedule))
-    return found
+        arms.append(replace(first, name=f"{first.name}, {name}", schedule=schedule))
+    return arms
 
 
 def _selecting(options: Options, task: Task, score: str, way: str, keep: float | int) -> Arm:
@@ -85,18 +85,18 @@ def _selecting(options: Options, task: Task, score: str, way: str, keep: float |
 
 
 def patch_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
-    """The arms of RQ2: dense twice, every selection, and the rivals at the cost of each share."""
+    """The arms of RQ2: dense twice, every selection, and the baselines at each share's cost."""
     selecting = selection_arms(options, task, whole=whole)
-    found = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
+    arms = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
     for keep in dict.fromkeys(arm.keep for arm in selecting):
-        found.append(Arm(steps_name(keep), "steps", keep))
+        arms.append(Arm(steps_name(keep), "steps", keep))
         if larger_patches(task):
-            found.append(Arm(larger_name(keep), "larger", keep))
+            arms.append(Arm(larger_name(keep), "larger", keep))
         if options.network_width:
-            found.append(Arm(network_name(keep), "network", keep))
+            arms.append(Arm(network_name(keep), "network", keep))
     if options.halved:
-        found.append(Arm(HALVED, "halved"))
-    return found
+        arms.append(Arm(HALVED, "halved"))
+    return arms
 
 
 def attention_arms(heads: int) -> list[Arm]:
@@ -106,7 +106,7 @@ def attention_arms(heads: int) -> list[Arm]:
     the Gaussian keys.
     """
     half = heads // 2
-    found = [
+    arms = [
         Arm(DENSE, "dense"),
         Arm(AGAIN, "dense"),
         Arm("probabilistic", "attention", mechanism="probabilistic"),
@@ -120,15 +120,15 @@ def attention_arms(heads: int) -> list[Arm]:
         ),
     ]
     if half:
-        found += [
+        arms += [
             Arm(SOFTMAX_HALF, "attention", kept_heads=half),
             Arm(GAUSSIAN_HALF, "attention", mechanism="gaussian_keys", kept_heads=half),
         ]
-    return found
+    return arms
 
 
 def larger_patches(task: Task) -> int:
-    """The next larger patch that tiles the task's images; 0 where only the whole image is left."""
+    """The next larger patch that tiles the task's images; 0 if only the whole image is left."""
     sizes = range(task.patch_size + 1, task.image_size)
     return next((size for size in sizes if task.image_size % size == 0), 0)
 
@@ -139,14 +139,14 @@ def with_patches(task: Task, size: int) -> Task:
 
 
 def equal_epochs(whole: float, once: float) -> int:
-    """The epochs of which each costs ``once`` that cost ``whole``; rounded up, for the rival.
+    """How many epochs of cost ``once`` cost ``whole``, rounded up in favour of the baseline.
 
-    What is equal but for rounding is equal.
+    A difference by rounding of floats adds no epoch.
     """
     return max(1, math.ceil(whole / once - 1e-9))
 
 
 def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:
-    """The order in which a seed's arms run: drawn anew for each, what rests on others last."""
+    """The order of a seed's arms: random for each seed, those that need others' results last."""
     order = in_turn(arms, f"{question}:{seed}")
     return sorted(order, key=lambda arm: arm.kind in ("network", "halved"))

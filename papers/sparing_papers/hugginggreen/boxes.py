@@ -1,4 +1,4 @@
-"""Where the object is: detection with patches chosen and not, as the paper names it."""
+"""Detection of an object, with all patches and with selected ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def box_cells(work: Work, pairs: int) -> list[Cell]:
     """Dense twice and every score, at the first way and share, seed by seed.
 
-    Raises ``UsageError`` for a task that knows no boxes.
+    Raises ``UsageError`` for a task without boxes.
     """
     if work.task.train.boxes is None:
         raise UsageError(f"{work.name} has no boxes; scenes has, and tiny-imagenet with boxes=true")
@@ -37,8 +37,8 @@ def _cell(work: Work, arm: Arm, seed: int) -> Cell:
         model = build_model("vit_detector", work.task, seed=seed, **work.sizes)
         if arm.selection is not None:
             select_patches(model, replace(arm.selection, seed=seed))
-        place, recipe = work.place(BOXES, arm.name, seed), work.recipe(seed)
-        return train_paid(work, model, work.task, recipe, place, objective=BoxLoss())
+        folder, recipe = work.training_dir(BOXES, arm.name, seed), work.recipe(seed)
+        return train_paid(work, model, work.task, recipe, folder, objective=BoxLoss())
 
     return metered_cell(work, BOXES, arm.name, seed, train, _scores)
 

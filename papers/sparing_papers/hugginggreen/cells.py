@@ -1,4 +1,4 @@
-"""The cells of the HuggingGreen study: one training each, its rivals' length fitted to its cost."""
+"""The cells of the HuggingGreen study: one training each; baselines train for equal cost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def metered_cell(
     train: Callable[[], Paid],
     scores: Scores = class_scores,
 ) -> Cell:
-    """Train once, and say what the model comes to, what it took, and what a prediction takes."""
+    """Train once; the records have the scores, the cost of training and that of a prediction."""
 
     def do() -> list[Record]:
         labels = work.labels(question, arm, seed)
@@ -72,17 +72,17 @@ def arm_cell(work: Work, question: str, arm: Arm, seed: int) -> Cell:
 
 
 def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
-    """How long an arm trains: the recipe's epochs, or as many as cost what a selection costs.
+    """The epochs of an arm: those of the recipe, or as many as cost what a selection costs.
 
-    Rivals of the same compute get what the selecting arm's whole arithmetic buys, rounded up; the
-    convolutional network, whose arithmetic runs at another speed, what its energy buys.
+    Baselines of the same compute get the selecting arm's FLOPs, rounded up to whole epochs. The
+    convolutional network runs its FLOPs at another speed, so it gets the selecting arm's energy.
     """
     recipe = work.recipe(seed)
     if arm.kind in ("steps", "larger"):
         aim = _selecting(work, arm.keep)
         whole = arithmetic_of(work.build(aim, seed), aim, work.task, recipe).total
-        own = work.task_of(arm)
-        once = arithmetic_of(work.build(arm, seed), arm, own, replace(recipe, epochs=1)).total
+        task = work.task_of(arm)
+        once = arithmetic_of(work.build(arm, seed), arm, task, replace(recipe, epochs=1)).total
         return equal_epochs(whole, once)
     if arm.kind == "network":
         return _network_epochs(work, question, arm, seed)
@@ -90,22 +90,22 @@ def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
 
 
 def _selecting(work: Work, keep: float | int) -> Arm:
-    """The arm whose cost a rival at a share has: the first score and way at that share."""
+    """The arm that a baseline's cost is matched to: the first score and way at that share."""
     arms = selection_arms(work.options, work.task, whole=True)
     return next(arm for arm in arms if arm.keep == keep)
 
 
 def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
-    """As many epochs as take the selecting arm's energy, by one epoch of a model thrown away.
+    """As many epochs as use the selecting arm's energy, by one epoch of a discarded model.
 
-    Written down, so that a training that was interrupted goes on with the same number.
+    Saved to a file, so that an interrupted training resumes with the same number.
     """
-    place = work.place(question, arm.name, seed)
-    written = place.with_name(f"{place.name}.json")
+    folder = work.training_dir(question, arm.name, seed)
+    written = folder.with_name(f"{folder.name}.json")
     if written.is_file():
         return int(parse_json(read_plain(written))["epochs"])
     aim = _selecting(work, arm.keep)
-    whole = joules_of(read_result(work.place(question, aim.name, seed)), work.options)
+    whole = joules_of(read_result(work.training_dir(question, aim.name, seed)), work.options)
     once = epoch_energy(work, arm, seed)
     epochs = equal_epochs(whole, once)
     write_atomically(written, json.dumps({"epochs": epochs, "epoch_j": once}) + "\n")
@@ -116,17 +116,17 @@ def epoch_energy(work: Work, arm: Arm, seed: int) -> float:
     """Joules of one epoch, of the components that are compared."""
     recipe = replace(work.recipe(seed), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
-        model, place = work.build(arm, seed), Path(folder)
-        paid = train_paid(work, model, work.task_of(arm), recipe, place)
+        model, output_dir = work.build(arm, seed), Path(folder)
+        paid = train_paid(work, model, work.task_of(arm), recipe, output_dir)
     return counted_j(paid.spent, work.options)
 
 
 def _tidy(work: Work, question: str, arm: str, seed: int) -> None:
-    """Drop what no later cell needs: hundreds of models would fill a disk.
+    """Delete models that no later cell needs: hundreds of them would fill a disk.
 
-    What stays is the first seed, all stages, and of RQ2 every seed's dense arm and what networks
-    are held against.
+    Kept are the first seed, all stages, and for RQ2 every seed's dense arm and the arms that
+    networks are matched to.
     """
     needed = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
     if seed and question != STAGES and not (question == PATCHES and arm in needed):
-        shutil.rmtree(work.place(question, arm, seed), ignore_errors=True)
+        shutil.rmtree(work.training_dir(question, arm, seed), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The claims of the HuggingGreen study, declared before its first training, and its facts."""
+"""The claims of the HuggingGreen study, declared before its first training, and page facts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def judge(
         claim
         for name, task in tasks.items()
         for claim in (*_patch_claims(options, name, task), *_other_claims(options, name))
-        if claim.labels["question"] in options.asked_of(name)
+        if claim.labels["question"] in options.questions_for(name)
     ]
     results = decide([claim.claim for claim in declared], table)
     return [
@@ -49,7 +49,7 @@ def judge(
 
 @dataclass(frozen=True)
 class Declared:
-    """A claim, and the record that decides it, by name and labels."""
+    """A claim, and the name and labels of the record that it is evaluated on."""
 
     claim: Claim
     record: str
@@ -68,8 +68,8 @@ def _claim(
 ) -> Declared:
     """A claim on the newest record of a name with these labels.
 
-    One that holds an arm against a dense model that has learned all it will (``plateau``) is not
-    met where the dense model has not; it can be missed there all the same.
+    With ``plateau`` the claim is met only if the dense model has stopped gaining; it can be missed
+    without that.
     """
     guards = (_at_plateau(labels),) if plateau else ()
     measure = recorded(record, **labels)
@@ -79,7 +79,7 @@ def _claim(
 
 
 def _at_plateau(labels: Labels) -> Guard:
-    """The dense arm beside a record had stopped gaining, unless the claim is missed."""
+    """Whether the dense arm beside a record had stopped gaining, or the claim is missed."""
     group = {key: labels[key] for key in ("question", "task", "depth")}
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
@@ -90,7 +90,7 @@ def _at_plateau(labels: Labels) -> Guard:
 
 
 def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
-    """Whether most of enough seeds never got where the goal is: then no cost is low enough."""
+    """Whether most of enough seeds never reached the target: then the claim is missed."""
     newest = records.matching(declared.record, declared.labels)[-1:]
     if not newest or "reached" not in newest[0].labels:
         return False
@@ -100,7 +100,7 @@ def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
 
 
 def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
-    """RQ2's, of the first arm that selects at the first depth."""
+    """The claims of RQ2, on the first arm that selects at the first depth."""
     first = selection_arms(options, task, whole=False)[0].name
     labels: Labels = {"task": name, "question": PATCHES, "depth": options.depths[0], "arm": first}
     points = _points(options)
@@ -122,18 +122,18 @@ def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
 
 
 def _other_claims(options: Options, name: str) -> list[Declared]:
-    """RQ1's and RQ3's."""
+    """The claims of RQ1 and RQ3."""
     depth = options.attention_depth or options.depths[0]
     half: Labels = {"task": name, "question": ATTENTION, "depth": depth, "arm": GAUSSIAN_HALF}
     half["to"] = DENSE
-    kept = f"{name}: {GAUSSIAN_HALF} lose at most {_points(options)}"
+    accurate = f"{name}: {GAUSSIAN_HALF} lose at most {_points(options)}"
     less = f"{name}: {GAUSSIAN_HALF} take less energy"
     longer = Longer(MASKED, "energy").name
     staged = f"{name}: masked training first beats {longer}"
     labels: Labels = {"task": name, "question": STAGES, "depth": options.depths[0], "arm": MASKED}
     labels["to"] = longer
     return [
-        _claim(kept, -options.margin, "score", "accuracy_difference", half, plateau=True),
+        _claim(accurate, -options.margin, "score", "accuracy_difference", half, plateau=True),
         _claim(less, 1.0, "ratio", "energy_ratio", half, at_most=True),
         _claim(staged, 0.0, "score", "stage_difference", labels),
     ]
@@ -144,7 +144,7 @@ def _points(options: Options) -> str:
 
 
 def described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[str, Any]:
-    """What a reader of the page wants to know beside the numbers."""
+    """Facts on tasks, models and recipes for the page."""
     first = next(iter(tasks.values()))
     return {
         "name": name,

@@ -1,4 +1,4 @@
-"""What a run's groups come to: whether choosing patches pays, and what is more than chance."""
+"""Results of a run's groups: whether selecting patches saves energy and beats chance."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def declared_groups(groups: Sequence[Group], arm: str) -> list[Group]:
 
 
 def gain_left(group: Group) -> Record | None:
-    """What the dense arm's last quarter still gained, where it was not at its plateau."""
+    """The gain of the dense arm's last quarter, if it was not at its plateau."""
     gain = group.records.find("last_quarter_gain")
     return None if gain is None or gain.labels.get("at_plateau") else gain
 
 
 def saving(group: Group, arm: str) -> Record | None:
-    """The arm's energy to the target, where it is clearly less and its accuracy is kept.
+    """The arm's energy to the target, if it is clearly less and the accuracy is not worse.
 
-    A dense model that would go on learning is no measure of either.
+    None if the dense model would still improve, as it is then no baseline for either.
     """
     ratio = group.records.find("target_energy_ratio", arm=arm)
-    kept = group.records.find("accuracy_difference", arm=arm, to=DENSE)
-    if gain_left(group) or ratio is None or ratio.interval is None or kept is None:
+    difference = group.records.find("accuracy_difference", arm=arm, to=DENSE)
+    if gain_left(group) or ratio is None or ratio.interval is None or difference is None:
         return None
     enough = (ratio.count or 0) >= FEWEST_FOR_A_CLAIM
-    clear = _is_small(kept.labels.get("non_inferior_p")) and ratio.interval[1] < 1
+    clear = _is_small(difference.labels.get("non_inferior_p")) and ratio.interval[1] < 1
     return ratio if enough and clear else None
 
 
@@ -48,7 +48,7 @@ def beats_random(group: Group, arm: str) -> bool:
 
 
 def choice_sides(groups: Sequence[Group]) -> list[int]:
-    """For each choice of patches whether it is better than random ones (1), worse (-1), or 0."""
+    """1, -1 or 0 for each selection: better than random patches, worse, or undecided."""
     patches = (group for group in groups if group.question == PATCHES)
     return [
         side(r) for group in patches for r in group.records.all("rival_difference", rival="random")
@@ -56,14 +56,14 @@ def choice_sides(groups: Sequence[Group]) -> list[int]:
 
 
 def side(difference: Record) -> int:
-    """1 or -1 where the difference is more than chance, else 0."""
+    """1 or -1 if the difference is significant, else 0."""
     if not _is_small(p_of(difference)) or not difference.value:
         return 0
     return 1 if difference.value > 0 else -1
 
 
 def p_of(difference: Record | None) -> object:
-    """The sign flip's p-value, with Holm's correction where there is one."""
+    """The sign flip's p-value, with Holm's correction if the record has one."""
     labels = {} if difference is None else difference.labels
     return labels.get("holm_p", labels.get("sign_flip_p"))
 

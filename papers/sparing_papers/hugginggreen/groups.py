@@ -31,38 +31,38 @@ class Group:
 
     @property
     def name(self) -> str:
-        """For titles."""
+        """The name for titles: task and depth."""
         return f"{self.task}, {self.depth} layers"
 
     @property
     def labels(self) -> dict[str, Label]:
-        """What every record of it has."""
+        """The labels that every record of the group has."""
         return {"question": self.question, "task": self.task, "depth": self.depth}
 
     @cached_property
     def kinds(self) -> tuple[Obtained, ...]:
-        """The ways in which the energy that is compared was obtained: sensed where any was."""
+        """How the compared energy was obtained: from sensors if there are any."""
         return compared(self.records.records)
 
     @property
     def obtained(self) -> Obtained:
-        """The least sure of them."""
+        """The least certain of ``kinds``."""
         return self.kinds[-1]
 
     def obtained_of(self, name: str, *arms: str) -> Obtained:
-        """How a quantity of some arms was obtained; of energies, the components compared."""
+        """How a quantity of some arms was obtained; for energies, of the compared components."""
         records = [r for arm in arms for r in self.records.all(name, arm=arm)]
         energy = name.endswith("energy_j")
         return least_sure(r for r in records if not energy or r.obtained in self.kinds)
 
     @cached_property
     def arms(self) -> list[str]:
-        """Every arm that was trained: dense, then selections, then what they are held against."""
+        """Every arm that was trained: dense, then selections, then their baselines."""
         return sorted(map(str, self.records.values_of("accuracy", "arm")), key=_order)
 
     @cached_property
     def pairs(self) -> int:
-        """Seeds of the arm with most."""
+        """The number of seeds of the arm with most."""
         return max((len(self.values("accuracy", arm)) for arm in self.arms), default=0)
 
     def values(self, name: str, arm: str) -> dict[int, float]:
@@ -87,7 +87,7 @@ class Group:
         return components(self.records.records)
 
     def joules(self, entry: Entry) -> float | None:
-        """A training's energy until a validation; None where a component that counts is missing."""
+        """A training's energy until a validation; None if a compared component is missing."""
         spent: Mapping[str, float] = entry["energy"]
         keys = [f"{component}_j" for component in self.components]
         return sum(spent[key] for key in keys) if all(key in spent for key in keys) else None
@@ -99,7 +99,7 @@ def _order(arm: str) -> tuple[bool, bool, int, str]:
 
 
 def content(record: Record) -> Any:
-    """What a record holds as JSON; raises ``DataError`` where that is damaged."""
+    """The JSON content of a record; raises ``DataError`` if it is damaged."""
     try:
         return parse_json(str(record.labels.get("told")))
     except ValueError as error:

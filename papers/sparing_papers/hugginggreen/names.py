@@ -1,4 +1,4 @@
-"""The questions of the HuggingGreen study and what its arms are called."""
+"""The names of the questions and arms of the HuggingGreen study."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STAGED = (MASKED, FROZEN, CONTRASTIVE)
 
 @dataclass(frozen=True)
 class Longer:
-    """Training from scratch for as long as a staged arm took, all its stages together."""
+    """Training from scratch at the total cost of a staged arm, in energy or steps."""
 
     of: str
     equal: str
 
     @property
     def name(self) -> str:
-        """What the arm is called."""
+        """The name of the arm."""
         return f"scratch, {self.equal} of {self.of}"
 
 
@@ -32,20 +32,20 @@ LONGER = tuple(Longer(of, equal) for of in STAGED for equal in ("energy", "steps
 
 
 def selected_name(score: str, way: str, keep: float | int) -> str:
-    """What an arm that selects is called."""
+    """The name of an arm that selects."""
     return f"{score} {way} {keep:g}"
 
 
 def steps_name(keep: float | int) -> str:
-    """The dense arm of fewer steps."""
+    """The name of the dense arm with fewer steps."""
     return f"fewer steps, as {keep:g}"
 
 
 def larger_name(keep: float | int) -> str:
-    """The dense arm of larger patches."""
+    """The name of the dense arm with larger patches."""
     return f"larger patches, as {keep:g}"
 
 
 def network_name(keep: float | int) -> str:
-    """The convolutional network."""
+    """The name of the convolutional network."""
     return f"convolutions, as {keep:g}"

@@ -23,7 +23,7 @@ from sparing.transfer.scheduling import PatchSchedule
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
-# Named ways to change what is selected while training; an arm's own share replaces one end.
+# Schedules of the selection during training, by name; the arm's share replaces one end.
 SCHEDULES: Mapping[str, PatchSchedule] = {
     "decay": PatchSchedule("decay", start=0.5),
     "compounding": PatchSchedule("compounding", start=0.5),
@@ -46,21 +46,21 @@ NEEDS_ACCELERATOR = (
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, and how long it may take."""
+    """The tasks, questions, models, trainings and measurements of a run."""
 
     # Tasks and questions
     tasks: Annotated[tuple[str, ...], distinct] = ()
-    """Empty: digits, and fashion-mnist where there is a data folder."""
+    """Empty: digits, and fashion-mnist with a data folder."""
     questions: Annotated[tuple[Question, ...], some, distinct] = QUESTIONS
     """``attention`` (RQ1), ``patches`` (RQ2), ``stages`` (RQ3), ``boxes`` (detection)."""
     questions_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By task, for tasks that are asked fewer questions."""
+    """By task, for tasks with fewer questions."""
     box_tasks: tuple[str, ...] = ("scenes",)
     """The tasks of detection."""
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Each task's own options."""
+    """The options of each task."""
     unlabelled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By task, a task (``name`` and options) whose images the stages without labels take."""
+    """By task, the task (name and options) with the images of the stages without labels."""
     validation_examples: int = 1000
     test_examples: int = 0
     """Limits of the splits; 0 takes all of the test split."""
@@ -75,7 +75,7 @@ class Options:
     attention_depth: int = 0
     """Of RQ1's models; 0 takes the width, the heads and the first depth."""
     network_width: int = 32
-    """Of the convolutional rival; 0 leaves it out."""
+    """Width of the convolutional baseline; 0 leaves it out."""
     halved: bool = True
     """Adds half the layers, distilled."""
 
@@ -86,15 +86,15 @@ class Options:
         "entropy",
         "random",
     )
-    """What patches are chosen by; the first depth runs all, the others the first."""
+    """Scores that choose patches; the first depth runs all, the others the first."""
     ways: Annotated[tuple[Way, ...], some, distinct] = ("top",)
     """Whether the best patches are kept, or patches are sampled."""
     keeps: Annotated[tuple[float | int, ...], some, distinct] = (0.7,)
     """Shares of patches below 1, or counts; 1 is the dense arm, which always runs."""
     schedules: Annotated[tuple[Schedule, ...], distinct] = ()
-    """Further arms of the first score."""
+    """Schedules of further arms with the first score."""
     schedule: Annotated[str, one_of(*SCHEDULES, "")] = ""
-    """Of every arm that selects."""
+    """The schedule of every arm that selects."""
 
     # Training
     pairs: Count = 10
@@ -109,26 +109,26 @@ class Options:
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By task: its epochs, learning rate and batch size."""
     stage_epochs: tuple[int, int] = (5, 3)
-    """Of masked and of contrastive training."""
+    """Epochs of masked and of contrastive training."""
     precision: Precision = "auto"
 
     # Measuring and deciding
     margin: Positive = 0.01
-    """The loss of accuracy that still counts as none."""
+    """The largest loss of accuracy that counts as none."""
     inference_seconds: float = 1.0
-    """How long inference is run for its energy."""
+    """Seconds of inference for the measurement of its energy."""
     intensity_g_per_kwh: float = 400.0
     """A stated carbon intensity."""
     watts_per_core: float = 5.0
-    """The constant of estimates where there is no energy counter."""
+    """The constant of energy estimates, for machines without an energy counter."""
     thread_count: Count = 1
     needs: Annotated[str, one_of(*NEEDS)] = ""
-    """What a budget makes no sense without."""
+    """What a budget requires."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for asked in self.questions_of.values():
-            for value in asked:
+        for questions in self.questions_of.values():
+            for value in questions:
                 require_choice("the study", "questions_of", value, QUESTIONS)
         if any(not 0 < keep < 1 if isinstance(keep, float) else keep < 2 for keep in self.keeps):
             raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
@@ -137,13 +137,13 @@ class Options:
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
 
-    def asked_of(self, task: str) -> tuple[str, ...]:
-        """The questions that a task is asked."""
-        asked = self.questions_of.get(task, self.questions)
-        return tuple(question for question in self.questions if question in asked)
+    def questions_for(self, task: str) -> tuple[str, ...]:
+        """The questions that run on a task."""
+        chosen = self.questions_of.get(task, self.questions)
+        return tuple(question for question in self.questions if question in chosen)
 
     def recipe(self, task: str, seed: int) -> Recipe:
-        """How a task's dense arm is trained; every arm has the same but for its epochs."""
+        """The recipe of a task's dense arm; other arms differ in their epochs alone."""
         given = dict(self.trained.get(task, {}))
         given["epochs"] = self.epochs or given.get("epochs")
         given["learning_rate"] = self.learning_rate or given.get("learning_rate")
@@ -155,7 +155,7 @@ BUDGETS = load_budgets("sparing_papers.hugginggreen", Options)
 
 
 def task_names(options: Options, data: Path | None) -> tuple[str, ...]:
-    """The tasks that are asked for, or those that can be had."""
+    """The selected tasks, or those available without a selection."""
     if options.tasks:
         return options.tasks
     return ("digits", "fashion-mnist") if given_folder(data) else ("digits",)
@@ -166,14 +166,14 @@ def load(
 ) -> tuple[Task, dict[str, Any]]:
     """A task of images, its held-out splits limited, and the options it was loaded with.
 
-    With ``boxes`` they are asked for where that is an option of the task.
+    ``boxes`` loads them if that is an option of the task.
 
-    Raises ``UsageError`` for a task of texts and for one whose patches cannot be chosen from.
+    Raises ``UsageError`` for a task of texts and for one with patches that cannot be selected.
     """
     given = dict(options.task_options.get(name, {}))
     if boxes and "boxes" in options_of(name):
         given["boxes"] = True
-    task, told = load_for(name, given, "", data)
+    task, loaded = load_for(name, given, "", data)
     task = _held(task, name)
     if task.kind != "image":
         raise UsageError(f"the study selects patches of images; {name} is a task of texts")
@@ -181,31 +181,31 @@ def load(
         raise UsageError(f"{name} has one class: there is nothing to learn")
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
     task = limited(task, sizes, drawn, "drawn at random")
-    return task, told
+    return task, loaded
 
 
 def unlabelled(options: Options, name: str, task: Task, data: Path | None) -> Task:
-    """The images that the stages without labels learn from, of the same size and patches.
+    """The images for the stages without labels.
 
-    Raises ``UsageError`` where they have others.
+    Raises ``UsageError`` if their size, patches or channels differ from the task's.
     """
     given = dict(options.unlabelled.get(name, {}))
     if not given:
         return task
     other = str(given.pop("task", name))
-    own = {"patch_size": task.patch_size} if other == name else {}
-    found, _ = load_for(other, {**own, **given}, "", data)
-    found = _held(found, other)
+    defaults = {"patch_size": task.patch_size} if other == name else {}
+    images, _ = load_for(other, {**defaults, **given}, "", data)
+    images = _held(images, other)
     for size in ("image_size", "patch_size", "channels"):
-        if getattr(found, size) != getattr(task, size):
+        if getattr(images, size) != getattr(task, size):
             raise UsageError(
-                f"unlabelled images of {other} have {size} {getattr(found, size)}, but {name} has "
+                f"unlabelled images of {other} have {size} {getattr(images, size)}, but {name} has "
                 f"{getattr(task, size)}"
             )
     most = options.validation_examples
-    if 0 < most < len(found.validation):
-        found = replace(found, validation=drawn(found.validation, most))
-    return found
+    if 0 < most < len(images.validation):
+        images = replace(images, validation=drawn(images.validation, most))
+    return images
 
 
 def _held(task: Task, name: str) -> Task:
@@ -218,7 +218,7 @@ def _held(task: Task, name: str) -> Task:
 def _in_memory(name: str, examples: Examples) -> Examples:
     """The images as one tensor: reading them in training would be measured as its energy.
 
-    Raises ``UsageError`` where they are too many for that.
+    Raises ``UsageError`` if they take too much memory.
     """
     if isinstance(examples.inputs, Tensor) or examples.input_name != "pixel_values":
         return examples

@@ -1,4 +1,4 @@
-"""What each score keeps of a task's own images, for the page."""
+"""The patches that each score keeps of some of a task's images, for the page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PLACES = 4  # decimals of a score
 
 
 def pictures_cell(work: Work) -> Cell:
-    """Some test images, of classes that differ, with the scores of their patches and what stays."""
+    """Test images of different classes, with the scores of their patches and those kept."""
 
     def do() -> list[Record]:
         arms = selection_arms(work.options, work.task, whole=False)
-        asked = [arm.selection for arm in arms if arm.selection is not None]
-        return [_picture(work.task, work.name, place, asked) for place in places(work.task)]
+        selections = [arm.selection for arm in arms if arm.selection is not None]
+        return [_picture(work.task, work.name, index, selections) for index in places(work.task)]
 
     return Cell(f"pictures/{work.name}", do, weight=1.0)
 
@@ -36,17 +36,17 @@ def places(task: Task) -> list[int]:
     return firsts[:: max(1, len(firsts) // SHOWN)][:SHOWN]
 
 
-def _picture(task: Task, name: str, place: int, asked: list[Selection]) -> Record:
-    pixels = task.test[place]["pixel_values"]
+def _picture(task: Task, name: str, index: int, selections: list[Selection]) -> Record:
+    pixels = task.test[index]["pixel_values"]
     raw = (pixels * task.pixel_deviation + task.pixel_mean).clamp(0, 1)
-    scored = {one.score: _scored(task, one, pixels) for one in asked}
-    told = {
+    scored = {one.score: _scored(task, one, pixels) for one in selections}
+    content = {
         "pixels": (raw * 255).round().int().permute(1, 2, 0).tolist(),
         "scored": scored,
         "side": task.image_size // task.patch_size,
     }
-    label = task.labels[int(task.test.labels[place])]
-    labels: dict[str, Label] = {"task": name, "label": label, "told": json.dumps(told)}
+    label = task.labels[int(task.test.labels[index])]
+    labels: dict[str, Label] = {"task": name, "label": label, "told": json.dumps(content)}
     return Record("picture", None, "", "measured", labels)
 
 

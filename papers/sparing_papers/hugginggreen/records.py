@@ -1,4 +1,4 @@
-"""What a training of the HuggingGreen study leaves: scores, energy by component, curves."""
+"""The records of a training of the HuggingGreen study: scores, energy by component, curves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Scores = Callable[[Any, Task], dict[str, float]]
 
 
 def class_scores(model: PreTrainedModel, task: Task) -> dict[str, float]:
-    """Top-1, which micro-F1 equals where each image has one class, and macro-F1."""
+    """Top-1, which equals micro-F1 with one class an image, and macro-F1."""
     answers = evaluate(model, task, "test")
     truth = task.test.labels.tolist()
     macro = f1_score(truth, answers.predictions, average="macro", zero_division=0)
@@ -46,7 +46,7 @@ def class_scores(model: PreTrainedModel, task: Task) -> dict[str, float]:
 def score_records(
     model: PreTrainedModel, task: Task, labels: Mapping[str, Label], scores: Scores
 ) -> list[Record]:
-    """Test scores; of a model that selects patches also with every patch."""
+    """Test scores; for a model that selects patches also with every patch."""
     by_name = scores(model, task)
     with selecting(model, at_inference=False) as selects:
         every = scores(model, task) if selects else {}
@@ -60,7 +60,7 @@ def inference_energy(
     """Joules of a thousand predictions, in batches of 64 test images, by component."""
     device = next(model.parameters()).device
     size = min(INFERENCE_BATCH, len(task.test))
-    batch = task.collate([task.test[place] for place in range(size)])
+    batch = task.collate([task.test[index] for index in range(size)])
     pixels = batch["pixel_values"].to(device)
     model.eval()
     with threads(options.thread_count), torch.inference_mode():
@@ -73,26 +73,26 @@ def inference_energy(
                 calls += 1
     per = calls * size / 1000
     return [
-        energy_record("inference_energy_j", each, each.energy_j / per, labels)
-        for each in meter.energy.components
+        energy_record("inference_energy_j", component, component.energy_j / per, labels)
+        for component in meter.energy.components
     ]
 
 
 def energy_record(
     name: str, component: Component, joules: float, labels: Mapping[str, Label]
 ) -> Record:
-    """A component's energy with how it was obtained; the interval is that of its constant."""
+    """A component's energy and how it was obtained; the interval is that of its constant."""
     interval = None
     if component.interval is not None and component.energy_j > 0:
         low, high = component.interval
         scale = joules / component.energy_j
         interval = (low * scale, high * scale)
-    own: dict[str, Label] = {**labels, "component": component.name, "method": component.method}
-    return Record(name, joules, "J", component.obtained, own, interval)
+    about = {**labels, "component": component.name, "method": component.method}
+    return Record(name, joules, "J", component.obtained, about, interval)
 
 
 def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
-    """Watts of counters while nothing runs; none where energy is estimated from busy seconds."""
+    """Watts of counters while nothing runs; empty if energy is estimated from busy seconds."""
     meter = EnergyMeter(watts_per_core=options.watts_per_core)
     if all(part.obtained == "estimated" for part in components_here(meter)):
         return []
@@ -100,17 +100,17 @@ def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
         time.sleep(IDLE_SECONDS)
     return [
         replace(
-            energy_record("idle_w", each, each.energy_j / meter.energy.window_s, labels),
+            energy_record("idle_w", component, component.energy_j / meter.energy.window_s, labels),
             unit="W",
             interval=None,
         )
-        for each in meter.energy.components
-        if each.obtained != "estimated"
+        for component in meter.energy.components
+        if component.obtained != "estimated"
     ]
 
 
 def training_records(paid: Paid, labels: Mapping[str, Label]) -> list[Record]:
-    """Energy by component, seconds, steps, what the meter noted, and the curve."""
+    """Energy by component, seconds, steps, notes of the meter, and the curve."""
     records = [
         *measured(labels, "s", train_time_s=paid.time_s),
         *measured(labels, "", steps=float(paid.steps)),
@@ -130,7 +130,7 @@ def training_records(paid: Paid, labels: Mapping[str, Label]) -> list[Record]:
 
 
 def _counted_records(counted: Arithmetic, labels: Mapping[str, Label]) -> list[Record]:
-    """What the training and one prediction compute, and how long it trained."""
+    """FLOPs of the training and of one prediction, and the epochs."""
     return [
         Record("train_flops", counted.total, "FLOP", "modelled", dict(labels)),
         Record("image_flops", float(counted.image), "FLOP", "modelled", dict(labels)),
@@ -140,7 +140,7 @@ def _counted_records(counted: Arithmetic, labels: Mapping[str, Label]) -> list[R
 
 
 def _curve(paid: Paid, labels: Mapping[str, Label]) -> Record:
-    """Validation scores by epoch, with joules and arithmetic until each, earlier stages first."""
+    """Validation scores by epoch, with joules and FLOPs until then, earlier stages included."""
     before: dict[str, float] = {}
     for earlier in paid.before:
         for name, joules in joules_in(earlier.curve[-1]).items():
@@ -156,5 +156,5 @@ def _curve(paid: Paid, labels: Mapping[str, Label]) -> Record:
         for number, entry in enumerate(result.curve)
     ]
     score = mean(float(entry["validation_score"]) for entry in result.curve)
-    own: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
-    return Record("curve", score, "score", "measured", own, count=len(curve))
+    of_curve: dict[str, Label] = {**labels, "metric": result.metric, "told": json.dumps(curve)}
+    return Record("curve", score, "score", "measured", of_curve, count=len(curve))

@@ -1,4 +1,4 @@
-"""RQ3: training in stages, and training from scratch for as long, in energy and in steps."""
+"""RQ3: training in stages, and training from scratch at equal energy and at equal steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MASKED_STAGE, CONTRASTIVE_STAGE = "masked stage", "contrastive stage"
 
 
 def arms_of(seed: int) -> list[str]:
-    """The arms in the order in which a seed runs them: what others rest on first."""
+    """The arms in the order in which a seed runs them: those that others need come first."""
     chance = random.Random(f"{STAGES}:{seed}")
     first, then = [SCRATCH, *STAGED], [longer.name for longer in LONGER]
     chance.shuffle(first)
@@ -42,7 +42,7 @@ def arms_of(seed: int) -> list[str]:
 
 
 def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
-    """One arm with all its stages; a stage that two arms share is trained once and paid by both."""
+    """One arm with all its stages. Two arms train a shared stage once; it counts in both costs."""
     return metered_cell(work, STAGES, name, seed, lambda: _train(work, images, name, seed))
 
 
@@ -57,40 +57,40 @@ def _train(work: Work, images: Task, name: str, seed: int) -> Paid:
             renew_layers(model, work.depth - half, seed=seed)
             freeze_layers(model, half)
     elif name != SCRATCH:
-        longer = next(each for each in LONGER if each.name == name)
+        longer = next(candidate for candidate in LONGER if candidate.name == name)
         recipe = replace(recipe, epochs=_epochs(work, longer, seed))
-    place = work.place(STAGES, name, seed)
-    return train_paid(work, model, work.task, recipe, place, before=tuple(stages))
+    folder = work.training_dir(STAGES, name, seed)
+    return train_paid(work, model, work.task, recipe, folder, before=tuple(stages))
 
 
 def _before(
     work: Work, images: Task, model: PreTrainedModel, name: str, seed: int
 ) -> list[TrainResult]:
-    """The stages without labels; the model has what they leave."""
+    """Train the stages without labels; the model takes over their weights."""
     masked_epochs, contrastive_epochs = work.options.stage_epochs
     recipe = replace(work.recipe(seed), epochs=masked_epochs)
     rebuilding = masked_form(model, seed=seed)
-    place = work.place(STAGES, MASKED_STAGE, seed)
+    folder = work.training_dir(STAGES, MASKED_STAGE, seed)
     objective = MaskedPatches(Masking(seed=seed))
-    first = train_paid(work, rebuilding, images, recipe, place, objective=objective)
+    first = train_paid(work, rebuilding, images, recipe, folder, objective=objective)
     results = [first.last.result]
     carry_encoder(rebuilding, model)
     if name == CONTRASTIVE:
         recipe = replace(recipe, epochs=contrastive_epochs)
-        place = work.place(STAGES, CONTRASTIVE_STAGE, seed)
+        folder = work.training_dir(STAGES, CONTRASTIVE_STAGE, seed)
         views = HardNegatives("views")
-        then = train_paid(work, model, images, recipe, place, objective=views)
+        then = train_paid(work, model, images, recipe, folder, objective=views)
         results.append(then.last.result)
     return results
 
 
 def _epochs(work: Work, longer: Longer, seed: int) -> int:
-    """Epochs from scratch that take the energy, or the steps, of a staged arm; rounded up."""
-    scratch = read_result(work.place(STAGES, SCRATCH, seed))
+    """Epochs from scratch at the energy, or the steps, of a staged arm; rounded up."""
+    scratch = read_result(work.training_dir(STAGES, SCRATCH, seed))
     names = [MASKED_STAGE, longer.of]
     if longer.of == CONTRASTIVE:
         names.insert(1, CONTRASTIVE_STAGE)
-    parts = [read_result(work.place(STAGES, name, seed)) for name in names]
+    parts = [read_result(work.training_dir(STAGES, name, seed)) for name in names]
     epochs = work.recipe(seed).epochs
 
     def size(result: TrainResult) -> float:

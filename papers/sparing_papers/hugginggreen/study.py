@@ -1,10 +1,10 @@
-"""HuggingGreen, performed: does choosing patches, attention or stages save energy in training?
+"""HuggingGreen: does choosing patches, attention or stages save energy in training?
 
 ``sparing study hugginggreen`` trains small vision transformers in pairs of equal seed and order of
-data: patches chosen by contrast, variance or entropy against random ones, against the same cost
-spent on a dense model, and against convolutions; probabilistic attention and Gaussian keys; masked
-and contrastive training before fine-tuning. Quick takes about 20 minutes of one core; it shows
-that all of it runs, and decides nothing.
+data. It compares patches chosen by contrast, variance or entropy with random patches, a dense model
+and convolutions at equal cost. It also trains probabilistic attention and Gaussian keys, and masked
+and contrastive stages before fine-tuning. Quick takes about 20 minutes of one core; it has too few
+pairs to decide a claim.
 
 Source: Limone et al., HuggingGreen (2023), which ends before the experiment.
 """
@@ -41,14 +41,14 @@ from sparing_papers.hugginggreen.pictures import pictures_cell
 from sparing_papers.hugginggreen.stages import arms_of, stage_cell
 from sparing_papers.hugginggreen.train import FORWARD_AND_BACK, Work
 
-TYPICAL_FLOPS = 26e9  # of training on one core, on models as small as these, judging included
+TYPICAL_FLOPS = 26e9  # of training on one core, for models of this size, evaluation included
 BESIDE_S = 1.0  # to build, save and time a model
 
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
     """The study with these options.
 
-    Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
+    Raises ``UsageError`` for unknown names and for a budget that this machine cannot run.
     """
     require_accelerator(options.needs, NEEDS_ACCELERATOR)
     tasks, boxed, loaded = _tasks(options, data)
@@ -71,15 +71,15 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 def _tasks(
     options: Options, data: Path | None
 ) -> tuple[dict[str, Task], dict[str, Task], dict[str, dict[str, Any]]]:
-    """The tasks, those with boxes, and the options each was loaded with."""
+    """The tasks, those with boxes, and the options that each was loaded with."""
     tasks: dict[str, Task] = {}
     boxed: dict[str, Task] = {}
-    told: dict[str, dict[str, Any]] = {}
+    loaded: dict[str, dict[str, Any]] = {}
     for name in task_names(options, data):
-        tasks[name], told[name] = load(options, name, data)
+        tasks[name], loaded[name] = load(options, name, data)
     for name in options.box_tasks if BOXES in options.questions else ():
-        boxed[name], told[f"{name}, boxes"] = load(options, name, data, boxes=True)
-    return tasks, boxed, told
+        boxed[name], loaded[f"{name}, boxes"] = load(options, name, data, boxes=True)
+    return tasks, boxed, loaded
 
 
 def _cells(
@@ -89,31 +89,31 @@ def _cells(
     folder: Path,
     data: Path | None,
 ) -> list[Cell]:
-    """Seed by seed, each seed's arms in another order, so that pairs lie close together."""
-    found: list[Cell] = []
+    """Cells seed by seed, each seed's arms in another order, so that pairs run close in time."""
+    cells: list[Cell] = []
     sizes = options.width, options.heads, options.depths[0]
     for name, task in tasks.items():
-        work, asked = Work(name, task, folder, options, *sizes), options.asked_of(name)
-        if PATCHES in asked:
-            found.append(pictures_cell(work))
+        work, questions = Work(name, task, folder, options, *sizes), options.questions_for(name)
+        if PATCHES in questions:
+            cells.append(pictures_cell(work))
             for depth in options.depths:
                 arms = patch_arms(options, task, whole=depth == work.depth)
-                found += _in_turns(replace(work, depth=depth), PATCHES, arms, options.pairs)
-        if ATTENTION in asked:
+                cells += _in_turns(replace(work, depth=depth), PATCHES, arms, options.pairs)
+        if ATTENTION in questions:
             larger = _attention_work(work)
             arms = attention_arms(larger.heads)
-            found += _in_turns(larger, ATTENTION, arms, options.attention_pairs)
-        if STAGES in asked:
+            cells += _in_turns(larger, ATTENTION, arms, options.attention_pairs)
+        if STAGES in questions:
             images = unlabelled(options, name, task, data)
-            found += [
+            cells += [
                 _weighed(stage_cell(work, images, arm, seed), work, 2.0)
                 for seed in range(options.stage_pairs)
                 for arm in arms_of(seed)
             ]
     for name, task in boxed.items():
         work = Work(name, task, folder, options, *sizes)
-        found += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
-    return [clocked(cell) for cell in found]
+        cells += [_weighed(cell, work, 1.0) for cell in box_cells(work, options.box_pairs)]
+    return [clocked(cell) for cell in cells]
 
 
 def _attention_work(work: Work) -> Work:
@@ -136,7 +136,7 @@ def _in_turns(work: Work, question: str, arms: Sequence[Arm], pairs: int) -> lis
 
 
 def _weighed(cell: Cell, work: Work, factor: float) -> Cell:
-    """The cell with its seconds as a weight, by the arithmetic of the dense arm."""
+    """The cell with its seconds as a weight, by the FLOPs of the dense arm."""
     images = len(work.task.train) * work.recipe(0).epochs
     per_image = 16.0 * work.depth * work.width**2 * work.task.tokens
     seconds = FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS

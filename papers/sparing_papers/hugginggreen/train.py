@@ -1,4 +1,4 @@
-"""One arm of the HuggingGreen study: built, trained under the meter, and judged."""
+"""One arm of the HuggingGreen study: built, trained and metered."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from sparing_papers.hugginggreen.options import Options
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FORWARD_AND_BACK = 3  # a step's arithmetic over a forward pass: the usual count
+FORWARD_AND_BACK = 3  # FLOPs of a step over a forward pass: the usual count
 WARM_UP_STEPS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One task at one shape of model: what its cells share."""
+    """One task at one shape of model, shared by its cells."""
 
     name: str
     task: Task
@@ -60,10 +60,10 @@ class Work:
     depth: int
 
     def recipe(self, seed: int) -> Recipe:
-        """How the dense arm is trained."""
+        """The recipe of the dense arm."""
         return self.options.recipe(self.name, seed)
 
-    def place(self, question: str, arm: str, seed: int) -> Path:
+    def training_dir(self, question: str, arm: str, seed: int) -> Path:
         """The folder of one training."""
         named = "".join(c if c.isalnum() or c in "-." else "-" for c in arm)
         task = self.name.replace("/", "-")
@@ -75,18 +75,18 @@ class Work:
         return {"layers": self.depth, "width": self.width, "heads": self.heads}
 
     def labels(self, question: str, arm: str, seed: int) -> Labels:
-        """What every record of one training says of it."""
+        """The labels of every record of one training."""
         labels: Labels = {"question": question, "task": self.name, "depth": self.depth}
         return {**labels, "arm": arm, "seed": seed}
 
     def task_of(self, arm: Arm) -> Task:
-        """The task as an arm sees it: larger patches of the same images, for one."""
+        """The task of an arm: some arms cut the same images into larger patches."""
         if arm.kind != "larger":
             return self.task
         return with_patches(self.task, larger_patches(self.task))
 
     def build(self, arm: Arm, seed: int) -> PreTrainedModel:
-        """An arm's model before training; arms of one seed share all weights that they can."""
+        """An arm's model before training; arms of one seed share weights of equal shape."""
         if arm.kind == "network":
             width = self.options.network_width
             return build_model("regnet", self.task, seed=seed, width=width)
@@ -103,11 +103,11 @@ class Work:
         return model
 
 
-def image_flops(model: PreTrainedModel, task: Task, kept: int | None = None) -> int:
-    """The arithmetic of one image's forward pass; with so many patches where the model selects."""
+def image_flops(model: PreTrainedModel, task: Task, kept_patches: int | None = None) -> int:
+    """FLOPs of one image's forward pass; with ``kept_patches`` if the model selects."""
     device = next(model.parameters()).device
     batch = {"pixel_values": task.train[0]["pixel_values"][None].to(device)}
-    changes = {} if kept is None else {"keep": kept, "at_inference": True}
+    changes = {} if kept_patches is None else {"keep": kept_patches, "at_inference": True}
     training = model.training
     try:
         with selecting(model, **changes), torch.inference_mode():
@@ -118,7 +118,7 @@ def image_flops(model: PreTrainedModel, task: Task, kept: int | None = None) -> 
 
 @contextmanager
 def selecting(model: PreTrainedModel, **changes: Any) -> Iterator[bool]:
-    """Change how a model selects patches for a while; gives whether it selects at all."""
+    """Change how a model selects patches in this context; yields whether it selects at all."""
     selector = selector_of(model)
     if selector is None:
         yield False
@@ -132,7 +132,7 @@ def selecting(model: PreTrainedModel, **changes: Any) -> Iterator[bool]:
 
 
 def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | None:
-    """What replaces the loss of labels: the schedule of an arm that has one."""
+    """The objective of an arm with a schedule; None for the plain loss."""
     if arm.selection is None or arm.schedule is None:
         return None
     return ScheduledPatches(LabelLoss(), arm.selection, arm.schedule, recipe, len(task.train))
@@ -140,9 +140,9 @@ def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | Non
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a training computes until the end of each epoch; the tokens of a mean image in it.
+    """FLOPs of a training until the end of each epoch, and the mean tokens of an image in it.
 
-    ``image`` is what a prediction computes.
+    ``image`` is the FLOPs of a prediction.
     """
 
     by_epoch: tuple[float, ...]
@@ -151,12 +151,12 @@ class Arithmetic:
 
     @property
     def total(self) -> float:
-        """Of the whole training."""
+        """FLOPs of the whole training."""
         return self.by_epoch[-1]
 
 
 def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) -> Arithmetic:
-    """The arithmetic of a training, three forward passes a step; of a schedule step by step."""
+    """FLOPs of a training, three forward passes a step; with a schedule step by step."""
     images, patches = len(task.train), task.tokens - 1
     keep = None if arm.selection is None else keep_count(patches, arm.selection.keep)
     image = image_flops(model, task, keep)
@@ -167,10 +167,10 @@ def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) 
         by_epoch = tuple(once * number for number in range(1, recipe.epochs + 1))
         return Arithmetic(by_epoch, 0.0 if arm.kind == "network" else tokens, image)
     cost, by_kept, ends = 0.0, dict[int, int](), list[float]()
-    for step, (count, kept) in enumerate(scheduled.patch_counts(patches), 1):
-        if kept not in by_kept:
-            by_kept[kept] = image_flops(model, task, kept)
-        cost += FORWARD_AND_BACK * count * by_kept[kept]
+    for step, (count, kept_patches) in enumerate(scheduled.patch_counts(patches), 1):
+        if kept_patches not in by_kept:
+            by_kept[kept_patches] = image_flops(model, task, kept_patches)
+        cost += FORWARD_AND_BACK * count * by_kept[kept_patches]
         if step % scheduled.epoch_steps == 0:
             ends.append(cost)
     return Arithmetic(tuple(ends), scheduled.tokens(patches) / (images * recipe.epochs), image)
@@ -178,7 +178,7 @@ def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) 
 
 @dataclass(frozen=True)
 class Paid:
-    """A training, those before that it pays for, and the arithmetic of all where counted."""
+    """A training, the earlier ones that count in its cost, and the FLOPs of all if counted."""
 
     last: Trained
     before: tuple[TrainResult, ...] = ()
@@ -186,7 +186,7 @@ class Paid:
 
     @property
     def spent(self) -> dict[str, float]:
-        """Joules by component, of all trainings; of those that every one of them counted."""
+        """Joules of all trainings by component, for components that all of them counted."""
         parts = [joules_in(result.curve[-1]) for result in (*self.before, self.last.result)]
         common = [name for name in parts[-1] if all(name in part for part in parts)]
         return {name: sum(part[name] for part in parts) for name in common}
@@ -203,7 +203,7 @@ class Paid:
 
     @property
     def notes(self) -> list[str]:
-        """What the meter of the last training had to say."""
+        """The notes of the last training's meter."""
         accelerator = next(self.last.model.parameters()).device.type != "cpu"
         if accelerator and all(part.name.startswith("cpu") for part in self.last.components):
             note = "the accelerator has no meter here: its energy is not counted"
@@ -222,7 +222,7 @@ def train_paid(
     before: tuple[TrainResult, ...] = (),
     counted: Arithmetic | None = None,
 ) -> Paid:
-    """Train with images in memory, after a copy of the built model has taken a few steps."""
+    """Train with images in memory, after a few warm-up steps of a copy of the model."""
     options = work.options
     with threads(options.thread_count):
         _warm_up(model, task, recipe, objective or LabelLoss())
@@ -232,7 +232,7 @@ def train_paid(
 
 
 def counted_j(spent: Mapping[str, float], options: Options) -> float:
-    """The joules that are compared: those of counters where there are any, else the estimates."""
+    """The joules that are compared: those of counters if there are any, else estimates."""
     here = components_here(EnergyMeter(watts_per_core=options.watts_per_core))
     kinds = {f"{part.name}{SUFFIX}": part.obtained for part in here}
     counters = [name for name in spent if kinds.get(name, "estimated") != "estimated"]
@@ -245,9 +245,10 @@ def joules_of(result: TrainResult, options: Options) -> float:
 
 
 def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Objective) -> None:
-    """A few steps of a copy, with an optimizer: what first calls load is not the arm's."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    device = found if found is not None and recipe.device == "auto" else torch.device("cpu")
+    """A few steps of a copy, with an optimizer, so that first calls do not count for the arm."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    cpu = torch.device("cpu")
+    device = accelerator if accelerator is not None and recipe.device == "auto" else cpu
     copied, size = copy.deepcopy(model).to(device).train(), min(recipe.batch_size, len(task.train))
     if objective.teacher is not None:
         objective.teacher.to(device).eval()
@@ -257,7 +258,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
     optimizer = torch.optim.AdamW(copied.parameters(), lr=recipe.learning_rate, fused=True)
     state = torch.random.get_rng_state()
     for step in range(WARM_UP_STEPS):
-        batch = task.collate([task.train[place] for place in range(size)])
+        batch = task.collate([task.train[index] for index in range(size)])
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
             loss = objective(copied, batch, step)
@@ -267,8 +268,8 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
 
 
 def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Paid:
-    """One arm of RQ1 or RQ2, trained for so many epochs; the distilled one pays its teacher too."""
-    task, place = work.task_of(arm), work.place(question, arm.name, seed)
+    """Train one arm of RQ1 or RQ2; the distilled arm's cost includes its teacher's training."""
+    task, folder = work.task_of(arm), work.training_dir(question, arm.name, seed)
     model = work.build(arm, seed)
     recipe = replace(
         work.recipe(seed),
@@ -284,44 +285,46 @@ def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Pa
         _carry(teacher, model)
         objective, before = TeacherLoss(teacher, recipe.distillation), (first,)
     paid: dict[str, Any] = {"objective": objective, "before": before, "counted": counted}
-    return train_paid(work, model, task, recipe, place, **paid)
+    return train_paid(work, model, task, recipe, folder, **paid)
 
 
 def _with_teacher(
     counted: Arithmetic, work: Work, teacher: PreTrainedModel, seed: int
 ) -> Arithmetic:
-    """The student's arithmetic with its teacher's training and a forward pass for every image."""
+    """The student's FLOPs with its teacher's training and forward pass for every image."""
     dense = Arm(DENSE, "dense")
     first = arithmetic_of(teacher, dense, work.task, work.recipe(seed)).total
-    asked = len(work.task.train) * image_flops(teacher, work.task)
-    by_epoch = tuple(first + own + asked * number for number, own in enumerate(counted.by_epoch, 1))
+    teaching = len(work.task.train) * image_flops(teacher, work.task)
+    by_epoch = tuple(
+        first + student + teaching * number for number, student in enumerate(counted.by_epoch, 1)
+    )
     return replace(counted, by_epoch=by_epoch)
 
 
 def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, TrainResult]:
     """The dense arm of this seed, trained before, and its training."""
-    place = work.place(question, DENSE, seed)
-    result = read_result(place)
+    folder = work.training_dir(question, DENSE, seed)
+    result = read_result(folder)
     dense = work.build(Arm(DENSE, "dense"), seed)
-    dense.load_state_dict(open_model(str(place)).state_dict())
+    dense.load_state_dict(open_model(str(folder)).state_dict())
     return dense.eval(), result
 
 
-def read_result(place: Path) -> TrainResult:
-    """What a finished training came to; raises ``UsageError`` where there is none."""
-    file = place / "result.json"
+def read_result(folder: Path) -> TrainResult:
+    """The result of a finished training; raises ``UsageError`` without one."""
+    file = folder / "result.json"
     if not file.is_file():
-        raise UsageError(f"{place.name} is not there: its cell failed or was left out")
+        raise UsageError(f"{folder.name} is missing: its cell failed or was left out")
     return TrainResult(**parse_json(read_plain(file)))
 
 
 @torch.no_grad()
 def _carry(teacher: PreTrainedModel, student: PreTrainedModel) -> None:
-    """Give a shallower model every weight that has its name and shape."""
-    own = student.state_dict()
+    """Copy every weight of the same name and shape to a shallower model."""
+    weights = student.state_dict()
     shared = {
         name: tensor
         for name, tensor in teacher.state_dict().items()
-        if name in own and own[name].shape == tensor.shape
+        if name in weights and weights[name].shape == tensor.shape
     }
     student.load_state_dict(shared, strict=False)

@@ -1,1 +1,1 @@
-"""What the five papers claim, and what the committed runs say of it."""
+"""What the five papers claim, and what the committed runs measured."""

@@ -1,4 +1,4 @@
-"""What a paper says, row by row, as its study declares in ``claims.toml``."""
+"""The claims of a paper, one row each, as its study declares them in ``claims.toml``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KINDS = ("system", "equation", "table", "figure", "claim")
 
 @dataclass(frozen=True)
 class Check:
-    """A printed claim that records decide, where the study has no goal for it.
+    """A printed claim that is checked against records, where the study has no goal for it.
 
-    The record is found by ``name`` and ``labels``. ``by_seed`` is the mean over the records of all
-    seeds; with ``less`` it is the difference of two variants, paired by seed; with ``over`` the
-    ratio of two values. ``exact`` values are counted or computed and need no interval. Intervals of
-    ``seeds`` need ``fewest`` of them.
+    ``name`` and ``labels`` select the record. ``by_seed`` takes the mean over the records of all
+    seeds. ``less`` subtracts another variant, paired by seed; ``over`` divides by another value.
+    ``exact`` values are counted or computed and need no interval. Intervals over ``seeds`` need at
+    least ``fewest`` of them.
     """
 
     text: str
@@ -93,22 +93,22 @@ def _find(records: RecordTable, name: str, labels: Mapping[str, Label]) -> Recor
 
 def _by_seed(records: RecordTable, name: str, labels: Mapping[str, Label]) -> dict[Label, float]:
     """The values of a variant by seed, of records with no other label."""
-    wanted = {*labels, "seed"}
+    names = {*labels, "seed"}
     return {
         record.labels["seed"]: float(record.value or 0.0)
         for record in records.all(name, **labels)
-        if record.labels.keys() == wanted
+        if record.labels.keys() == names
     }
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system, equation, table, figure or claim of a paper, and what answers it.
+    """A system, equation, table, figure or claim of a paper, and the code and runs for it.
 
-    ``goals`` are names of the study's goals, a star standing for anything; ``runs`` are the short
-    names of the runs that decide. A row without goals and checks gives a ``reason`` why it is not
-    run, unless it describes something that is built ``here``. ``lead`` rows are on the paper's
-    own page.
+    ``goals`` are names of the study's goals, where a star matches anything. ``runs`` are the short
+    names of the runs that it is evaluated on. A row without goals and checks gives a ``reason`` why
+    it is not run, unless ``here`` names the code that implements it. ``lead`` rows are on the
+    paper's page.
     """
 
     id: str
@@ -127,7 +127,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A table of a run's page: some rows and columns of the block with a key."""
+    """Some rows and columns of one table of a run's page, the block with a key."""
 
     name: str
     run: str
@@ -148,7 +148,7 @@ class Paper:
 
 
 def read_paper(study: str) -> Paper:
-    """The paper of a study; ``DataError`` for a file that declares something else."""
+    """The paper of a study; raises ``DataError`` where its file is malformed."""
     content = tomllib.loads((files(f"sparing_papers.{study}") / FILE).read_text(encoding="utf-8"))
     try:
         return Paper(

@@ -1,4 +1,4 @@
-"""The tables of ``docs/papers`` as Markdown, by the names that stand in the pages' markers."""
+"""The tables of ``docs/papers`` as Markdown, by the names in the pages' markers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OF_ALL = ("papers", "kinds")
 def paper_tables(folder: Path) -> dict[str, str]:
     """Every table of ``docs/papers``, from the runs in ``folder``.
 
-    Raises ``DataError`` where rows and runs do not fit, such as a goal that no row names.
+    Raises ``DataError`` where rows and runs do not match, such as a goal that no row names.
     """
     results = [Results(paper, folder) for paper in papers()]
     wrong = [f"{r.paper.study}: {fault}" for r in results for fault in faults(r)]
@@ -107,7 +107,7 @@ def _leads(results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
-    """What each committed run of one paper holds, and how much of its plan."""
+    """The content of each committed run of one paper, and how much of its plan is done."""
     lines = []
     for name, run in results.runs.items():
         planned = len(run.config.get("cells") or [])
@@ -130,9 +130,9 @@ def _measured(results: Results, row: Row) -> str:
 
 
 def _value(answer: Answer, answers: Sequence[Answer]) -> str:
-    """The value with its interval, and the target that it is held against.
+    """The value with its interval, and its target.
 
-    Run and label stand before it where they tell it from the row's other answers.
+    Run and label come first where they distinguish it from the row's other answers.
     """
     result = answer.result
     before = [answer.run] if len({other.run for other in answers}) > 1 else []
@@ -152,7 +152,7 @@ def _target(result: GoalResult) -> str:
 
 
 def _amount(result: GoalResult, value: float, ends: tuple[float, float] | None) -> str:
-    """A measured number in its unit: points for differences, per cent for shares that are kept."""
+    """A measured number in its unit: points for differences, per cent for shares."""
     if _is_difference(result):
         shown = f"{wording.points(value, *(ends or ()))} points"
         return shown if ends is None else f"{shown} ({wording.points_interval(value, ends)})"
@@ -197,9 +197,9 @@ def _excerpt(results: Results, excerpt: Excerpt) -> str:
     unknown += [name for name in excerpt.rows if name not in names]
     if unknown:
         raise DataError(f"table {excerpt.block!r} of run {excerpt.run!r} has no {unknown}")
-    places = [block.heads.index(name) for name in heads]
+    indices = [block.heads.index(name) for name in heads]
     chosen = [block.rows[names.index(name)] for name in excerpt.rows] or list(block.rows)
-    return plain_table(heads, [[row[place] for place in places] for row in chosen])
+    return plain_table(heads, [[row[index] for index in indices] for row in chosen])
 
 
 def _blocks(parts: Sequence[Part]) -> Iterator[Block]:

@@ -21,7 +21,7 @@ VERDICTS = (MET, MISSED, UNDECIDED, NOT_RUN, BUILT)
 
 @dataclass(frozen=True)
 class Answer:
-    """One goal or check in one run, by the run's short name; ``label`` tells it from others."""
+    """One goal or check in one run, by its short name; ``label`` distinguishes it from others."""
 
     run: str
     label: str
@@ -48,23 +48,23 @@ class Results:
         return self._pages[name]
 
     def goals(self) -> set[str]:
-        """The names of all goals that the committed runs have decided or left open."""
+        """The names of all goals of the committed runs, decided or not."""
         return {str(goal["name"]) for run in self.runs.values() for goal in run.goals}
 
     def answers(self, row: Row) -> list[Answer]:
-        """What the row's goals and checks come to in each run that measured them."""
-        found: list[Answer] = []
+        """The results of the row's goals and checks in each run that measured them."""
+        answers: list[Answer] = []
         for name in row.runs:
             run = self.runs[name]
             results = [_result(goal) for goal in run.goals if names(row, str(goal["name"]))]
             checked = decide([check.claim(row.id) for check in row.checks], run.table)
             labelled = [(result.name.partition(":")[0], result) for result in results]
             labelled += [(result.name, result) for result in checked]
-            found += [Answer(name, *pair) for pair in labelled if _is_measured(pair[1])]
-        return found
+            answers += [Answer(name, *pair) for pair in labelled if _is_measured(pair[1])]
+        return answers
 
     def verdict(self, row: Row) -> str:
-        """Not met where one answer is not, met where all are, else undecided; or not run."""
+        """Not met if one answer is not met, met if all are, else undecided or not run."""
         answers = [answer.result.met for answer in self.answers(row)]
         if not answers:
             described = row.here and not (row.goals or row.checks or row.reason)
@@ -75,13 +75,13 @@ class Results:
 
 
 def faults(results: Results) -> list[str]:
-    """What is wrong with a paper's rows: each line names the row, or the goal without one."""
+    """The faults of a paper's rows: each line names the row, or the goal without one."""
     rows, goals = results.paper.rows, results.goals()
     unnamed = sorted(goal for goal in goals if not any(names(row, goal) for row in rows))
-    found = [f"no row names the goal {goal!r}" for goal in unnamed]
+    problems = [f"no row names the goal {goal!r}" for goal in unnamed]
     for row in rows:
-        found += [f"row {row.id!r} {fault}" for fault in _row_faults(results, row, goals)]
-    return found
+        problems += [f"row {row.id!r} {fault}" for fault in _row_faults(results, row, goals)]
+    return problems
 
 
 def _row_faults(results: Results, row: Row, goals: set[str]) -> Iterator[str]:

@@ -137,7 +137,7 @@ def test_what_stands_in_for_a_printed_task_is_named(task):
     found = [*records(), one("score", 0.4, "score", **labels, stand_in=task)]
     rows = {row[0]: row for row in printed_blocks(read(found)[1], TASKS, (source,))[0].rows}
     told = rows["full (dense)"][2]
-    assert told == ("40.0 % on cifar10, standing in" if task == "cifar10" else "40.0 %")
+    assert told == ("40.0 % on cifar10 instead" if task == "cifar10" else "40.0 %")
 
 
 def test_a_printed_speed_stands_beside_the_arms_own_group():

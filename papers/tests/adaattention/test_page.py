@@ -48,12 +48,12 @@ def test_it_writes_page_twin_and_figure(page):
         plain = shown.replace("\N{NO-BREAK SPACE}", " ")
         for owed in (
             "The printed 1.76× is not there",
-            "Table IV: what each part brings",
+            "Table IV: components",
             "Table V: the size of the scorer",
             "187,020 in each layer",
             "Table VI",
             "Section III.D",
-            "What cannot be so",
+            "Impossible figures",
             "average of skip: 87.1",
             "By layer and head, sst2",
             "is vacuous",
@@ -107,7 +107,7 @@ def test_every_printed_figure_is_on_the_page_with_ours_or_not_run():
 
 def test_reasons_stand_over_each_table():
     for block in printed_blocks(read()[1], ["sst2"], (*MAIN, *REST)):
-        assert block.explain.startswith("Why ours differ. ")
+        assert block.explain.startswith("Why the figures here differ. ")
         assert len(block.explain) > 60
 
 
@@ -141,7 +141,7 @@ def test_before_the_arms_are_timed_there_is_no_verdict(tmp_path):
     make.write_run(tmp_path, config(), records(measured=False), None)
     text = text_of(write_report(tmp_path)["html"].read_text())
     assert "No verdict yet" in text
-    assert "What cannot be so" in text
+    assert "Impossible figures" in text
     assert "were not measured in this run so far" in text
 
 
@@ -167,7 +167,7 @@ def test_maps_mark_the_class_token_and_say_where_there_is_no_separator():
     places = found["By place in the text, sst2"]
     assert places.heads[0] == "[CLS]"
     assert places.heads[-1] == "last"
-    assert "there is no [SEP]" in places.explain
+    assert "they have no [SEP]" in places.explain
     marked = {each.title: each for each in maps(*read(special={"sst2": {"last": True}}))}
     assert marked["By place in the text, sst2"].heads[-1] == "[SEP]"
     heads = found["By layer and head, sst2"]
@@ -189,7 +189,7 @@ def test_patches_keep_their_grey_and_their_places():
     step = steps(read()[1])[1]
     assert step.columns == 2
     assert [piece.grey for piece in step.pieces] == [0, 50, 100, 25]
-    assert [piece.kept for piece in step.pieces] == [True, False, True, False]
+    assert [piece.is_kept for piece in step.pieces] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("kept", ["no", "[true]", "3"])

@@ -298,7 +298,7 @@ def test_every_arm_is_drawn_into_every_place():
 def test_a_network_interrupted_keeps_its_number_of_epochs(done):
     work = training.Work("digits", load_task("digits", patch_size=2), done.folder, SMALL, 8, 2, 2)
     arm = next(a for a in arms.patch_arms(SMALL, work.task, whole=True) if a.kind == "network")
-    written = work.place("patches", arm.name, 0).with_name("convolutions--as-0.7-0.json")
+    written = work.training_dir("patches", arm.name, 0).with_name("convolutions--as-0.7-0.json")
     written.write_text(json.dumps({"epochs": 41}))
     assert cells.epochs_of(work, "patches", arm, 0) == 41
 
@@ -390,7 +390,7 @@ def test_tasks_that_do_not_fit(monkeypatch, digits):
 def test_what_a_rival_rests_on_is_named_where_it_is_missing(digits, tmp_path):
     work = work_on(digits, tmp_path)
     arm = next(a for a in arms.patch_arms(SMALL, digits, whole=True) if a.kind == "network")
-    with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is not there"):
+    with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is missing"):
         cells.epochs_of(work, "patches", arm, 0)
 
 

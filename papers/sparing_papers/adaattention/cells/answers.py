@@ -1,8 +1,7 @@
-"""What a trained arm answers on a task's test split, how good that is, and where it is kept.
+"""A trained arm's answers on a task's test split, their scores, and how they are stored.
 
-Answers are kept for differences example by example: in the run's folder, and in its records, which
-go further than the folder does. A run of which the records alone were kept goes on with its other
-tasks and gives the same differences.
+Differences example by example need the answers. They are in the run's folder and in its records.
+A run of which only the records are left resumes its other tasks and gives the same differences.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from sparing.train import evaluate
 from sparing_papers.adaattention.arms import Work
 
 Answers = Float[Tensor, "units outputs"]
-# What Table I prints for every task but STS-B, whatever GLUE judges it by.
+# The metric of Table I for every task but STS-B, whatever metric GLUE uses.
 PRINTED_METRIC = "accuracy"
 ANSWERS = "answers"
-# How a record holds them: which class each example was given to, or all numbers of an answer.
+# How a record stores answers: the predicted class of each example, or all numbers of an answer.
 CLASSES, NUMBERS = "classes", "numbers"
 _TYPES: dict[str, np.dtype[Any]] = {CLASSES: np.dtype("<u2"), NUMBERS: np.dtype("<f4")}
 
@@ -41,7 +40,7 @@ _TYPES: dict[str, np.dtype[Any]] = {CLASSES: np.dtype("<u2"), NUMBERS: np.dtype(
 def answers_on_test(model: nn.Module, work: Work, *, batch: int = 64) -> Answers:
     """A row for each example: its outputs; where answers are spans, a question's scores.
 
-    Those stand in the order of the task's metrics. Computed where the model's weights are.
+    Scores are in the order of the task's metrics. Computed on the device of the model's weights.
     """
     if work.task.answer != "span":
         return answers(model, work, work.task.test, batch)
@@ -59,22 +58,22 @@ def answers_on_test(model: nn.Module, work: Work, *, batch: int = 64) -> Answers
 def answers(
     model: nn.Module, work: Work, examples: Examples, batch: int = 64
 ) -> Float[Tensor, "examples classes"]:
-    """A model's outputs for a split, in its order, computed where its weights are."""
+    """A model's outputs for a split, in its order, computed on the device of its weights."""
     model.eval()
-    place = next((each.device for each in model.parameters()), torch.device("cpu"))
-    found = torch.zeros(len(examples), work.task.classes)
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    outputs = torch.zeros(len(examples), work.task.classes)
     for indices, inputs in inputs_of(work.task, examples, batch):
-        given = {name: value.to(place) for name, value in inputs.items()}
-        found[indices] = model(**given).logits.float().cpu()
-    return found
+        given = {name: value.to(device) for name, value in inputs.items()}
+        outputs[indices] = model(**given).logits.float().cpu()
+    return outputs
 
 
 def score_of(
-    work: Work, found: Answers, name: str = "", draw: Int[Tensor, " drawn"] | None = None
+    work: Work, outputs: Answers, name: str = "", draw: Int[Tensor, " drawn"] | None = None
 ) -> float:
-    """A metric of the answers, the task's own unless named; of these examples alone if drawn."""
+    """A metric of the answers, the task's main one unless named; with ``draw`` on those rows."""
     name = name or work.task.metric
-    rows = found if draw is None else found[draw]
+    rows = outputs if draw is None else outputs[draw]
     if work.task.answer == "span":
         return float(rows[:, work.task.metrics.index(name)].double().mean())
     labels = work.task.test.labels
@@ -82,74 +81,76 @@ def score_of(
 
 
 def printed_metric(work: Work) -> str:
-    """The metric that Table I prints: accuracy where there is one, else the task's own."""
+    """The metric that Table I prints: accuracy if the task has it, else its main metric."""
     return PRINTED_METRIC if PRINTED_METRIC in work.task.metrics else work.task.metric
 
 
-def scored(work: Work, arm: str, seed: int, found: Answers) -> list[Record]:
+def scored(work: Work, arm: str, seed: int, outputs: Answers) -> list[Record]:
     """A record for each of the task's metrics."""
     labels: dict[str, Label] = {"arm": arm, "task": work.name, "seed": seed, "split": "test"}
     records = []
     for name in work.task.metrics:
-        own, value = {**labels, "metric": name}, score_of(work, found, name)
-        records.append(Record("seed_score", value, "score", "measured", own, count=len(found)))
+        about, value = {**labels, "metric": name}, score_of(work, outputs, name)
+        records.append(Record("seed_score", value, "score", "measured", about, count=len(outputs)))
     return records
 
 
-def keep(work: Work, arm: str, seed: int, found: Answers) -> Record:
-    """Leave the answers in the run's folder, and return the record of them.
+def keep(work: Work, arm: str, seed: int, outputs: Answers) -> Record:
+    """Write the answers to the run's folder, and return the record of them.
 
-    Of classes the record has the likeliest alone, which is what differences ask for.
+    Of classes the record stores the likeliest alone, which is enough for differences.
     """
-    save_tensors(_place(work, arm, seed), {"logits": found})
+    save_tensors(_answers_path(work, arm, seed), {"logits": outputs})
     kind = CLASSES if work.task.answer == "class" else NUMBERS
-    told = found.argmax(-1) if kind == CLASSES else found
-    packed = base64.b64encode(told.numpy().astype(_TYPES[kind]).tobytes()).decode()
+    compact = outputs.argmax(-1) if kind == CLASSES else outputs
+    packed = base64.b64encode(compact.numpy().astype(_TYPES[kind]).tobytes()).decode()
     labels: dict[str, Label] = {"arm": arm, "task": work.name, "seed": seed, "kind": kind}
-    labels |= {"columns": found.shape[-1], "packed": packed}
-    return Record(ANSWERS, None, "", "measured", labels, count=len(found))
+    labels |= {"columns": outputs.shape[-1], "packed": packed}
+    return Record(ANSWERS, None, "", "measured", labels, count=len(outputs))
 
 
 def kept_answers(work: Work, arm: str, seed: int) -> Tensor | None:
-    """The test answers of a trained arm; None where its cell has not come to its end."""
-    place = _place(work, arm, seed)
-    return load_file(place)["logits"] if place.is_file() else None
+    """The test answers of a trained arm; None if its cell has not finished."""
+    path = _answers_path(work, arm, seed)
+    return load_file(path)["logits"] if path.is_file() else None
 
 
 def answers_of(record: Record) -> Answers:
-    """The answers that a record holds, classes as one where they are and zero elsewhere.
+    """The answers of a record; classes as one-hot rows.
 
-    Raises ``DataError`` where it holds none.
+    Raises ``DataError`` for a record without answers.
     """
     try:
         kind, columns = str(record.labels["kind"]), int(record.labels["columns"] or 0)
         raw = base64.b64decode(str(record.labels["packed"]), validate=True)
-        told = torch.from_numpy(np.frombuffer(raw, _TYPES[kind]).astype(np.float32))
+        values = torch.from_numpy(np.frombuffer(raw, _TYPES[kind]).astype(np.float32))
         if kind == CLASSES:
-            found = torch.nn.functional.one_hot(told.long(), columns).float()
+            outputs = torch.nn.functional.one_hot(values.long(), columns).float()
         else:
-            found = told.reshape(record.count, columns)
+            outputs = values.reshape(record.count, columns)
     except (KeyError, TypeError, ValueError, RuntimeError, binascii.Error) as error:
-        raise DataError(f"a record of {ANSWERS} does not hold what was answered") from error
-    if len(found) != record.count:
-        raise DataError(f"a record of {ANSWERS} tells of {len(found)} of {record.count} examples")
-    return found
+        raise DataError(f"a record of {ANSWERS} holds no readable answers") from error
+    if len(outputs) != record.count:
+        raise DataError(
+            f"a record of {ANSWERS} has answers for {len(outputs)} of {record.count} examples"
+        )
+    return outputs
 
 
 def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]) -> None:
-    """Put the answers that the records hold into the run's folder, where they are not there.
+    """Write the answers of the records to the run's folder, where they are missing.
 
-    Raises ``UsageError`` where those of a finished training are in neither: what the run told
-    of them could not be told again.
+    Raises ``UsageError`` if those of a finished training are in neither: the run's results could
+    not be computed again.
     """
     by_name = {work.name: work for work in works}
     for record in records:
         work = by_name.get(str(record.labels.get("task")))
         if record.name != ANSWERS or work is None:
             continue
-        place = _place(work, str(record.labels["arm"]), int(record.labels["seed"] or 0))
-        if not place.is_file():
-            save_tensors(place, {"logits": answers_of(record)})
+        path = _answers_path(work, str(record.labels["arm"]), int(record.labels["seed"] or 0))
+        if not path.is_file():
+            save_tensors(path, {"logits": answers_of(record)})
     for key in sorted(finished):
         task, *rest = key.rsplit("/", 3)
         work = by_name.get(task)
@@ -158,10 +159,10 @@ def restore(works: Sequence[Work], records: Iterable[Record], finished: set[str]
         if kept_answers(work, rest[1], int(rest[2])) is None:
             raise UsageError(
                 f"{work.folder} has the records of {key} without its answers, as older versions "
-                "wrote them: it can be shown (sparing report) but not go on; choose another folder"
+                "wrote them: sparing report shows it, but it cannot resume; use another folder"
             )
 
 
-def _place(work: Work, arm: str, seed: int) -> Path:
+def _answers_path(work: Work, arm: str, seed: int) -> Path:
     name = f"{work.name.replace('/', '-')}-{arm.replace(' ', '-')}-{seed}"
     return work.folder / ANSWERS / f"{name}.safetensors"

@@ -1,10 +1,10 @@
-"""An analytic certificate for cut queries and keys, held against the true error: it is vacuous.
+"""An analytic bound on the error of cut queries and keys, beside the true error: it is vacuous.
 
-What is cut from a head's scores is x W x^T with W the part of W_q W_k^T that its largest singular
-values leave out. Norms bound it: |x_i W x_j| <= s |x_i| |x_j| with s the largest value left out.
-From a bound e on every score follows one on the output, 2 tanh(e / 2) R, R the radius of the values
-around their mean: total variation between two softmaxes whose scores differ by at most e is at most
-tanh(e / 2).
+The cut removes x W x^T from a head's scores, where W is the part of W_q W_k^T outside its largest
+singular values. Norms bound it: |x_i W x_j| <= s |x_i| |x_j| with s the largest discarded value.
+Two softmaxes with scores that differ by at most e have a total variation of at most tanh(e / 2).
+A bound e on every score therefore bounds the output by 2 tanh(e / 2) R, with R the radius of the
+values around their mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SATURATED = 0.99
 
 
 def certificate_cell(work: Work, seed: int) -> Cell:
-    """Bound and error of the full model's heads on its own inputs, in float64."""
+    """Bound and error of the full model's heads on the task's inputs, in float64."""
 
     def do() -> list[Record]:
         model = work.open(FULL, seed)
@@ -41,10 +41,10 @@ def certificate_cell(work: Work, seed: int) -> Cell:
                 for share in KEPT_SHARES:
                     rows[share].append(head_errors(layer, x, share))
         labels: dict[str, Label] = {"task": work.name, "arm": FULL}
-        found: list[Record] = []
+        records: list[Record] = []
         for share, parts in rows.items():
-            found += _summary(torch.cat(parts, 1), {**labels, "kept_share": share})
-        return found
+            records += _summary(torch.cat(parts, 1), {**labels, "kept_share": share})
+        return records
 
     return Cell(f"{work.name}/certificate", do)
 
@@ -53,7 +53,7 @@ def certificate_cell(work: Work, seed: int) -> Cell:
 def _inputs(
     model: nn.Module, batch: Mapping[str, Tensor]
 ) -> list[tuple[AttentionLayer, Float[Tensor, "tokens width"]]]:
-    """What each attention layer reads for one input."""
+    """The input of each attention layer for one example."""
     layers, seen = find_layers(model), []
 
     def listen(layer: AttentionLayer) -> Any:
@@ -82,13 +82,13 @@ def head_errors(
     weights = {name: value.double() for name, value in projection_weights(layer).items()}
     ones = torch.cat([x, x.new_ones(len(x), 1)], 1)
     q_weight, k_weight, v_weight = (_by_head(weights, stream, layer) for stream in "qkv")
-    kept = max(1, round(share * layer.dim))
+    rank = max(1, round(share * layer.dim))
     scale = layer.dim**-0.5
     # The factors q_weight^T = A r_a, k_weight^T = B r_b make the SVD one of dim x dim.
-    (a, r_a), (b, r_b) = (torch.linalg.qr(each.mT) for each in (q_weight, k_weight))
+    (a, r_a), (b, r_b) = (torch.linalg.qr(weight.mT) for weight in (q_weight, k_weight))
     left, sizes, right = torch.linalg.svd(r_a @ r_b.mT)
-    left, right = left[..., kept:], right.mT[..., kept:]
-    cut = sizes[..., kept:]
+    left, right = left[..., rank:], right.mT[..., rank:]
+    cut = sizes[..., rank:]
     from_q = ones @ a @ left
     from_k = ones @ b @ right
     lost = scale * (from_q * cut[:, None]) @ from_k.mT
@@ -100,7 +100,7 @@ def head_errors(
     score_bound = scale * largest * norms * norms.max()
     radius = (values - values.mean(1, keepdim=True)).norm(dim=-1).amax(1, keepdim=True)
     bound = 2 * (score_bound / 2).tanh() * radius
-    found = (
+    quantities = (
         lost.abs().amax(-1),
         score_bound,
         (out - cut_out).norm(dim=-1),
@@ -108,7 +108,7 @@ def head_errors(
         (2 * radius).expand_as(bound),
         out.norm(dim=-1),
     )
-    return torch.stack([each.flatten() for each in found])
+    return torch.stack([quantity.flatten() for quantity in quantities])
 
 
 def _by_head(
@@ -120,9 +120,9 @@ def _by_head(
 
 
 def _summary(rows: Float[Tensor, "quantities rows"], labels: dict[str, Label]) -> list[Record]:
-    """Means, the bound over the error, and how often the bound says anything at all."""
+    """Means, the bound over the error, and how often the bound is not trivial."""
     score, score_bound, error, bound, trivial, size = rows
-    found = {
+    quantities = {
         "score_error": score.mean(),
         "score_error_bound": score_bound.mean(),
         "output_error": (error / size).mean(),
@@ -133,5 +133,5 @@ def _summary(rows: Float[Tensor, "quantities rows"], labels: dict[str, Label]) -
         "truly_small": (error <= TIGHT * size).double().mean(),
     }
     return measured(
-        labels, "ratio", rows.shape[1], **{name: float(value) for name, value in found.items()}
+        labels, "ratio", rows.shape[1], **{name: float(value) for name, value in quantities.items()}
     )

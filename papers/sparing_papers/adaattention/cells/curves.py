@@ -1,4 +1,4 @@
-"""What a share of the heads, or of their coordinates, is worth: scores along a curve."""
+"""Scores with a share of the heads, or of their coordinates, along a curve."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RESAMPLES = 2_000
 
 
 def rotation_cell(work: Work, seed: int) -> Cell:
-    """The full model with narrower queries and keys, untrained: as they are, and turned first."""
+    """The full model with narrower queries and keys, untrained: as is, and rotated first."""
 
     def do() -> list[Record]:
         whole = kept_answers(work, FULL, seed)
-        found = []
+        records = []
         for basis in (FIRST, ROTATED):
             for share in WIDTH_SHARES:
                 model = work.open(FULL, seed)
@@ -47,8 +47,8 @@ def rotation_cell(work: Work, seed: int) -> Cell:
                 answered = answers_on_test(model.eval(), work)
                 labels: dict[str, Label] = {"task": work.name, "basis": basis, "seed": seed}
                 labels |= {"kept_share": share, "metric": work.task.metric}
-                found.append(_difference(work, answered, whole, labels))
-        return found
+                records.append(_difference(work, answered, whole, labels))
+        return records
 
     return Cell(f"{work.name}/rotation/{seed}", do)
 
@@ -56,7 +56,7 @@ def rotation_cell(work: Work, seed: int) -> Cell:
 def _difference(
     work: Work, answered: Tensor, whole: Tensor | None, labels: dict[str, Label]
 ) -> Record:
-    """To the full model, with the 95 % bootstrap interval over examples."""
+    """The difference to the full model, with the 95 % bootstrap interval over examples."""
     value = score_of(work, answered)
     if whole is None:
         return Record("width_score", value, "score", "measured", labels, count=len(answered))
@@ -68,26 +68,26 @@ def _difference(
     )
     low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     gap = value - score_of(work, whole)
-    if low == high:  # no answer differs: so few examples cannot tell that none ever will
+    if low == high:  # no answer differs, but so few examples cannot show that none ever will
         low, high = (gap + side * unseen(len(whole), 0.95) for side in (-1, 1))
     about: dict[str, Label] = {**labels, "score": value}
     return Record("width_difference", gap, "score", "measured", about, (low, high), len(whole))
 
 
 def heads_cell(work: Work, seed: int) -> Cell:
-    """The full model's validation score with ever fewer heads and no training, least ones first."""
+    """The full model's validation score as heads are removed, least important first, untrained."""
 
     def do() -> list[Record]:
         model = work.open(FULL, seed)
         batches = labelled_batches(work.task, importance_examples(work.task), seed)
-        found = [_with_heads(work, 1.0, evaluate(model, work.task, "validation").score, seed)]
+        records = [_with_heads(work, 1.0, evaluate(model, work.task, "validation").score, seed)]
         total = sum(block.heads for block in find_blocks(model))
         counts = dict.fromkeys(round(share * total) for share in HEAD_SHARES)
-        for count in (each for each in counts if 0 < each < total):
+        for count in (number for number in counts if 0 < number < total):
             prune(model, count / total, batches)
             score = evaluate(model, work.task, "validation").score
-            found.append(_with_heads(work, 1 - count / total, score, seed))
-        return found
+            records.append(_with_heads(work, 1 - count / total, score, seed))
+        return records
 
     return Cell(f"{work.name}/heads/{seed}", do)
 

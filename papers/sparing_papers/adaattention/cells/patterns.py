@@ -1,4 +1,4 @@
-"""Where the scores go: by layer and head, by position, by how hard an input is; and kept tokens."""
+"""Head scores by layer and head, by position and by difficulty of the input; and kept tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHORTEST, LONGEST = 8, 40
 
 
 def patterns_cell(work: Work, seed: int, arm: str = ADAPTIVE) -> Cell:
-    """The mean score of each layer, head, place in the text, and third of inputs by difficulty."""
+    """The mean score of each layer, head, part of the text, and third of inputs by difficulty."""
 
     def do() -> list[Record]:
         return patterns(work.open(arm, seed), work, arm, seed)
@@ -49,9 +49,9 @@ def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
 
 @torch.inference_mode()
 def patterns(model: nn.Module, work: Work, arm: str, seed: int) -> list[Record]:
-    """Means over test inputs; difficulty is the full model's doubt about its own answer.
+    """Means over test inputs; difficulty is the full model's lack of confidence in its answer.
 
-    Only classes tell how sure they are.
+    Only classes have a confidence.
     """
     names = list(adaptive_layers(model))
     if not names:
@@ -82,7 +82,7 @@ def _heads(model: nn.Module) -> int:
 def _confidence(work: Work, seed: int) -> Float[Tensor, " examples"] | None:
     logits = kept_answers(work, FULL, seed) if work.task.answer == "class" else None
     if logits is None or bool(((logits == 0) | (logits == 1)).all()):
-        return None  # answers that came back from a record tell the class alone
+        return None  # answers restored from a record have the class alone
     return logits.softmax(-1).amax(-1)
 
 
@@ -92,9 +92,9 @@ def _by_head(
     mean, spread = scores.mean(0), scores.std(0)
     for layer in range(mean.shape[0]):
         for head in range(mean.shape[1]):
-            own: dict[str, Label] = {**labels, "layer": layer + 1, "head": head + 1}
-            own["spread"] = float(spread[layer, head])
-            yield Record("pattern_head", float(mean[layer, head]), "share", "measured", own)
+            of_head: dict[str, Label] = {**labels, "layer": layer + 1, "head": head + 1}
+            of_head["spread"] = float(spread[layer, head])
+            yield Record("pattern_head", float(mean[layer, head]), "share", "measured", of_head)
 
 
 def _by_difficulty(
@@ -109,9 +109,9 @@ def _by_difficulty(
     for name, part in zip(THIRDS, order.tensor_split(len(THIRDS)), strict=True):
         if not len(part):
             continue
-        own = scores[part].mean((1, 2))
-        mean = float(own.mean())
-        half = 1.96 * float(own.std()) / len(part) ** 0.5 if len(part) > 1 else 0.0
+        means = scores[part].mean((1, 2))
+        mean = float(means.mean())
+        half = 1.96 * float(means.std()) / len(part) ** 0.5 if len(part) > 1 else 0.0
         about: dict[str, Label] = {**labels, "difficulty": name}
         about["confidence"] = float(confidence[part].mean())
         interval = (mean - half, mean + half)
@@ -121,18 +121,19 @@ def _by_difficulty(
 def _by_place(
     by_token: Float[Tensor, "layers batch tokens heads"], inputs: Mapping[str, Tensor]
 ) -> Float[Tensor, "layers batch places"]:
-    """Each text's first and last token, and the stretch between them in equal parts."""
+    """Each text's first and last token, and equal segments between them."""
     by_head = by_token.mean(-1)
     keep = inputs.get("attention_mask")
     lengths = torch.full((by_head.shape[1],), by_head.shape[2]) if keep is None else keep.sum(1)
-    found = torch.full((*by_head.shape[:2], INNER_PLACES + 2), torch.nan)
+    means = torch.full((*by_head.shape[:2], INNER_PLACES + 2), torch.nan)
     for row, length in enumerate(lengths.tolist()):
-        own = by_head[:, row, :length]
-        found[:, row, 0], found[:, row, -1] = own[:, 0], own[:, -1]
-        for place, part in enumerate(own[:, 1:-1].tensor_split(INNER_PLACES, dim=1), start=1):
+        of_text = by_head[:, row, :length]
+        means[:, row, 0], means[:, row, -1] = of_text[:, 0], of_text[:, -1]
+        inner = of_text[:, 1:-1].tensor_split(INNER_PLACES, dim=1)
+        for position, part in enumerate(inner, start=1):
             if part.shape[1]:
-                found[:, row, place] = part.mean(1)
-    return found
+                means[:, row, position] = part.mean(1)
+    return means
 
 
 def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[Record]:
@@ -144,13 +145,13 @@ def _place_records(places: list[Tensor], labels: dict[str, Label]) -> Iterator[R
         for name, value in zip(names, row, strict=True):
             if math.isnan(value):
                 continue  # no text has a token there
-            own: dict[str, Label] = {**labels, "layer": layer, "place": name}
-            yield Record("pattern_place", value, "share", "measured", own)
+            of_part: dict[str, Label] = {**labels, "layer": layer, "place": name}
+            yield Record("pattern_place", value, "share", "measured", of_part)
 
 
 @torch.inference_mode()
 def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Record]:
-    """Test inputs of a length that can be read, evenly over the split."""
+    """Test inputs short enough to read, evenly over the split."""
     test = work.task.test
     usable = _readable(test.lengths) if work.task.kind == "tokens" else list(range(len(test)))
     step = max(1, len(usable) // SHOWN)
@@ -159,18 +160,18 @@ def _examples(model: AdaptiveClassifier, work: Work, arm: str) -> Iterator[Recor
         label = int(batch.pop("labels"))
         with record(model) as log:
             answer = int(model(**batch).logits.argmax(-1))
-        kept = next((found[0] for name, found in log.items() if name.endswith("/kept")), None)
-        if kept is None:
+        is_kept = next((values[0] for name, values in log.items() if name.endswith("/kept")), None)
+        if is_kept is None:
             return
         labels: dict[str, Label] = {"task": work.name, "arm": arm, "example": index}
         labels |= {"label": work.task.labels[label], "answer": work.task.labels[answer]}
-        labels |= {key: json.dumps(value) for key, value in _shown(work, batch, kept).items()}
-        share = float(kept.double().mean())
+        labels |= {key: json.dumps(value) for key, value in _shown(work, batch, is_kept).items()}
+        share = float(is_kept.double().mean())
         yield Record("kept_tokens", share, "share", "measured", labels)
 
 
 def _readable(lengths: Sequence[int]) -> list[int]:
-    """The texts of a length that is read at a glance; where few are, the shortest above it."""
+    """The texts short enough to read; if there are few, the shortest above that length."""
     fits = [n for n, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
     if len(fits) >= SHOWN:
         return fits
@@ -178,19 +179,21 @@ def _readable(lengths: Sequence[int]) -> list[int]:
     return sorted(sorted(enough, key=lambda n: lengths[n])[:SHOWN])
 
 
-def _shown(work: Work, batch: Mapping[str, Tensor], kept: Bool[Tensor, " rows"]) -> dict[str, Any]:
+def _shown(
+    work: Work, batch: Mapping[str, Tensor], is_kept: Bool[Tensor, " rows"]
+) -> dict[str, Any]:
     """The tokens as words, or the patches' mean grey, and which of them are kept."""
     if work.task.kind == "tokens":
-        return {"tokens": work.task.texts(batch["input_ids"][0].tolist()), "kept": kept.tolist()}
+        return {"tokens": work.task.texts(batch["input_ids"][0].tolist()), "kept": is_kept.tolist()}
     size = work.task.patch_size
     patches = batch["pixel_values"][0].mean(0).unfold(0, size, size).unfold(1, size, size)
     grey = patches.mean((-1, -2))
     low, high = grey.min(), grey.max()
     level = ((grey - low) / (high - low).clamp(min=1e-6)).flatten()
     columns = grey.shape[1]
-    # the class token stands before the patches
+    # the class token comes before the patches
     return {
         "grey": [round(value, 3) for value in level.tolist()],
-        "kept": kept.tolist()[1:],
+        "kept": is_kept.tolist()[1:],
         "columns": columns,
     }

@@ -1,4 +1,4 @@
-"""Speed and memory alone, at the shape of BERT-base with random weights: no claim of accuracy."""
+"""Speed and memory at the shape of BERT-base with random weights: no claim of accuracy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CUT_SCORE, WHOLE_SCORE = 0.3, 0.9
 class Encoder:
     """A BERT of BERT-base's width: 768 features, 12 heads; ``layers`` of them, ``tokens`` at most.
 
-    ``vocabulary`` is BERT's own; it is in the weights and in no time.
+    ``vocabulary`` is that of BERT; it counts in the weights and takes no time.
     """
 
     layers: int = 12
@@ -62,8 +62,8 @@ class Encoder:
 def form(encoder: Encoder, name: str) -> nn.Module:
     """One form of the encoder; ``as-printed`` cuts q and k of half the heads to 0.3, by a scorer.
 
-    ``attention free`` has no products of pairs at all: nothing that changes attention alone can be
-    faster. ``width 2/3`` is what ``slim`` would run of every layer, without early exits.
+    ``attention free`` has no products of pairs: no change to attention alone can be faster.
+    ``width 2/3`` is the width that ``slim`` would run in every layer, without early exits.
     """
     if name in INT8_FORMS:
         return quantise_module(form(encoder, name.removesuffix(f" {INT8}")))
@@ -103,20 +103,20 @@ def _with_plan(model: nn.Module, name: str) -> nn.Module:
 
 @torch.no_grad()
 def _set_scores(model: nn.Module) -> None:
-    """Scores as the paper describes them, whatever the input: half the heads 0.3, the others 0.9.
+    """Set the paper's scores for every input: half the heads 0.3, the others 0.9.
 
-    The scorer computes them still.
+    The scorer still computes them.
     """
-    for own in model.modules():
-        if isinstance(own, Adaptive):
-            half = own.heads.count // 2
-            wanted = [CUT_SCORE] * half + [WHOLE_SCORE] * (own.heads.count - half)
-            own.scorer.weights[-1].zero_()
-            own.scorer.biases[-1].copy_(torch.tensor([logit(score) for score in wanted]))
+    for module in model.modules():
+        if isinstance(module, Adaptive):
+            half = module.heads.count // 2
+            scores = [CUT_SCORE] * half + [WHOLE_SCORE] * (module.heads.count - half)
+            module.scorer.weights[-1].zero_()
+            module.scorer.biases[-1].copy_(torch.tensor([logit(score) for score in scores]))
 
 
 def call_of(name: str, layers: int, longest: int, tokens: int) -> Callable[[], object]:
-    """A forward call of one form on one random text, built from plain values."""
+    """A forward call of one form on one random text."""
     return _call(form(Encoder(layers, longest), name), tokens)
 
 
@@ -133,20 +133,20 @@ def _call(model: nn.Module, tokens: int) -> Callable[[], object]:
 
 
 def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell:
-    """All forms at one length, interleaved: p50, p99, the speed over full, and the arithmetic."""
+    """All forms at one length, interleaved: p50, p99, the speed over full, and the FLOPs."""
 
     def do() -> list[Record]:
         names = (*FORMS, *INT8_FORMS)
         calls = {name: _call(form(encoder, name), tokens) for name in names}
         times = paired_latency(calls, baseline=FULL, rounds=rounds, threads=threads, warmup=1)
         records = []
-        for name, found in times.items():
+        for name, latency in times.items():
             labels = _labels(encoder, name, tokens)
             for of in ("p50", "p99"):
-                value = getattr(found, f"{of}_ms")
+                value = getattr(latency, f"{of}_ms")
                 records.append(Record("latency_ms", value, "ms", "measured", {**labels, "of": of}))
             if name != FULL:
-                records.append(ratio_record("speed_up", times[FULL], found, labels))
+                records.append(ratio_record("speed_up", times[FULL], latency, labels))
             if name not in INT8_FORMS:
                 flops = float(count_flops(calls[name]))
                 records.append(Record("flops", flops, "FLOP", "modelled", labels))
@@ -158,7 +158,7 @@ def speed_cell(encoder: Encoder, tokens: int, rounds: int, threads: int) -> Cell
 def _gain_over_int8(
     times: Mapping[str, PairedLatency], encoder: Encoder, tokens: int
 ) -> list[Record]:
-    """What the printed method adds to INT8, round by round: the time of INT8 alone over both."""
+    """The speed-up of the printed method with INT8 over INT8 alone, round by round."""
     alone, both = INT8_FORMS
     if not {both, alone} <= times.keys():
         return []
@@ -167,7 +167,7 @@ def _gain_over_int8(
 
 
 def seconds_of(encoder: Encoder, tokens: int, rounds: int) -> float:
-    """About how long a cell of speeds takes, at the pace of one core of a 2020s server."""
+    """Estimated seconds of a cell of speeds, on one core of a 2020s server."""
     forms = len(FORMS) + len(INT8_FORMS)
     return (rounds + 3) * (forms + 1) * (0.004 + 0.0018 * tokens) * encoder.layers / 12
 
@@ -190,29 +190,29 @@ def memory_cell(encoder: Encoder, name: str, tokens: int, threads: int) -> Cell:
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """The size of a model's weights; INT8 layers hold theirs, and a scale, where nobody looks."""
-    found = sum(each.numel() * each.element_size() for each in model.parameters())
+    """The size of a model's weights; INT8 layers store weights outside ``parameters()``."""
+    size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     for layer in model.modules():
         packed = getattr(layer, "_packed_params", None)
         if packed is not None and hasattr(packed, "_weight_bias"):
-            held = [each for each in packed._weight_bias() if each is not None]
-            found += sum(each.numel() * each.element_size() for each in held)
-    return found
+            held = [tensor for tensor in packed._weight_bias() if tensor is not None]
+            size += sum(tensor.numel() * tensor.element_size() for tensor in held)
+    return size
 
 
 def memory_ratios(records: Sequence[Record]) -> list[Record]:
-    """Weights and peak of each form together, over the full model's."""
-    found: dict[tuple[Label, Label], float] = {}
-    kept: dict[tuple[Label, Label], dict[str, Label]] = {}
+    """Weights and peak memory of each form together, over the full model's."""
+    sizes: dict[tuple[Label, Label], float] = {}
+    labels: dict[tuple[Label, Label], dict[str, Label]] = {}
     for r in records:
         if r.name in ("peak_bytes", "weight_bytes") and r.labels.get("shape") == SHAPE:
-            place = (r.labels["arm"], r.labels["tokens"])
-            found[place] = found.get(place, 0.0) + (r.value or 0.0)
-            kept[place] = r.labels
+            key = (r.labels["arm"], r.labels["tokens"])
+            sizes[key] = sizes.get(key, 0.0) + (r.value or 0.0)
+            labels[key] = r.labels
     return [
-        Record("memory_ratio", size / found[FULL, tokens], "ratio", "measured", kept[arm, tokens])
-        for (arm, tokens), size in found.items()
-        if (FULL, tokens) in found
+        Record("memory_ratio", size / sizes[FULL, tokens], "ratio", "measured", labels[arm, tokens])
+        for (arm, tokens), size in sizes.items()
+        if (FULL, tokens) in sizes
     ]
 
 

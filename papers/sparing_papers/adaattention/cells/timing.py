@@ -38,7 +38,7 @@ Call = Callable[[Inputs], Tensor]
 
 @dataclass(frozen=True)
 class Timing:
-    """How inputs are timed: how many, how often, and on how many threads."""
+    """How many inputs are timed, how often, and on how many threads."""
 
     examples: int
     rounds: int
@@ -48,9 +48,9 @@ class Timing:
 def timing_cell(
     work: Work, group: str, arms: Sequence[str], seed: int, timing: Timing, *, steps: bool = True
 ) -> Cell:
-    """One group's models of one seed on the same test inputs, one by one, against the full one.
+    """Time one group's models of one seed on the same test inputs, one by one, against full.
 
-    With ``steps`` steps of training too.
+    ``steps`` times steps of training too.
     """
 
     def do() -> list[Record]:
@@ -67,15 +67,15 @@ def timing_cell(
 
 
 def _opened(work: Work, arms: Sequence[str], seed: int) -> dict[str, nn.Module]:
-    """The trained models of these arms, the full one before them."""
+    """The trained models of these arms, the full model first."""
     return {arm: work.open(arm, seed) for arm in dict.fromkeys((FULL, *arms))}
 
 
 def timed(work: Work, timing: Timing, batch: int = 1) -> list[tuple[list[int], dict[str, Tensor]]]:
-    """The test inputs that are timed: all, or as many as are allowed, at random.
+    """The test inputs that are timed: all, or a random sample of the allowed size.
 
-    Each with the lengths of its texts. Single ones are in random order, batches hold texts of like
-    length.
+    Each comes with the lengths of its texts. Single inputs are in random order; batches hold texts
+    of similar length.
     """
     examples = work.task.test
     if len(examples) > timing.examples:
@@ -115,7 +115,7 @@ def _flops(model: nn.Module, inputs: Sequence[Inputs], labels: dict[str, Label])
 def _steps(
     work: Work, models: Mapping[str, nn.Module], timing: Timing, labels: dict[str, Label]
 ) -> list[Record]:
-    """A training step, forward and back, against full; arms that are distilled are left out."""
+    """A training step, forward and backward, against full; distilled arms are left out."""
     train = work.task.train
     batch = work.task.collate([train[index] for index in range(min(BATCH, len(train)))])
     goal = batch.pop("labels")
@@ -148,13 +148,13 @@ def of_ratio(name: str, ratio: Ratio, labels: dict[str, Label]) -> Record:
 
 
 def inverse(name: str, ratio: Ratio, labels: dict[str, Label]) -> Record:
-    """A ratio of times as a speed."""
+    """The inverse of a ratio of times, as a speed."""
     low, high = ratio.interval or (ratio.value, ratio.value)
     return of_ratio(name, Ratio(1 / ratio.value, (1 / high, 1 / low), ratio.count), labels)
 
 
 def throughput_cell(work: Work, arms: Sequence[str], seed: int, timing: Timing) -> Cell:
-    """Each trained arm over the timed inputs in batches of 32, in turn with the full model."""
+    """Time each trained arm on the inputs in batches of 32, in turn with the full model."""
 
     def do() -> list[Record]:
         batches = timed(work, timing, BATCH)
@@ -182,9 +182,9 @@ def _over(call: Call, batches: Sequence[Inputs]) -> None:
 
 
 def int8_cell(work: Work, seeds: Sequence[int], arms: Sequence[str], timing: Timing) -> Cell:
-    """The full and the adaptive model with INT8 linear layers (torch.ao, dynamic), and as they are.
+    """Time full and adaptive with INT8 linear layers (torch.ao, dynamic) and without.
 
-    Scores come from inputs one by one: a batch would share its scales.
+    Scores come from inputs one by one, as a batch would share its scales.
     """
 
     def do() -> list[Record]:
@@ -206,7 +206,7 @@ def int8_cell(work: Work, seeds: Sequence[int], arms: Sequence[str], timing: Tim
 def times_of(
     times: Mapping[str, InputTimes[Any]], lengths: Sequence[int], labels: dict[str, Label]
 ) -> list[Record]:
-    """Mean, p50 and p99 of each call, and its speed against full: of all inputs, and by length."""
+    """Mean, p50 and p99 of each call, and its speed against full: over all inputs and by length."""
     records: list[Record] = []
     chosen = {"all": list(range(len(lengths)))}
     for name, low, high in CLASSES:

@@ -31,7 +31,7 @@ def dense_cell(work: Work, seed: int) -> Cell:
     def do() -> list[Record]:
         result = train_dense(work, seed)
         labels: Labels = {"arm": DENSE, "task": work.name, "seed": seed}
-        return [*_judged(work, DENSE, seed), *_trained(result, labels)]
+        return [*_evaluated(work, DENSE, seed), *_trained(result, labels)]
 
     return Cell(f"{work.name}/train/{DENSE}/{seed}", do)
 
@@ -40,23 +40,23 @@ def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
     """Change the dense model's attention and train on; scores, head scores and training time."""
 
     def do() -> list[Record]:
-        result, told = train_arm(work, arm, seed)
+        result, changes = train_arm(work, arm, seed)
         labels: Labels = {"arm": arm.name, "task": work.name, "seed": seed}
-        about = {**labels, "told": json.dumps(told), "weight": arm.weight}
+        about = {**labels, "told": json.dumps(changes), "weight": arm.weight}
         model = work.open(arm.name, seed)
         return [
             *_trained(result, labels),
             *_epochs(result, labels),
             *head_scores(model, work, labels),
             Record("arm", None, "", "measured", about),
-            *_judged(work, arm.name, seed),  # last: answers that lie there count as a whole cell
+            *_evaluated(work, arm.name, seed),  # last: the file of answers marks the cell as done
         ]
 
     return Cell(f"{work.name}/train/{arm.name}/{seed}", do)
 
 
 def _trained(result: TrainResult, labels: Labels) -> list[Record]:
-    """Time and steps; ``early`` where the score fell below 95 % of the dense model's."""
+    """Time and steps; ``early`` if the score fell below 95 % of the dense model's."""
     early: Labels = {**labels, "early": result.stopped_early, "steps": result.steps}
     return [Record("train_time_s", result.train_time_s, "s", "measured", early)]
 
@@ -76,23 +76,23 @@ def _epochs(result: TrainResult, labels: Labels) -> list[Record]:
     ]
 
 
-def _judged(work: Work, arm: str, seed: int) -> list[Record]:
+def _evaluated(work: Work, arm: str, seed: int) -> list[Record]:
     """The test scores and the answers, for differences example by example."""
     model = work.open(arm, seed).to(device())
-    found = answers_on_test(model, work)
-    return [*scored(work, arm, seed, found), keep(work, arm, seed, found)]
+    outputs = answers_on_test(model, work)
+    return [*scored(work, arm, seed, outputs), keep(work, arm, seed, outputs)]
 
 
 def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
     """The paper's mechanism in each layer, by the module's name."""
-    return {name: own for name, own in model.named_modules() if isinstance(own, Adaptive)}
+    return {name: module for name, module in model.named_modules() if isinstance(module, Adaptive)}
 
 
 @torch.inference_mode()
 def head_scores(model: nn.Module, work: Work, labels: Labels) -> list[Record]:
-    """Over test inputs: the mean score, how many heads are cut, and how wide heads are on average.
+    """Over test inputs: the mean score, the share of heads that are cut, and their mean width.
 
-    Nothing where the arm has no scores.
+    Empty if the arm has no scores.
     """
     layers = adaptive_layers(model)
     if not layers:
@@ -104,19 +104,19 @@ def head_scores(model: nn.Module, work: Work, labels: Labels) -> list[Record]:
             for name in layers:
                 scores[name] += log.pop(f"{name}/score")
             log.clear()
-    whole = torch.stack([torch.cat(found) for found in scores.values()])
+    whole = torch.stack([torch.cat(parts) for parts in scores.values()])
     widths = torch.stack(
-        [_cut(own).widths(torch.cat(scores[name])).float() for name, own in layers.items()]
+        [_cut(layer).widths(torch.cat(scores[name])).float() for name, layer in layers.items()]
     )
     dim = next(iter(layers.values())).heads.dim
-    found = {
+    shares = {
         "head_score": whole.mean(),
         "cut_share": (widths < dim).float().mean(),
         "width_share": widths.mean() / dim,
         "input_spread": whole.std(1).mean(),
     }
-    return measured(labels, "share", **{name: float(value) for name, value in found.items()})
+    return measured(labels, "share", **{name: float(value) for name, value in shares.items()})
 
 
-def _cut(own: Adaptive) -> Cut:
-    return Cut(own.heads.dim, own.threshold, own.levels, own.temperature)
+def _cut(layer: Adaptive) -> Cut:
+    return Cut(layer.heads.dim, layer.threshold, layer.levels, layer.temperature)

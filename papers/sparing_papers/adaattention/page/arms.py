@@ -1,4 +1,4 @@
-"""The arms of the AdaAttention study side by side: speed, score, arithmetic, training."""
+"""The arms of the AdaAttention study side by side: speed, score, FLOPs, training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def arm_rows(records: RecordTable, tasks: Sequence[str]) -> list[Row]:
 
 
 def _cell(record: Record | None, form: Callable[[float], str], missing: Cell = _NOTHING) -> Cell:
-    """A record in this form, its interval left to whoever has words for it."""
+    """A record in this form, without its interval."""
     if record is None or record.value is None:
         return missing
     text, value = form(float(record.value)), float(record.value)
@@ -109,7 +109,7 @@ def _heads(records: RecordTable, tasks: Sequence[str], arm: str) -> Cell:
 
 
 def _training(records: RecordTable, tasks: Sequence[str], arm: str) -> Cell:
-    """The time of training against full's."""
+    """The training time over full's, as per cent longer."""
     record = findings.training_ratio(records, tasks, arm)
     if arm == FULL:
         return _BASELINE
@@ -125,7 +125,7 @@ _COLUMNS: tuple[tuple[Column, CellOf], ...] = (
     (Column("difference", "Difference", "to full"), _difference),
     (Column("p50", "p50", "one input"), _latency("p50")),
     (Column("p99", "p99"), _latency("p99")),
-    (Column("flops", "Arithmetic", "executed"), _flops),
+    (Column("flops", "FLOPs", "executed"), _flops),
     (Column("scores", "Mean score", "heads cut"), _heads),
     (Column("training", "Training", "time, beside full"), _training),
 )

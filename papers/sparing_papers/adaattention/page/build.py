@@ -1,4 +1,4 @@
-"""The page of the AdaAttention study: printed figures, ours beside them, and why they differ."""
+"""The page of the AdaAttention study: printed and measured figures, and why they differ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sparing_papers.adaattention.page.texts import TEXT
 def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone.
 
-    Raises ``DataError`` where a record is damaged.
+    Raises ``DataError`` for a damaged record.
     """
     records = RecordTable(run.records, run.config["arms"])
     examples = steps(records)
@@ -56,7 +56,7 @@ def build(run: Run) -> Page:
 
 
 def _tables(run: Run, records: RecordTable) -> list[Part]:
-    """Speeds at the printed shape, every arm, and the printed tables beside ours."""
+    """Speeds at the printed shape, every arm, and the printed tables beside the measured ones."""
     tasks = ablations_of(run.config)
     shape, lengths = shape_block(records), length_block(records, tasks_of(run.config))
     arms = Comparison(arm_columns(), arm_rows(records, tasks), signs=False)
@@ -73,7 +73,7 @@ def _tables(run: Run, records: RecordTable) -> list[Part]:
 
 
 def _spending(run: Run, records: RecordTable, examples: Sequence[Step]) -> list[Part]:
-    """Where the compute goes: maps of the scores, and examples to step through."""
+    """Maps of the head scores, and examples to step through."""
     drawn, shown = maps(run, records), list[Part]()
     if drawn:
         tables = "\n\n".join(map(_map, drawn))
@@ -95,17 +95,17 @@ def _map(shown: Map) -> str:
 
 
 def _step_lines(examples: Sequence[Step]) -> str:
-    """Texts alone: pictures of patches are for the HTML form."""
+    """The examples of texts; pictures of patches are in the HTML form alone."""
     lines = []
     for step in examples:
-        texts = [(escape(piece.text), piece.kept) for piece in step.pieces]
-        pieces = " ".join(text if kept else f"~~{text}~~" for text, kept in texts)
+        texts = [(escape(piece.text), piece.is_kept) for piece in step.pieces]
+        pieces = " ".join(text if is_kept else f"~~{text}~~" for text, is_kept in texts)
         lines += [] if step.columns else [f"- {pieces} ({escape(step.words)})"]
     return "\n\n".join(lines)
 
 
 def _rest(run: Run, records: RecordTable) -> list[Part]:
-    """The certificate, the tables of a smaller part of the study, goals and failures."""
+    """The certificate, the further tables, goals and failures."""
     certificate = certificate_block(records)
     return [
         *([certificate] if certificate.rows else []),

@@ -1,4 +1,4 @@
-"""What the AdaAttention page says around its tables: verdict, notices, facts, words."""
+"""The texts around the tables of the AdaAttention page: verdict, notices, facts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_HEADS = 0.005
 
 
 def verdict(run: Run, records: RecordTable) -> Verdict:
-    """Whether the printed speed is there, and what saves instead."""
+    """Whether the printed speed is reached, and what is faster instead."""
     speed = findings.speed(records, ADAPTIVE)
     if speed is None:
         return Verdict("No verdict yet", TEXT("not-timed"))
@@ -66,7 +66,7 @@ def verdict(run: Run, records: RecordTable) -> Verdict:
 
 
 def _accuracy(records: RecordTable) -> str:
-    """What adapting to inputs brings over not adapting."""
+    """The score of adapting to inputs, beside the controls."""
     adaptive, unused = difference(records, ADAPTIVE), _nothing_cut(records)
     if adaptive is None:
         return unused
@@ -80,12 +80,12 @@ def _accuracy(records: RecordTable) -> str:
     ]
     if not others:
         return f"{text}."
-    apart = _paired(findings.control_differences(records)) or _by_overlap(records)
-    return text + TEXT("accuracy-of-controls", others=wording.listing(others), apart=apart)
+    compared = _paired(findings.control_differences(records)) or _by_overlap(records)
+    return text + TEXT("accuracy-of-controls", others=wording.listing(others), compared=compared)
 
 
 def _nothing_cut(records: RecordTable) -> str:
-    """What the adaptive arm is where its scorer leaves heads whole."""
+    """A note for an adaptive arm with a scorer that cuts almost no heads; else empty."""
     cut = records.value("cut_share", arm=ADAPTIVE, task=MEAN)
     if cut is None or cut >= _NO_HEADS:
         return ""
@@ -95,7 +95,7 @@ def _nothing_cut(records: RecordTable) -> str:
 
 
 def _paired(differences: dict[str, Record]) -> str:
-    """Each control by itself: the more comparisons, the likelier one is off by chance."""
+    """The comparison with each control, without correction for their number."""
     if not differences:
         return ""
     names: dict[str, list[str]] = {"above": [], "below": [], "": []}
@@ -117,13 +117,13 @@ def _gap(record: Record) -> str:
 
 
 def _by_overlap(records: RecordTable) -> str:
-    """Whether the intervals of the adaptive arm and its controls keep apart."""
+    """Whether the intervals of the adaptive arm and its controls are disjoint."""
     side = findings.side_of_controls(records)
     return TEXT(f"overlap-{side}" if side else "overlap")
 
 
 def _ours(records: RecordTable, inputs: str, longest: int) -> str:
-    """What saves instead."""
+    """The speeds of slim and of INT8."""
     speed, gap = findings.speed(records, OURS), difference(records, OURS)
     int8, shaped = findings.speed(records, FULL_INT8), speed_at(records, FULL_INT8, longest)
     parts = []
@@ -136,7 +136,7 @@ def _ours(records: RecordTable, inputs: str, longest: int) -> str:
 
 
 def headline(run: Run) -> list[str]:
-    """The few facts above the verdict."""
+    """The facts above the verdict."""
     config = run.config
     facts = ["adaattention", *findings.tasks_of(config), wording.count_of(seeds_of(config), "seed")]
     if isinstance(config.get("started"), str):
@@ -145,7 +145,7 @@ def headline(run: Run) -> list[str]:
 
 
 def notices(run: Run) -> list[str]:
-    """What this run does not decide."""
+    """The limits of this run."""
     notes = [
         _unfinished(run),
         *_training_notes(run),
@@ -157,7 +157,7 @@ def notices(run: Run) -> list[str]:
 
 
 def _model_note(config: Config) -> str:
-    """Of which model accuracies speak, where it is not BERT-base."""
+    """The model, where it is not BERT-base."""
     name, layers, width = (config["model"].get(key) for key in ("name", "layers", "width"))
     about = {"own_table": TEXT("own-table"), "name": name or "small model"}
     if layers:
@@ -174,7 +174,7 @@ def _model_note(config: Config) -> str:
 
 
 def _seeds_note(seeds: int) -> str:
-    """What too few seeds leave open."""
+    """A note on too few seeds."""
     if seeds > 2:
         return ""
     if seeds == 2:
@@ -183,7 +183,7 @@ def _seeds_note(seeds: int) -> str:
 
 
 def _examples_note(config: Config) -> str:
-    """What few test examples leave open, of the tasks that run every arm."""
+    """A note on few test examples of the tasks that run every arm."""
     tasks, examples = ablations_of(config), config["task"].get("examples")
     splits = [examples.get(task) for task in tasks] if isinstance(examples, dict) else []
     tested = [split.get("test") for split in splits if isinstance(split, dict)]
@@ -195,7 +195,7 @@ def _examples_note(config: Config) -> str:
 
 
 def _unfinished(run: Run) -> str:
-    """How much of the plan is done, and what is missing, by task and kind of work."""
+    """The share of the plan that is done, and what is missing, by task and kind of cell."""
     done = {record.cell for record in run.records}
     planned = [str(key) for key in run.config.get("cells") or []]
     kinds = Counter("/".join(key.split("/")[:2]) for key in planned if key not in done)
@@ -211,7 +211,7 @@ def _unfinished(run: Run) -> str:
 
 
 def _training_notes(run: Run) -> list[str]:
-    """What is unusual about the way models were trained."""
+    """Notes on unusual settings of the training."""
     recipes = list(recipes_of(run.config).values())
     notes = []
     named = {str(recipe["precision"]) for recipe in recipes if recipe.get("precision")}
@@ -228,12 +228,12 @@ def _training_notes(run: Run) -> list[str]:
 
 
 def _precision(name: str) -> str:
-    """What a recipe's word for a precision comes to."""
+    """A recipe's precision in words."""
     return TEXT("fast") if name == "fast" else name
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """How everything was trained and run, then task and machine."""
+    """Engine and training of each task, then task and machine."""
     config = run.config
     pairs = [("engine", str(config.get("engine") or ""))]
     pairs += [

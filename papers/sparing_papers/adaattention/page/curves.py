@@ -69,7 +69,7 @@ def throughput_block(records: RecordTable) -> Block:
 
 
 def rotation_block(records: RecordTable) -> Block:
-    """What turning heads first is worth: untrained at several widths, then trained."""
+    """The gain of rotating heads first: untrained at several widths, then trained."""
     rows: list[Any] = []
     for share, by_basis in sorted(findings.width_differences(records).items(), reverse=True):
         first, turned = (findings.mean_alone(by_basis[basis]) for basis in ("first", "rotated"))
@@ -83,7 +83,7 @@ def rotation_block(records: RecordTable) -> Block:
         Column("First coordinates", lambda row: points_text(row[1])),
         Column("Rotated", lambda row: points_text(row[2])),
     ]
-    return table("rotation", "What rotation is worth", TEXT("rotation"), rows, columns)
+    return table("rotation", "Rotation before the cut", TEXT("rotation"), rows, columns)
 
 
 def heads_block(run: Run, records: RecordTable) -> Block:
@@ -129,7 +129,7 @@ def epoch_block(run: Run, records: RecordTable) -> Block:
 
 
 def blocks(run: Run, records: RecordTable) -> list[Block]:
-    """Those that have rows."""
+    """The tables that have rows."""
     made = (
         task_block(run, records),
         throughput_block(records),

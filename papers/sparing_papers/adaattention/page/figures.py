@@ -1,4 +1,4 @@
-"""The figure of the AdaAttention page: speed by length, ours, the bound, and what is printed."""
+"""The figure of the AdaAttention page: speed by length, measured, bounded and printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSES = (("10-50", 10, 50), ("50-200", 50, 200), ("200+", 200, 512))
 
 
 def positions() -> dict[str, int]:
-    """Every name that the legend may hold, with what gives it colour and marker."""
+    """Every name of the legend, with the key of its colour and marker."""
     return {label_of(form): position for position, form in enumerate(_FORMS)}
 
 

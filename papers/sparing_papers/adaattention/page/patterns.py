@@ -1,4 +1,4 @@
-"""Where the adaptive arm spends: heads, places and difficulty as maps of cells; kept tokens."""
+"""Maps of the adaptive arm's scores by head, position and difficulty; and kept tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cells = Sequence[tuple[str, float | None]]
 
 @dataclass(frozen=True)
 class Spot:
-    """One cell of a map: its text, its share of the colour in per cent, and what it is in full."""
+    """One cell of a map: its text, the strength of its colour in per cent, and its description."""
 
     text: str
     strength: int
@@ -42,13 +42,13 @@ class Piece:
 
     text: str
     grey: int
-    kept: bool
+    is_kept: bool
     special: bool
 
 
 @dataclass(frozen=True)
 class Step:
-    """One example to look at: what is said of it, its pieces, and the columns of a picture."""
+    """One example: its description, its pieces, and the columns of a picture."""
 
     number: int
     words: str
@@ -57,7 +57,7 @@ class Step:
 
 
 def maps(run: Run, records: RecordTable) -> list[Map]:
-    """Scores by layer and head, by difficulty, by layer and place; those that were recorded."""
+    """Maps by layer and head, by difficulty, by layer and position, if recorded."""
     drawn = (
         shown
         for task in tasks_of(run.config)
@@ -83,14 +83,14 @@ def _places(run: Run, records: RecordTable, task: str) -> Map | None:
         names["first"] = "class"
     elif not marks.get("last"):
         explain += f" {TEXT('map-no-separator')}"
-    heads = {place: names.get(place, place.removeprefix("part ")) for _, place in scores}
+    heads = {part: names.get(part, part.removeprefix("part ")) for _, part in scores}
     return _layers(f"By place in the {where}, {task}", explain, heads, scores)
 
 
 def _by_layer(
     records: Iterable[Record], label: str, prefix: str = ""
 ) -> dict[tuple[int, str], float]:
-    """The scores by layer and by what else the label names."""
+    """The scores by layer and by the value of this label."""
     return {
         (layer, f"{prefix}{record.labels.get(label)}"): float(record.value or 0.0)
         for record in records
@@ -122,7 +122,7 @@ def _thirds(records: RecordTable, task: str) -> Map | None:
 
 
 def _map(title: str, explain: str, heads: tuple[str, ...], rows: Mapping[str, Cells]) -> Map | None:
-    """Cells, each what it is and its score, coloured from the least to the largest of all."""
+    """Cells of (description, score), coloured from the smallest to the largest score."""
     known = [value for cells in rows.values() for _, value in cells if value is not None]
     if not known:
         return None
@@ -139,7 +139,7 @@ def _map(title: str, explain: str, heads: tuple[str, ...], rows: Mapping[str, Ce
 
 
 def steps(records: RecordTable) -> list[Step]:
-    """The examples, in their order; raises ``DataError`` where a record is damaged."""
+    """The examples, in their order; raises ``DataError`` for a damaged record."""
     return [_step(number, r) for number, r in enumerate(records.all("kept_tokens"), start=1)]
 
 
@@ -153,11 +153,13 @@ def _step(number: int, record: Record) -> Step:
         right="right" if label == answer else "wrong",
         share=whole_share(float(record.value or 0.0)),
     )
-    pieces = tuple(_piece(part, kept, position) for position, (part, kept) in enumerate(parts))
+    pieces = tuple(
+        _piece(part, is_kept, position) for position, (part, is_kept) in enumerate(parts)
+    )
     return Step(number, words, pieces, columns)
 
 
-def _piece(part: str | float, kept: bool, position: int) -> Piece:
+def _piece(part: str | float, is_kept: bool, position: int) -> Piece:
     if isinstance(part, float):
-        return Piece("", round(100 * part), kept, special=False)
-    return Piece(part, 0, kept, part in _SPECIAL or (position == 0 and not part))
+        return Piece("", round(100 * part), is_kept, special=False)
+    return Piece(part, 0, is_kept, part in _SPECIAL or (position == 0 and not part))

@@ -1,4 +1,4 @@
-"""The tables of the AdaAttention page: every printed figure with ours beside it, and speeds."""
+"""The tables of the AdaAttention page: every printed figure beside the measured one, and speeds."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from sparing_papers.adaattention.page.texts import (
 )
 
 TITLES = {
-    "Table IV": "Table IV: what each part brings",
+    "Table IV": "Table IV: components",
     "Table V": "Table V: the size of the scorer",
     "Table VI": f"Table VI: the weight {LAMBDA} of the loss",
     "Section III.D": "Section III.D: length, uniform widths, INT8",
-    "Section IV.B": "Section IV.B: what training costs",
+    "Section IV.B": "Section IV.B: cost of training",
     "Table I": "Table I: GLUE",
     "Table II": "Table II: SQuAD",
     "Table III": "Table III: ImageNet",
 }
-# The one arm that several tables share has in each the name that belongs there.
+# Several tables share this arm; each gives it the name of its row.
 _OWN_NAMES = {
     ("Table V", "adaptive"): "scorer d/4, the adaptive arm",
     ("Table VI", "adaptive"): f"{LAMBDA} 0.01, the adaptive arm",
 }
 LENGTHS = ("10-50", "50-200", "200+")
 MAIN, REST = tuple(TITLES)[:5], tuple(TITLES)[5:]
-"""The tables on what the page is about, and those that go below it."""
+"""The main tables, and those further down the page."""
 
 
 def printed_blocks(
     records: RecordTable, tasks: Sequence[str], sources: Sequence[str]
 ) -> list[Block]:
-    """A table for each source: rows as printed, for each column the paper's figure and ours.
+    """A table for each source: rows as printed, columns in pairs, printed and measured.
 
     ``tasks`` are those that run every arm.
     """
@@ -77,7 +77,7 @@ def _block(
         return here(by_cell[cell], ours[cell]) if cell in by_cell else NONE
 
     key = source.lower().replace(" ", "-").replace(".", "-")
-    if source == "Table I":  # too many columns for their pairs: a line for each figure
+    if source == "Table I":  # too many columns for pairs, so one line for each figure
         lines: list[Column[Record]] = [
             Column("Row", lambda record: name_of_arm(_label(record, "row"))),
             Column("Column", lambda record: _label(record, "column")),
@@ -98,12 +98,12 @@ def _label(record: Record, name: str) -> str:
 
 
 def _cell(printed: Record) -> tuple[str, str]:
-    """The row and column that it is printed in."""
+    """The row and column of a printed figure."""
     return _label(printed, "row"), _label(printed, "column")
 
 
 def _reasons(source: str, printed: Sequence[Record]) -> str:
-    """Why ours differ, once for each reason, with the columns that it is for."""
+    """Why the figures differ: each reason once, with its columns."""
     columns: dict[str, dict[str, None]] = {}
     for record in printed:
         column = _label(record, "column")
@@ -118,7 +118,7 @@ def _reasons(source: str, printed: Sequence[Record]) -> str:
 
 
 def here(printed: Record, ours: Record | None) -> str:
-    """Our figure in the words of its kind."""
+    """The measured figure, in the form of its kind."""
     if printed.name == "speed_up" and printed.labels.get("arm") == FULL:
         return "baseline"
     if ours is None or ours.value is None:
@@ -129,7 +129,7 @@ def here(printed: Record, ours: Record | None) -> str:
         return interval_text(ours, factor) + at
     if ours.name == "score":
         stand_in = _label(ours, "stand_in")
-        on = f" on {stand_in}, standing in" if stand_in not in ("", "squad") else ""
+        on = f" on {stand_in} instead" if stand_in not in ("", "squad") else ""
         return f"{wording.share(ours.value)}{on}"
     if ours.name == "score_difference":
         return points_words(ours)
@@ -141,7 +141,7 @@ def here(printed: Record, ours: Record | None) -> str:
 
 
 def length_block(records: RecordTable, tasks: Sequence[str]) -> Block:
-    """Speeds on the tasks' own inputs by their length: a row for each arm on each task."""
+    """Speeds on the tasks' inputs by their length: a row for each arm on each task."""
     speeds = speeds_by_length(records, tasks, LENGTHS)
 
     def cell(length: str, row: tuple[str, Label]) -> str:
@@ -156,15 +156,15 @@ def length_block(records: RecordTable, tasks: Sequence[str]) -> Block:
 
 
 def impossible_block(records: RecordTable) -> Block:
-    """What arithmetic refuses."""
+    """The printed figures that are impossible."""
     columns: list[Column[Record]] = [
         Column("Where", lambda record: _label(record, "source")),
         Column("Printed", lambda record: _label(record, "printed")),
-        Column("What it comes to", lambda record: _label(record, "found")),
+        Column("Computed", lambda record: _label(record, "found")),
         Column("Why", lambda record: _label(record, "because")),
     ]
     rows = records.all("impossible")
-    return table("impossible", "What cannot be so", TEXT("impossible"), rows, columns)
+    return table("impossible", "Impossible figures", TEXT("impossible"), rows, columns)
 
 
 def shape_block(records: RecordTable) -> Block:

@@ -1,4 +1,4 @@
-"""The page's sentences, and records in words that several parts of it share."""
+"""The page's sentences, and the forms of records that several of its parts share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TEXT = Prose("sparing_papers.adaattention.page")
 
 
 def factor(value: float) -> str:
-    """A speed as a factor, below 1 where it is slower."""
+    """A speed as a factor, below 1 if slower."""
     return f"{value:.2f}{wording.TIMES}"
 
 
 def of_full(value: float) -> str:
-    """A share of what the full model takes."""
+    """A share of the full model's value."""
     return f"{value:.2f} of full"
 
 
@@ -44,7 +44,7 @@ def points_words(record: Record) -> str:
 
 
 def pace(record: Record) -> str:
-    """A speed in words: which way it goes, and its interval."""
+    """A speed in words, slower or faster, with its interval."""
     if record.interval and not side_of(record, 1.0):
         return TEXT("no-direction", low=record.interval[0], high=record.interval[1])
     words = wording.ratio(float(record.value or 1.0), "slower", "faster")

@@ -1,4 +1,4 @@
-"""The page of the HuggingGreen study: patches, attention and stages, judged by energy."""
+"""The page of the HuggingGreen study: patches, attention and stages by energy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparing_papers.hugginggreen.page.figures import POSITIONS, figures
 def build(run: Run) -> Page:
     """The page and its figures, from the run's files alone.
 
-    Raises ``DataError`` where a record is damaged.
+    Raises ``DataError`` for a damaged record.
     """
     groups = content.groups_of(run)
     return Page(
@@ -38,7 +38,7 @@ def _blocks(run: Run, groups: list[Group]) -> list[Block]:
         content.of(groups, question) for question in (PATCHES, ATTENTION, STAGES, BOXES)
     )
     margin = content.margin(run)
-    found = [
+    shown = [
         *tables.arm_blocks(patches, margin),
         *tables.rival_blocks(patches),
         *tables.arm_blocks(attention, margin),
@@ -48,10 +48,10 @@ def _blocks(run: Run, groups: list[Group]) -> list[Block]:
     ]
     if groups:
         intensity = float(run.config.get("intensity_g_per_kwh") or 0.0)
-        found += [
+        shown += [
             tables.absolute_block(groups, intensity),
             *tables.component_block(groups, run.table),
             tables.tests_block(groups),
         ]
     explain = content.TEXT("goals", together=blocks.TOGETHER)
-    return [*found, blocks.goals_block(run, explain), *blocks.failed_blocks(run)]
+    return [*shown, blocks.goals_block(run, explain), *blocks.failed_blocks(run)]

@@ -1,4 +1,4 @@
-"""What the HuggingGreen page says around its tables: verdict, notices, facts."""
+"""The texts around the tables of the HuggingGreen page: verdict, notices, facts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANY = 100
 
 
 def ratio(value: float) -> str:
-    """A ratio; from few pairs the ends of its interval are endless."""
+    """A ratio; with few pairs its interval may be unbounded."""
     return f"{value:.2f}" if value < MANY else f"over {MANY}"
 
 
@@ -45,17 +45,17 @@ def of(groups: Sequence[Group], question: str) -> list[Group]:
 
 
 def declared(run: Run) -> str:
-    """The arm that the goals speak of: the first that selects."""
+    """The arm of the goals: the first that selects."""
     return str([*run.config["arms"], ""][1])
 
 
 def margin(run: Run) -> float:
-    """The loss of accuracy that still counts as none."""
+    """The largest loss of accuracy that counts as none."""
     return float(run.config.get("margin") or 0.01)
 
 
 def verdict(run: Run, groups: Sequence[Group]) -> Verdict:
-    """Whether the declared choice of patches pays, and what the other questions came to."""
+    """Whether the declared choice of patches saves energy, and the other questions' results."""
     arm, sentences = declared(run), (_choices(groups), _attention(groups), _stages(groups))
     second = tuple(sentence for sentence in sentences if sentence)
     trained = findings.declared_groups(groups, arm)
@@ -129,7 +129,7 @@ def _stages(groups: Sequence[Group]) -> str:
 
 
 def notices(run: Run, groups: Sequence[Group]) -> list[str]:
-    """What a reader must know before believing a number here."""
+    """The limits of the numbers of this run."""
     patches = of(groups, PATCHES)
     gains = [(group, findings.gain_left(group)) for group in patches]
     still = [
@@ -149,7 +149,7 @@ def notices(run: Run, groups: Sequence[Group]) -> list[str]:
 
 
 def _noise(patches: Sequence[Group]) -> list[str]:
-    """How far the same arm, run twice, lies from itself: no smaller difference is claimed."""
+    """The energy ratio of the same arm run twice: no smaller difference is claimed."""
     again = {g.name: g.records.find("energy_ratio", arm=AGAIN, to=DENSE) for g in patches}
     parts = [f"{name} {interval_text(record, ratio)}" for name, record in again.items() if record]
     return [TEXT("noise", parts="; ".join(parts))] if parts else []
@@ -161,7 +161,7 @@ def _kinds_of_cells(keys: list[str]) -> str:
 
 
 def _meter_notes(run: Run, groups: Sequence[Group]) -> list[str]:
-    """What the meter had to say, each once, and which components are left out."""
+    """The notes of the meter, each once, and the components that are left out."""
     notes = [
         str(record.labels.get("told")) for record in run.records if record.name == "meter_note"
     ]
@@ -176,7 +176,7 @@ def _meter_notes(run: Run, groups: Sequence[Group]) -> list[str]:
 
 
 def headline(run: Run, groups: Sequence[Group]) -> list[str]:
-    """The few facts that stand above the verdict."""
+    """The facts above the verdict."""
     pairs = wording.count_of(max((group.pairs for group in groups), default=0), "pair")
     started = [str(run.config["started"])[:10]] if run.config.get("started") else []
     estimates = [TEXT("estimates")] if blocks.energy_notices(run) else []
@@ -184,7 +184,7 @@ def headline(run: Run, groups: Sequence[Group]) -> list[str]:
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """How everything was trained, then task and machine."""
+    """The training of each task, then task and machine."""
     trained = []
     for task, recipe in (run.config.get("recipes") or {}).items():
         image, patch = (run.config.get("patches") or {}).get(task, ("?", "?"))

@@ -1,4 +1,4 @@
-"""The figures of the HuggingGreen page: what energy buys, in the end and on the way; patches."""
+"""The figures of the HuggingGreen page: accuracy against energy, curves, patches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Beside = tuple[str, Record, Record]
 
 
 def kind_of(arm: str) -> str:
-    """What gives an arm its colour: a score, or a kind of rival."""
+    """The key of an arm's colour: its score, or its kind of baseline."""
     return next((kind for kind in POSITIONS if arm.startswith(kind)), DENSE)
 
 
@@ -102,9 +102,9 @@ def _mark(arm: str, energy: Record, difference: Record) -> Mark:
 
 
 def _span(records: Sequence[Record], nothing: float, scale: float) -> tuple[float, float]:
-    """From the lowest to the highest end, each at most the points' own spread beyond them.
+    """The range of the intervals, cut at the spread of the points on both sides.
 
-    Intervals from few pairs may be endless.
+    Intervals from few pairs may be unbounded.
     """
     values = [nothing, *(record.value or nothing for record in records)]
     low, high = min(values), max(values)
@@ -117,7 +117,7 @@ def _span(records: Sequence[Record], nothing: float, scale: float) -> tuple[floa
 
 
 def _size(arm: str) -> float:
-    """The size of an arm's mark: by the share that it keeps, or is held against."""
+    """The size of an arm's mark: by the share that it keeps or is matched to."""
     text = arm.partition(", ")[0].split(" ")[-1] if ", as" not in arm else arm.split(" ")[-1]
     try:
         share = float(text)
@@ -127,10 +127,10 @@ def _size(arm: str) -> float:
 
 
 def curves(group: Group, arm: str) -> Plot:
-    """Validation accuracy against joules, of what belongs to the declared arm."""
+    """Validation accuracy against joules, for the declared way and share and its baselines."""
     name, title = _name("curves", group.task, group.depth), f"Accuracy on the way: {group.name}"
     lines = {kind_of(one): _curve(group, one) for one in group.arms if _is_main(one, arm)}
-    # the first epochs lie far below the last, which are compared
+    # the first epochs are far below the last, which are compared
     lowest = min((line[-1][1] for line in lines.values() if line), default=0.0) - SHOWN_POINTS
     shown = {
         kind: [(joules, score, None) for joules, score in line if score >= lowest]
@@ -153,7 +153,7 @@ def _curve(group: Group, arm: str) -> list[tuple[float, float]]:
 
 
 def _is_main(arm: str, declared: str) -> bool:
-    """Dense, the declared way and share of each score, and the rivals at its cost."""
+    """Whether an arm is dense, of the declared way and share, or a baseline at that cost."""
     parts = declared.split(" ")
     if len(parts) != 3:
         return arm == DENSE
@@ -162,7 +162,7 @@ def _is_main(arm: str, declared: str) -> bool:
 
 
 def sheets(run: Run, task: str) -> list[Plot]:
-    """The task's own images with what each score keeps of them; nothing without any."""
+    """The task's images with the patches that each score keeps; empty without images."""
     pictures = [_picture(record) for record in run.table.matching("picture", {"task": task})]
     if not pictures:
         return []
@@ -177,13 +177,13 @@ def _picture(record: Record) -> Picture:
         pixels = pixels.repeat(3, axis=-1)
     side, scored = int(held["side"]), {}
     for name, score in list(held["scored"].items())[:SHEET_SCORES]:
-        kept = np.zeros(side * side, dtype=np.bool_)
-        kept[score["kept"]] = True
+        mask = np.zeros(side * side, dtype=np.bool_)
+        mask[score["kept"]] = True
         scores = np.asarray(score["scores"], dtype=np.float64).reshape(side, side)
-        scored[str(name)] = Scored(scores, kept.reshape(side, side))
+        scored[str(name)] = Scored(scores, mask.reshape(side, side))
     return Picture(str(record.labels.get("label")), pixels, scored)
 
 
 def _name(kind: str, task: str, depth: int | str) -> str:
-    """The name of a figure, and so of its file: letters and digits alone, whatever a task's are."""
+    """The name of a figure and of its file: lower-case letters, digits and hyphens alone."""
     return re.sub(r"[^a-z0-9]+", "-", f"{kind} {task} {depth}".lower()).strip("-")

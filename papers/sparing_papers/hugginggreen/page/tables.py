@@ -1,4 +1,4 @@
-"""The tables of the HuggingGreen page: every arm beside dense, and beside the same cost."""
+"""The tables of the HuggingGreen page: arms beside dense, and beside baselines of equal cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def mean_of(group: Group, name: str, form: Form) -> ArmCell:
 def beside_dense(
     group: Group, name: str, text: Callable[[Record | None], str], of_dense: str = NONE
 ) -> ArmCell:
-    """A comparison with dense; ``of_dense`` stands for dense itself."""
+    """A comparison with dense; ``of_dense`` is the text in the row of dense itself."""
 
     def cell(arm: str) -> str:
         record = group.records.find(name, arm=arm, to=DENSE)
@@ -109,13 +109,13 @@ def _arms(group: Group, margin: str) -> Block:
 
 
 def _better_dense(group: Group, name: str) -> str:
-    """The dense arm whose cost of the target others are held against; empty without any."""
+    """The dense arm that the cost of the target is relative to; empty without any."""
     records = group.records.matching(name, {})
     return str(records[-1].labels.get("to")) if records else ""
 
 
 def _target(group: Group, name: str) -> ArmCell:
-    """The cost of the target, or how many seeds reached it where some did not."""
+    """The cost of the target, or how many seeds reached it if some did not."""
     better = _better_dense(group, name)
 
     def cell(arm: str) -> str:
@@ -130,7 +130,7 @@ def _target(group: Group, name: str) -> ArmCell:
 
 
 def rival_blocks(groups: Sequence[Group]) -> list[Block]:
-    """Each selecting arm beside random patches and what the same cost buys otherwise."""
+    """Each selecting arm beside random patches and baselines of equal cost."""
     blocks = []
     for group in groups:
         held = group.records.values_of("rival_difference", "arm")
@@ -143,7 +143,7 @@ def rival_blocks(groups: Sequence[Group]) -> list[Block]:
 
 
 def _beside_rival(group: Group, rival: str) -> ArmCell:
-    """The difference in points, its p-value, and what the arm took of the rival's cost."""
+    """The difference in points, its p-value, and the cost over the baseline's."""
 
     def cell(arm: str) -> str:
         difference = group.records.find("rival_difference", arm=arm, rival=rival)
@@ -229,7 +229,7 @@ def _boxes(group: Group) -> Block:
 
 
 def absolute_block(groups: Sequence[Group], intensity: float) -> Block:
-    """Joules, seconds, scores and carbon as they are."""
+    """Absolute joules, seconds, scores and carbon."""
 
     def mean(head: str, name: str, form: Form) -> Column[tuple[Group, str]]:
         return Column(head, lambda row: mean_of(row[0], name, form)(row[1]))
@@ -252,7 +252,7 @@ def absolute_block(groups: Sequence[Group], intensity: float) -> Block:
         mean("All patches at inference", "accuracy_of_all_patches", wording.share),
     ]
     estimated = all(group.kinds == ("estimated",) for group in groups)
-    how = "estimated" if estimated else "as the facts below say"
+    how = "estimated" if estimated else "obtained as the facts below say"
     explain = TEXT("absolute", how=how, intensity=intensity)
     rows = [(group, arm) for group in groups for arm in group.arms]
     return table("absolute", "In joules", explain, rows, columns)
@@ -264,7 +264,7 @@ def _named(row: tuple[Group, object]) -> str:
 
 
 def component_block(groups: Sequence[Group], records: RecordTable) -> list[Block]:
-    """Energy by component and watts at idle, where there is more than one component."""
+    """Energy by component and watts before training, if there are several components."""
     rows = [
         (group, component)
         for group in groups
@@ -273,8 +273,8 @@ def component_block(groups: Sequence[Group], records: RecordTable) -> list[Block
         )
     ]
 
-    def mean(found: Sequence[Record], form: Form) -> str:
-        values = [record.value for record in found if record.value is not None]
+    def mean(measured: Sequence[Record], form: Form) -> str:
+        values = [record.value for record in measured if record.value is not None]
         return form(fmean(values)) if values else NONE
 
     columns: list[Column[tuple[Group, str]]] = [
@@ -296,7 +296,7 @@ def component_block(groups: Sequence[Group], records: RecordTable) -> list[Block
 
 
 def tests_block(groups: Sequence[Group]) -> Block:
-    """Every test of every energy ratio, the planned ones of the paper among them."""
+    """Every test of every energy ratio, including those that the paper plans."""
 
     def label(row: tuple[Group, Record], name: str) -> object:
         return row[1].labels.get(name)
